@@ -120,9 +120,13 @@ def measure(name: str, seed: int, episodes: int, limit: float) -> str:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+") as log:
         child = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            command,
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
         try:
             ended = child.wait(timeout=limit)
         except subprocess.TimeoutExpired:

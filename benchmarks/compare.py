@@ -29,8 +29,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=names, default=names, help="cases (default: all)")
     parser.add_argument("--peers", nargs="+", metavar="PEER", choices=list(PEERS), default=list(PEERS), help="who")
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each case (default: 15)")
-    parser.add_argument("--environments", type=Path, default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
-                        help="where virtual environments are kept (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
+        help="where virtual environments are kept (default: %(default)s)",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("runs/comparison"), help="folder of the results (default: %(default)s)"
     )

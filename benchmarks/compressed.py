@@ -69,8 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contestants", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS))
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each case (default: 15)")
-    parser.add_argument("--environments", type=Path, default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
-                        help="where virtual environments are kept (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
+        help="where virtual environments are kept (default: %(default)s)",
+    )
     options = parser.parse_args()
     chosen = {name: place for name, place in CONTESTANTS.items() if name in options.contestants}
     with tempfile.TemporaryDirectory() as files:

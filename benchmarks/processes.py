@@ -156,11 +156,22 @@ def larger_once(name: str, place: Installation, options: argparse.Namespace, fol
     limited = "no limit" not in name
     with tempfile.TemporaryDirectory(dir=folder) as files, MemoryGroup() as group:
         process = subprocess.Popen(
-            [str(python), "-m", f"comparison.processes.{place.module}", str(rows), str(options.seconds), files,
-             *place.arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=files, env=environment,
+            [
+                str(python),
+                "-m",
+                f"comparison.processes.{place.module}",
+                str(rows),
+                str(options.seconds),
+                files,
+                *place.arguments,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=files,
+            env=environment,
             preexec_fn=group.enter if limited else None,
-        )  # fmt: skip
+        )
         assert process.stdin is not None
         assert process.stdout is not None
         figures: dict[str, float] = {}
@@ -240,9 +251,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         command.add_argument("--peers", nargs="+", metavar="PEER", choices=peers, default=peers, help=f"of {peers}")
         command.add_argument("--rounds", type=int, default=rounds, help="(default: %(default)s)")
         command.add_argument("--seconds", type=float, default=seconds, help="of a measurement (default: %(default)s)")
-        command.add_argument("--environments", type=Path,
-                             default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
-                             help="where virtual environments are kept (default: %(default)s)")  # fmt: skip
+        command.add_argument(
+            "--environments",
+            type=Path,
+            default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
+            help="where virtual environments are kept (default: %(default)s)",
+        )
         command.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="(default: %(default)s)")
         command.add_argument("--json", type=Path, help="also write the figures of every round to this file")
         if name == "insert":

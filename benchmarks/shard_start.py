@@ -22,13 +22,7 @@ def cost_of_process(_: object) -> tuple[float, float, bool]:
 
 def main() -> None:
     """Start one shard a few times, and print the medians."""
-    config = {
-        "type": "prioritized",
-        "capacity": 1000,
-        "sample_size": 1,
-        "data_shape": [[]],
-        "data_type": ["float32"],
-    }
+    config = {"type": "prioritized", "capacity": 1000, "sample_size": 1, "data_shape": [[]], "data_type": ["float32"]}
     ray = connect()
     found = []
     for _ in range(6):

@@ -56,9 +56,14 @@ class Bomb:
 def make_buffer(kind: str, backend: str) -> Any:
     """Return a buffer of one of the kinds of `--buffer`."""
     options: dict[str, Any] = {
-        "sample_size": BATCH, "capacity": CAPACITY, "shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 0,
+        "sample_size": BATCH,
+        "capacity": CAPACITY,
+        "shapes": SHAPES,
+        "types": TYPES,
+        "names": NAMES,
+        "seed": 0,
         "backend": backend,
-    }  # fmt: skip
+    }
     if kind == "uniform":
         return ReplayBuffer(**options)
     if kind == "limited":

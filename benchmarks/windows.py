@@ -23,10 +23,7 @@ FRAMES, STACK, SIDE = 1 << 16, 4, 84
 EPISODE = 500  # steps of an episode
 
 #: The ratios that the project promises.
-LIMITS = {
-    "sample of 256 sequences of 80 / plain gather": 1.5,
-    "sample of 32 stacks of 4 + 1 frames / memcpy": 1.3,
-}
+LIMITS = {"sample of 256 sequences of 80 / plain gather": 1.5, "sample of 32 stacks of 4 + 1 frames / memcpy": 1.3}
 
 
 def zeros(buffer: Any, n: int) -> list[np.ndarray]:

@@ -42,9 +42,14 @@ class ApexLearner(PrioritizedLearner):
     """A `PrioritizedLearner` that takes its batch as an argument and returns the errors."""
 
     def construct(
-        self, weights: Tensor, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor,
+        self,
+        weights: Tensor,
+        observation: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        next_observation: Tensor,
         terminated: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Return the loss, and the new priorities of the rows. Shapes ``[]`` and ``[B]``."""
         wanted = self.wanted_value(reward, next_observation, terminated)
         (loss, error), gradients = self.loss_and_gradients(observation, action, wanted, weights)

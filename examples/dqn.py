@@ -91,9 +91,15 @@ class Learner(nn.Cell):
     """
 
     def __init__(
-        self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, gamma: float, tau: float,
-        learning_rate: float | LearningRateSchedule, huber_delta: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Cell,
+        target: nn.Cell,
+        buffer: nn.Cell,
+        gamma: float,
+        tau: float,
+        learning_rate: float | LearningRateSchedule,
+        huber_delta: float = 1.0,
+    ) -> None:
         super().__init__()
         self.network = network
         self.target = target
@@ -145,9 +151,14 @@ class NStepLearner(Learner):
     """A `Learner` for a buffer with the view `NStep`, which must know the ends of episodes."""
 
     def construct(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor,
+        self,
+        observation: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        next_observation: Tensor,
+        terminated: Tensor,
         end: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, terminated], end=end)
         # The discount is 0 if a step terminated the episode; before a truncation the return has fewer steps.
         batch = self.buffer.sample(as_dict=True)

@@ -58,11 +58,17 @@ class NatureNetwork(nn.Cell):
         super().__init__()
         plain = {"pad_mode": "valid", "has_bias": True}
         self.layers = nn.SequentialCell(
-            nn.Conv2d(frames, 32, 8, 4, **plain), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2, **plain), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1, **plain), nn.ReLU(),
-            nn.Flatten(), nn.Dense(64 * 7 * 7, 512), nn.ReLU(), nn.Dense(512, actions),
-        )  # fmt: skip
+            nn.Conv2d(frames, 32, 8, 4, **plain),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, 2, **plain),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1, **plain),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Dense(64 * 7 * 7, 512),
+            nn.ReLU(),
+            nn.Dense(512, actions),
+        )
 
     def construct(self, frames: Tensor) -> Tensor:
         return self.layers(ops.cast(frames, ms.float32) * (1 / 255))
@@ -277,10 +283,15 @@ class Run:
 
 #: Command line options that override the configuration.
 OPTIONS = {
-    "max-steps": "steps", "max-episode-steps": "max_episode_steps", "n-step": "n_step",
-    "capacity": "replay_buffer.capacity", "learning-starts": "learner.learning_starts",
-    "train-every": "learner.train_every", "eval-every": "evaluation.every", "eval-episodes": "evaluation.episodes",
-}  # fmt: skip
+    "max-steps": "steps",
+    "max-episode-steps": "max_episode_steps",
+    "n-step": "n_step",
+    "capacity": "replay_buffer.capacity",
+    "learning-starts": "learner.learning_starts",
+    "train-every": "learner.train_every",
+    "eval-every": "evaluation.every",
+    "eval-episodes": "evaluation.episodes",
+}
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -134,9 +134,15 @@ class Learner(nn.Cell):
         self.loss_and_gradients = ms.value_and_grad(self.loss, None, self.weights)
 
     def construct(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, goal: Tensor,
-        achieved: Tensor, end: Tensor,
-    ) -> Tensor:  # fmt: skip
+        self,
+        observation: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        next_observation: Tensor,
+        goal: Tensor,
+        achieved: Tensor,
+        end: Tensor,
+    ) -> Tensor:
         self.buffer.insert([observation, action, reward, next_observation, goal, achieved], end=end)
         batch = self.buffer.sample(as_dict=True)
         next_value = ops.reduce_max(self.target(ops.concat((batch["next_observation"], batch["desired_goal"]), 1)), 1)

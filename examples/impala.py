@@ -77,9 +77,13 @@ class Learner(nn.Cell):
         next_value = ops.reshape(self.critic(ops.reshape(batch["next_observation"], (-1, self.inputs))), action.shape)
         weight = ops.minimum(ops.exp(chosen - batch["log_probability"]), self.largest_weight)
         wanted, advantage = self.v_trace(
-            ops.stop_gradient(weight), ops.stop_gradient(value), ops.stop_gradient(next_value),
-            batch["reward"], batch["terminated"], batch["done"],
-        )  # fmt: skip
+            ops.stop_gradient(weight),
+            ops.stop_gradient(value),
+            ops.stop_gradient(next_value),
+            batch["reward"],
+            batch["terminated"],
+            batch["done"],
+        )
         entropy = -ops.reduce_sum(ops.exp(logs) * logs, 1)
         policy_loss = -ops.mean(advantage * chosen) - self.entropy * ops.mean(entropy)
         return policy_loss + self.value_weight * ops.mean(ops.square(value - wanted))

@@ -200,8 +200,10 @@ def main() -> None:
         histories.append(run.history)
         unsolved += [seed] * (means["CQL"] < config["evaluation"]["solved_at"])
         texts = [f"{name} {mean:.1f}" for name, mean in means.items()]
-        print(f"seed {seed}: mean return of {config['evaluation']['final_episodes']} greedy episodes: "
-              f"{', '.join(texts)}; {time.perf_counter() - begin:.0f} s in all; files: {run.folder}")  # fmt: skip
+        print(
+            f"seed {seed}: mean return of {config['evaluation']['final_episodes']} greedy episodes: "
+            f"{', '.join(texts)}; {time.perf_counter() - begin:.0f} s in all; files: {run.folder}"
+        )
     if len(histories) > 1:
         plot(histories, Path(f"{arguments.out}.png"), config)
     if unsolved:

@@ -96,9 +96,11 @@ class Learner(nn.Cell):
         while ops.logical_and(self.buffer.can_sample(), self.value_buffer.can_sample()):
             batch = self.buffer.sample(as_dict=True)
             loss, gradients = self.policy_gradients(
-                self.flat(batch["observation"]), ops.reshape(batch["action"], (-1,)),
-                ops.reshape(batch["log_probability"], (-1,)), ops.reshape(batch["advantage"], (-1,)),
-            )  # fmt: skip
+                self.flat(batch["observation"]),
+                ops.reshape(batch["action"], (-1,)),
+                ops.reshape(batch["log_probability"], (-1,)),
+                ops.reshape(batch["advantage"], (-1,)),
+            )
             self.optimizer(gradients)
             batch = self.value_buffer.sample(self.newest, as_dict=True)
             self.improve_critic(self.flat(batch["observation"]), ops.reshape(batch["wanted"], (-1,)))

@@ -193,9 +193,17 @@ class RecurrentLearner(Learner):
         return ops.where(ops.expand_dims(here, 2), observation, following), ops.logical_or(here, before)
 
     def sequence_loss(
-        self, seen: Tensor, there: Tensor, h: Tensor, c: Tensor, action: Tensor, reward: Tensor, discount: Tensor,
-        learned: Tensor, weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        self,
+        seen: Tensor,
+        there: Tensor,
+        h: Tensor,
+        c: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        discount: Tensor,
+        learned: Tensor,
+        weights: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the mean weighted Huber loss, temporal difference errors ``[B, L]``, and states.
 
         Each sequence counts in the loss with its importance weight. The states, ``[B, K, H]``, are those before the
@@ -301,9 +309,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)
     parser.add_argument(
-        "--refresh", action=argparse.BooleanOptionalAction, default=False,
+        "--refresh",
+        action=argparse.BooleanOptionalAction,
+        default=False,
         help="write states that the network computes while it learns over the stored ones",
-    )  # fmt: skip
+    )
     parser.add_argument("--memoryless", action="store_true", help="clear the LSTM's state before each step")
     parser.add_argument("--num-envs", type=int, help="default: from the configuration")
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")

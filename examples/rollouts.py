@@ -47,9 +47,13 @@ class RolloutRun(Run):
         return before, action, log_probability, reward.astype(np.float32), next_observation, terminated, done
 
     def advantages(
-        self, observation: np.ndarray, reward: np.ndarray, next_observation: np.ndarray, terminated: np.ndarray,
+        self,
+        observation: np.ndarray,
+        reward: np.ndarray,
+        next_observation: np.ndarray,
+        terminated: np.ndarray,
         done: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return generalized advantages, and the targets of the value network. All are ``[T, E, ...]``.
 
         Rewards are scaled by 1 - gamma, so that value errors do not dominate the policy.

@@ -94,9 +94,14 @@ class Learner(nn.Cell):
     """
 
     def __init__(
-        self, network: Actor, critics: Critics, targets: Critics, buffer: nn.Cell, gamma: float,
+        self,
+        network: Actor,
+        critics: Critics,
+        targets: Critics,
+        buffer: nn.Cell,
+        gamma: float,
         settings: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.network, self.critics, self.targets, self.buffer = network, critics, targets, buffer
         self.log_alpha = Parameter(Tensor([np.log(settings["alpha"])], ms.float32), name="log_alpha")

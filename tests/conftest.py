@@ -29,12 +29,16 @@ _GROUPS = {
     for group, files in {
         "ray": ("test_apex.py", "test_pages.py", "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py"),
         "programs": (
-            "test_actors.py", "test_compat_package.py", "test_examples.py", "test_impala.py", "test_offline_cql.py",
+            "test_actors.py",
+            "test_compat_package.py",
+            "test_examples.py",
+            "test_impala.py",
+            "test_offline_cql.py",
         ),
         "weighted": ("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"),
     }.items()
     for file in files
-}  # fmt: skip
+}
 
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.

@@ -154,8 +154,14 @@ GIGABYTE_ROWS = 10**9 // row_bytes(WIDE)
 
 CASES: tuple[Case, ...] = (
     *_both("insert_1", "insert one CartPole transition", "insert", CARTPOLE, 100_000, 1),
-    Case("insert_1_gymnasium", "insert one CartPole transition as gymnasium gives it", "insert", CARTPOLE, batch=1,
-         stepped=True),
+    Case(
+        "insert_1_gymnasium",
+        "insert one CartPole transition as gymnasium gives it",
+        "insert",
+        CARTPOLE,
+        batch=1,
+        stepped=True,
+    ),
     *_both("insert_64", "insert 64 CartPole transitions", "insert", CARTPOLE, 100_000, 64),
     *_both("sample_64", "sample 64 CartPole transitions", "sample", CARTPOLE, 100_000, 64),
     Case("sample_64_arrays", "sample 64 CartPole transitions as NumPy arrays", "sample_arrays", CARTPOLE, 100_000, 64),
@@ -164,13 +170,24 @@ CASES: tuple[Case, ...] = (
     *_both("prioritized_insert", "insert a row with a priority, 2^20 rows", "prioritized_insert", CARTPOLE, MILLION, 1),
     *_both("prioritized_sample", "sample 256 by priority, 2^20 rows", "prioritized_sample", CARTPOLE, MILLION, 256),
     *_both(
-        "prioritized_update", "sample 256 and update their priorities, 2^20 rows", "prioritized_update", CARTPOLE,
-        MILLION, 256,
+        "prioritized_update",
+        "sample 256 and update their priorities, 2^20 rows",
+        "prioritized_update",
+        CARTPOLE,
+        MILLION,
+        256,
     ),
     Case("atari_32", "sample 32 Atari pairs, 2 x (84, 84, 4) uint8", "sample", ATARI_PAIRS, ATARI_CAPACITY, 32),
     Case("atari_256", "sample 256 Atari pairs, 2 x (84, 84, 4) uint8", "sample", ATARI_PAIRS, ATARI_CAPACITY, 256),
-    Case("frames_bytes", "memory of one Atari step, frames stored once", "frames_bytes", ATARI_FRAMES, FRAMES_CAPACITY,
-         32, unit="bytes"),
+    Case(
+        "frames_bytes",
+        "memory of one Atari step, frames stored once",
+        "frames_bytes",
+        ATARI_FRAMES,
+        FRAMES_CAPACITY,
+        32,
+        unit="bytes",
+    ),
     Case("frames_32", "sample 32 Atari pairs, frames stored once", "frames_sample", ATARI_FRAMES, FRAMES_CAPACITY, 32),
     Case("sequences", "sample 32 sequences of 80 steps", "sequences", STEPS, 100_000, 32),
     Case("n_step", "insert one row and sample 64 with 5-step returns", "n_step", CARTPOLE, 100_000, 64),
@@ -183,7 +200,7 @@ CASES: tuple[Case, ...] = (
     Case("empty_call", "a call of a compiled function that does nothing", "empty_call"),
     Case("dqn", "environment steps a second of a DQN on CartPole-v1", "dqn", CARTPOLE, 50_000, 64, unit="steps/s"),
     Case("dqn_bursts", "the same, 128 updates after 256 steps", "dqn_bursts", CARTPOLE, 50_000, 64, unit="steps/s"),
-)  # fmt: skip
+)
 
 
 def batch_of(schema: Schema, rows: int, seed: int = 0) -> dict[str, np.ndarray]:

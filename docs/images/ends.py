@@ -12,18 +12,8 @@ LEFT, STEP, SIZE = 344, 88, 56  # of the rows' boxes
 
 #: Title, what the caller gives, and the rows of an episode: a label, and whether the row is drawn; the last note.
 CASES = [
-    (
-        "It terminated",
-        "terminated = True in the column",
-        [("o₀", True), ("o₁", True), ("o₂", True)],
-        "discount 0",
-    ),
-    (
-        "A time limit",
-        "end=True",
-        [("o₀", True), ("o₁", True), ("o₂", False)],
-        "only read",
-    ),
+    ("It terminated", "terminated = True in the column", [("o₀", True), ("o₁", True), ("o₂", True)], "discount 0"),
+    ("A time limit", "end=True", [("o₀", True), ("o₁", True), ("o₂", False)], "only read"),
     (
         "A time limit, and its last observation",
         "one row more, with final=True",

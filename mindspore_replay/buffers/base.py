@@ -118,16 +118,34 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
     _columns_of = Columns
 
     def __init__(
-        self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
-        names: Sequence[str] | None = None, num_envs: int = 1, late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (), seed: int | None = None, storage: str | os.PathLike[str] = "device",
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        parts: Parts,
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super(Recipe, self).__init__()
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
             seed=seed,
-        )  # fmt: skip
+        )
         name, spec, parts = type(self).__name__, self.spec, self.spec.parts
         self._is(spec)
         self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
@@ -245,9 +263,13 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         if not self._direct:
             # Set without making it a sub-cell: it has no Parameters of its own.
             self.__dict__["_calls"] = CompiledCalls(
-                operators, self.state_parameters(), self.columns, self.options, by_kernel and native.fails_later(),
+                operators,
+                self.state_parameters(),
+                self.columns,
+                self.options,
+                by_kernel and native.fails_later(),
                 self._block,
-            )  # fmt: skip
+            )
         self._relabel = None if relabel is None else RelabelFromPython(relabel)
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:

@@ -56,9 +56,14 @@ class CompiledCalls(nn.Cell):
     """
 
     def __init__(
-        self, operators: Operators, parameters: Mapping[str, Parameter], schema: Schema, options: Options,
-        reports_failures: bool, block: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        operators: Operators,
+        parameters: Mapping[str, Parameter],
+        schema: Schema,
+        options: Options,
+        reports_failures: bool,
+        block: Any = None,
+    ) -> None:
         super().__init__()
         self._operators, self._schema, self._options = operators, schema, options
         self._block = block

@@ -17,9 +17,23 @@ from .parameters import overwrite
 #: Attributes that never change, which a copy shares, and those that it makes anew.
 _SHARED = {"spec", "columns", "layout", "options", "_check"}
 _OWN = {
-    "limiter", "last_saved", "updates", "compressed", "_lock", "_outer_lock", "_folder", "_on_these_rows", "_calls",
-    "_block", "_watched", "_zero", "_flag_values", "_relabel", "_guard", "_given",
-}  # fmt: skip
+    "limiter",
+    "last_saved",
+    "updates",
+    "compressed",
+    "_lock",
+    "_outer_lock",
+    "_folder",
+    "_on_these_rows",
+    "_calls",
+    "_block",
+    "_watched",
+    "_zero",
+    "_flag_values",
+    "_relabel",
+    "_guard",
+    "_given",
+}
 
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:

@@ -71,6 +71,9 @@ class Epochs(Sampler):
 def dataset_of(rows: Rows, epochs: Epochs, names: Sequence[str], num_parallel_workers: int) -> GeneratorDataset:
     """Make the dataset; several workers are processes."""
     return GeneratorDataset(
-        rows, list(names), num_parallel_workers=num_parallel_workers, sampler=epochs,
+        rows,
+        list(names),
+        num_parallel_workers=num_parallel_workers,
+        sampler=epochs,
         python_multiprocessing=num_parallel_workers > 1,
-    )  # fmt: skip
+    )

@@ -51,9 +51,16 @@ class Insertion(Arguments):
 
     @graph_body(_insert_graph)
     def insert(
-        self: _Self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
-        version: Any = None, with_indices: bool = False, **_unknown: NoReturn,
-    ) -> Any:  # fmt: skip
+        self: _Self,
+        exp: Any = None,
+        *_misplaced: NoReturn,
+        priority: Any = None,
+        end: Any = False,
+        final: Any = False,
+        version: Any = None,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
         """Append one row or a batch; in a full buffer each new row replaces the oldest.
 
         Of a batch longer than the capacity the newest rows stay. After an error nothing is stored.

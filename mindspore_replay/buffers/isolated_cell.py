@@ -75,9 +75,15 @@ class IsolatedCell(NoContainer):
         raise NotImplementedError
 
     def _load_from_state_dict(
-        self: Any, state_dict: dict[str, Any], prefix: str, _metadata: Any, _strict: bool, missing_keys: list[str],
-        _unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self: Any,
+        state_dict: dict[str, Any],
+        prefix: str,
+        _metadata: Any,
+        _strict: bool,
+        missing_keys: list[str],
+        _unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         # Called by ``nn.Cell.load_state_dict`` of an owner, whose own way is to give each Parameter new memory.
         parameters = dict(self.parameters_and_names())
         given = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}

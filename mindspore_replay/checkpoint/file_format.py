@@ -268,9 +268,16 @@ def checksum(chunks: Iterable[Any]) -> int:
 
 #: Names of the classes that can be made from a description.
 CLASSES = (
-    "ElasticReplayBuffer", "EpisodeReplayBuffer", "EpochReplayBuffer", "MixedReplay", "PrioritizedReplayBuffer",
-    "ReplayBuffer", "ReplayQueue", "ReservoirReplayBuffer", "SequenceReplayBuffer",
-)  # fmt: skip
+    "ElasticReplayBuffer",
+    "EpisodeReplayBuffer",
+    "EpochReplayBuffer",
+    "MixedReplay",
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "ReplayQueue",
+    "ReservoirReplayBuffer",
+    "SequenceReplayBuffer",
+)
 _DEEPEST = 100  # nesting of lists
 
 

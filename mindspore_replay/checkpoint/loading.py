@@ -187,8 +187,7 @@ class Restored:
         for source, those in zip(self._sources, cursors):
             if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
                 raise damaged(
-                    source.path,
-                    f"has {those.count} rows of {those.inserted} in a capacity of {self._saved_capacity}",
+                    source.path, f"has {those.count} rows of {those.inserted} in a capacity of {self._saved_capacity}"
                 )
             if not self._is_reservoir:
                 with _explained(source):

@@ -210,12 +210,7 @@ class _Written:
 
 
 def save_parts(
-    parts: Sequence[Part],
-    path: str | os.PathLike[str],
-    description: Any,
-    *,
-    incremental: bool,
-    progress: bool = False,
+    parts: Sequence[Part], path: str | os.PathLike[str], description: Any, *, incremental: bool, progress: bool = False
 ) -> None:
     """Write parts and their description to a file, as `save` does."""
     file = real_path(path)
@@ -257,9 +252,14 @@ def _last_written(parts: Sequence[Part], views: Sequence[View], path: Path, desc
 
 
 def _written(
-    views: Sequence[View], contents: Contents, path: Path, description: str, last: _Written | None, progress: bool,
+    views: Sequence[View],
+    contents: Contents,
+    path: Path,
+    description: str,
+    last: _Written | None,
+    progress: bool,
     check: Callable[[dict[str, int]], None],
-) -> _Written:  # fmt: skip
+) -> _Written:
     """Write a file with all rows, or an incremental one after the last."""
     number = last.number + 1 if last else 0
     identity = last.id if last else secrets.token_hex(16)
@@ -293,10 +293,7 @@ def _write(
 ) -> str:
     """Write a file, and return the checksum of its header."""
     checksums: dict[str, int] = {}
-    with (
-        progress_bar("save", contents.nbytes, progress) as done,
-        replacing(path, "save") as file,
-    ):
+    with progress_bar("save", contents.nbytes, progress) as done, replacing(path, "save") as file:
         write_header, write = WriteAll(file, lambda _: None), WriteAll(file, done)
         write_header(header_bytes(metadata, contents.entries, checksums)[0])
         for name in contents.entries:

@@ -281,8 +281,12 @@ class _InFolder(_Values):
         if inserted != self._saved:
             _LOGGER.warning(
                 "For 'TrainingCheckpoint', the %s in %s stays as it is: %d rows were inserted by now, %d when the "
-                "checkpoint was saved.", type(self._buffer).__name__, self._buffer.folder, inserted, self._saved,
-            )  # fmt: skip
+                "checkpoint was saved.",
+                type(self._buffer).__name__,
+                self._buffer.folder,
+                inserted,
+                self._saved,
+            )
 
 
 class _RestoredValues:

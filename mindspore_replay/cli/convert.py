@@ -67,9 +67,7 @@ def _read(options: argparse.Namespace) -> Any:
         if not hasattr(buffer, "columns"):
             raise ValueError(f"'source' must hold one buffer, but {options.source} holds several: load and save each.")
         return buffer
-    readers: dict[str, Any] = {
-        "npz": datasets.from_npz, "hdf5": datasets.from_hdf5, "minari": datasets.from_minari
-    }  # fmt: skip
+    readers: dict[str, Any] = {"npz": datasets.from_npz, "hdf5": datasets.from_hdf5, "minari": datasets.from_minari}
     return readers[kind](options.source, sample_size=options.sample_size, progress=options.progress)
 
 

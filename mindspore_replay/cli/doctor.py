@@ -29,15 +29,20 @@ from ..store.optional import install_command
 
 #: Optional packages, and the extra that installs each.
 _OPTIONAL = {
-    "gymnasium": "examples", "matplotlib": "examples", "PyYAML": "examples", "tqdm": "examples",
-    "rich": "monitor", "tensorboardX": "monitor", "minari": "datasets", "h5py": "datasets", "ray": "ray",
+    "gymnasium": "examples",
+    "matplotlib": "examples",
+    "PyYAML": "examples",
+    "tqdm": "examples",
+    "rich": "monitor",
+    "tensorboardX": "monitor",
+    "minari": "datasets",
+    "h5py": "datasets",
+    "ray": "ray",
     "lz4": "compress",
-}  # fmt: skip
+}
 
 #: Variables of the environment that change what MindSpore and the kernels do.
-_VARIABLES = (
-    "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "GLOG_v", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
-)  # fmt: skip
+_VARIABLES = ("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "GLOG_v", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA")
 
 #: Report for a device that MindSpore finds.
 _THERE = {

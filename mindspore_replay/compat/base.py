@@ -64,10 +64,7 @@ class RingOperator(Operator):
 
     def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
         """Make the state that a ring needs beside the caller's arrays: serial numbers, and a random state."""
-        return (
-            self._parameter("serials", np.zeros(2, np.int64)),
-            self._parameter("random_state", initial_state(seed)),
-        )
+        return (self._parameter("serials", np.zeros(2, np.int64)), self._parameter("random_state", initial_state(seed)))
 
     def _check_ring(self, shapes: tuple[Any, ...], types: tuple[Any, ...], cursors: tuple[Any, ...]) -> bool:
         name, columns = type(self).__name__, self.columns

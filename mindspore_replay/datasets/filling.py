@@ -86,9 +86,13 @@ def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[
 
 
 def make_buffer(
-    what: str, source: Source, fields: Mapping[str, Field], chosen: np.ndarray | None, types: Any,
+    what: str,
+    source: Source,
+    fields: Mapping[str, Field],
+    chosen: np.ndarray | None,
+    types: Any,
     arguments: dict[str, Any],
-) -> Any:  # fmt: skip
+) -> Any:
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})

@@ -316,13 +316,17 @@ class _EpisodeExport:
         if self._repeated:
             log.warning(
                 "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
-                "before it again", self._dataset_id, self._repeated, self._episodes,
-            )  # fmt: skip
+                "before it again",
+                self._dataset_id,
+                self._repeated,
+                self._episodes,
+            )
         if self._dropped:
             log.warning(
                 "to_minari: %s: %d steps dropped: the buffer holds no observation after them",
-                self._dataset_id, self._dropped,
-            )  # fmt: skip
+                self._dataset_id,
+                self._dropped,
+            )
 
 
 def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, Any]:

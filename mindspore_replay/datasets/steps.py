@@ -192,8 +192,9 @@ class Summary:
             self._open = 0, 0.0
         self._open = self._open[0] + rest[0], self._open[1] + rest[1]
         last = stops - 1
-        self._parts.append((length, total, steps.flag("terminated")[last], steps.flag("truncated")[last],
-                            steps.known[last]))  # fmt: skip
+        self._parts.append(
+            (length, total, steps.flag("terminated")[last], steps.flag("truncated")[last], steps.known[last])
+        )
 
     def result(self) -> tuple[EpisodeTable, np.ndarray]:
         """Return the table, and whether the observation after each episode is known."""

@@ -62,9 +62,13 @@ class Batches:
     """
 
     def __init__(
-        self, exchange: Exchange, plan: SamplePlan, types: Sequence[np.dtype[Any]], has_handles: bool,
+        self,
+        exchange: Exchange,
+        plan: SamplePlan,
+        types: Sequence[np.dtype[Any]],
+        has_handles: bool,
         rng: np.random.Generator,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.exchange, self.plan, self.rng = exchange, plan, rng
         self._types = types
         self._has_handles, self._weighs = has_handles, plan.draw == "priority"

@@ -137,9 +137,14 @@ class ShardedReplay(NoContainer):
         resources: Mapping[str, Any] | None = None,
     ) -> None:
         given = {
-            "number": num_shards, "folder": folder, "timeout": timeout, "name": name, "batch": batch,
-            "in_flight": in_flight, "resources": resources,
-        }  # fmt: skip
+            "number": num_shards,
+            "folder": folder,
+            "timeout": timeout,
+            "name": name,
+            "batch": batch,
+            "in_flight": in_flight,
+            "resources": resources,
+        }
         config, settings = split(config, given)
         self.num_shards = check_size(_NAME, "num_shards", settings["number"], MOST_SHARDS)
         seconds = check_number(_NAME, "timeout", settings.get("timeout", 5.0), 1e-3, 1e6)
@@ -253,9 +258,15 @@ class ShardedReplay(NoContainer):
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def insert(
-        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
-        version: Any = None, **_unknown: NoReturn,
-    ) -> "ShardedReplay":  # fmt: skip
+        self,
+        exp: Any = None,
+        *_misplaced: NoReturn,
+        priority: Any = None,
+        end: Any = False,
+        final: Any = False,
+        version: Any = None,
+        **_unknown: NoReturn,
+    ) -> "ShardedReplay":
         """Insert one row or a batch from the learner's own process, into each shard in turn.
 
         Rows are collected as by a writer. The other methods send them first, and wait until they are inserted.
@@ -578,10 +589,14 @@ class ShardedReplay(NoContainer):
         parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
         whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
-            "capacity": self.capacity, "inserted": self._exchange.inserted, "sampled": self._exchange.sampled,
-            "shards": self.num_shards, "shards_alive": len(parts), "shard_deaths": self.deaths,
+            "capacity": self.capacity,
+            "inserted": self._exchange.inserted,
+            "sampled": self._exchange.sampled,
+            "shards": self.num_shards,
+            "shards_alive": len(parts),
+            "shard_deaths": self.deaths,
             "shard_timeouts": self.timeouts,
-        }  # fmt: skip
+        }
         if self.prioritized:
             own |= {"beta": self._exchange.beta, "invalid_handles": self._exchange.invalid_handles}
         return Statistics(whole.values | own, whole.histograms)

@@ -131,9 +131,15 @@ class ShardWriter:
         return self._rules.rule is not None
 
     def insert(
-        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
-        version: Any = None, **_unknown: NoReturn,
-    ) -> "ShardWriter":  # fmt: skip
+        self,
+        exp: Any = None,
+        *_misplaced: NoReturn,
+        priority: Any = None,
+        end: Any = False,
+        final: Any = False,
+        version: Any = None,
+        **_unknown: NoReturn,
+    ) -> "ShardWriter":
         """Collect one row or a batch, and send a complete batch. The arrays may change afterwards.
 
         Args:

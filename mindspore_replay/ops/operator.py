@@ -27,9 +27,14 @@ class Operator:
     """
 
     def __init__(
-        self, name: str, state: State, groups: Collection[str], columns: Columns,
-        constants: Mapping[str, Any] | None = None, outputs: Sequence[tuple[tuple[int, ...], str]] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        state: State,
+        groups: Collection[str],
+        columns: Columns,
+        constants: Mapping[str, Any] | None = None,
+        outputs: Sequence[tuple[tuple[int, ...], str]] = (),
+    ) -> None:
         items = native.signature(name).present(groups)
         self.front, inputs = _front(items, state, constants or {})
         given = [item for item in items if item.role == OUTPUT]
@@ -75,9 +80,13 @@ class Binary(Operator):
 
 
 def operator(
-    name: str, state: State, groups: Collection[str], columns: Columns, constants: Mapping[str, Any] | None = None,
+    name: str,
+    state: State,
+    groups: Collection[str],
+    columns: Columns,
+    constants: Mapping[str, Any] | None = None,
     outputs: Sequence[tuple[tuple[int, ...], str]] = (),
-) -> Operator:  # fmt: skip
+) -> Operator:
     """Make an operator of the class for its inputs; the arguments are those of `Operator`."""
     if name == "insert":
         return OperatorOfRows(name, state, groups, columns, constants, outputs)

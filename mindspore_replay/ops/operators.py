@@ -61,9 +61,13 @@ class Operators:
         plan, rule = options.plan, options.rule
 
         def make(
-            name: str, body: Callable[[], Any], outputs: Any = (), by_kernel: bool = native,
-            more: frozenset[str] = frozenset(), **constants: Any,
-        ) -> Any:  # fmt: skip
+            name: str,
+            body: Callable[[], Any],
+            outputs: Any = (),
+            by_kernel: bool = native,
+            more: frozenset[str] = frozenset(),
+            **constants: Any,
+        ) -> Any:
             return operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
 
         if options.reservoir:

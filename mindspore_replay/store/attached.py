@@ -133,9 +133,16 @@ class AttachedBuffer(NoContainer):
     # Rows in and out.
 
     def insert(
-        self, exp: Any = None, *_misplaced: NoReturn, priority: Any = None, end: Any = False, final: Any = False,
-        version: Any = None, with_indices: bool = False, **_unknown: NoReturn,
-    ) -> Any:  # fmt: skip
+        self,
+        exp: Any = None,
+        *_misplaced: NoReturn,
+        priority: Any = None,
+        end: Any = False,
+        final: Any = False,
+        version: Any = None,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
         """Append one row or a batch, as `Buffer.insert` does.
 
         Args:
@@ -211,9 +218,14 @@ class AttachedBuffer(NoContainer):
                 return self._store.read(positions.astype(np.int64))
 
     def sample(
-        self, sample_range: tuple[Any, Any] | None = None, *_misplaced: NoReturn, beta: float | None = None,
-        as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn,
-    ) -> Any:  # fmt: skip
+        self,
+        sample_range: tuple[Any, Any] | None = None,
+        *_misplaced: NoReturn,
+        beta: float | None = None,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
         """Draw `sample_size` rows as the learner's buffer does.
 
         Args:

@@ -151,9 +151,12 @@ class Call:
         return self._places[name].start if name in self._places else -1
 
     def giving(
-        self, name: str, outputs: Iterable[tuple[tuple[int, ...], np.dtype[Any]]],
-        share: Callable[[np.ndarray], Any] | None, guard: Any = None,
-    ) -> Callable[[int], Any]:  # fmt: skip
+        self,
+        name: str,
+        outputs: Iterable[tuple[tuple[int, ...], np.dtype[Any]]],
+        share: Callable[[np.ndarray], Any] | None,
+        guard: Any = None,
+    ) -> Callable[[int], Any]:
         """Return a function that calls the kernel with new arrays for an argument, one for each column.
 
         Args:

@@ -197,9 +197,13 @@ class CompressedStore(Store):
     """
 
     def __init__(
-        self, rows_schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
-        tensors: Tensors = NO_TENSORS, columns: Mapping[str, CompressedColumn] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        rows_schema: Schema,
+        options: Options,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        tensors: Tensors = NO_TENSORS,
+        columns: Mapping[str, CompressedColumn] | None = None,
+    ) -> None:
         super().__init__(rows_schema.stored(), options, arrays, tensors._replace(share=None))
         self._rows_schema, self._share_rows = rows_schema, tensors.share
         self.compressed = dict(self._new_columns() if columns is None else columns)

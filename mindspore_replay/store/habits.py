@@ -70,9 +70,13 @@ def hint(word: str, known: Iterable[str]) -> str:
 
 
 def wrong_insert(
-    cls_name: str, names: Sequence[str] | None, columns: int, exp: Any, misplaced: Collection[Any],
+    cls_name: str,
+    names: Sequence[str] | None,
+    columns: int,
+    exp: Any,
+    misplaced: Collection[Any],
     unknown: Collection[str],
-) -> TypeError:  # fmt: skip
+) -> TypeError:
     """Return the error for an insertion with other arguments than `insert` has.
 
     Args:

@@ -45,9 +45,16 @@ class Insertion:
         kinds = "".join("-" if t == "bfloat16" else a.dtype.kind for t, a in zip(schema.dtypes, self._staged))
         priority_at = -1 if options.beta is None else self._one.place("priority")
         at_once: Any = library.calls.Insert(
-            guard, self._one.direct, self._many.direct, schema.given_names, tuple(self._staged), kinds,
-            (self._one.place("rows"), self._one.place("ends"), priority_at), (END, END | FINAL), options.num_envs,
-        )  # fmt: skip
+            guard,
+            self._one.direct,
+            self._many.direct,
+            schema.given_names,
+            tuple(self._staged),
+            kinds,
+            (self._one.place("rows"), self._one.place("ends"), priority_at),
+            (END, END | FINAL),
+            options.num_envs,
+        )
         #: ``(exp, priority, end, final)``: stores rows that obviously fit, and returns True; False, and nothing is
         #: stored, if the general path has to convert the arguments, or to raise the error.
         self.now: Callable[[Any, Any, Any, Any], bool] = (lambda *_: False) if schema.late else at_once.now
@@ -104,9 +111,15 @@ class Insertion:
         return self._make_with_versions()
 
     def _store(
-        self, call: Call, fields: list[np.ndarray], rows: int, priority: np.ndarray | None, end: Any, final: Any,
+        self,
+        call: Call,
+        fields: list[np.ndarray],
+        rows: int,
+        priority: np.ndarray | None,
+        end: Any,
+        final: Any,
         version: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Store checked rows; those of `_one` are staged."""
         options = self._options
         ends = None if options.rule is None else ends_of(options.cls_name, end, final, rows, options.num_envs)

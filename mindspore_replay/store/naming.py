@@ -7,9 +7,15 @@ from typing import Any
 
 @functools.lru_cache(maxsize=256)
 def sample_names(
-    cls_name: str, has_names: bool, bookkeeping: tuple[str, ...], columns: tuple[str, ...], with_indices: bool = True,
-    *, optional: tuple[str, ...] = ("indices",), made: str = "a buffer made",
-) -> tuple[str, ...]:  # fmt: skip
+    cls_name: str,
+    has_names: bool,
+    bookkeeping: tuple[str, ...],
+    columns: tuple[str, ...],
+    with_indices: bool = True,
+    *,
+    optional: tuple[str, ...] = ("indices",),
+    made: str = "a buffer made",
+) -> tuple[str, ...]:
     """Return the names of a sample's parts, in their order: bookkeeping first, then columns.
 
     Args:

@@ -12,9 +12,20 @@ from .late import MOST_LATE
 
 #: The dtypes allowed for a column.
 DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
     "bfloat16",
-)  # fmt: skip
+)
 
 #: Names of the dtypes for NumPy's scalar types and Python's own.
 _OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES if name != "bfloat16"}

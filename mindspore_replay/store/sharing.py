@@ -64,9 +64,14 @@ def set_flushed(arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def register(
-    schema: Schema, options: Options, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any], alone: bool,
-    beyond_memory: bool, memory: Any,
-) -> None:  # fmt: skip
+    schema: Schema,
+    options: Options,
+    arrays: Mapping[str, np.ndarray],
+    state: Mapping[str, Any],
+    alone: bool,
+    beyond_memory: bool,
+    memory: Any,
+) -> None:
     """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
 
     Args:

@@ -6,8 +6,14 @@ from typing import NamedTuple
 
 #: Dtypes as the table and the kernels spell them.
 DTYPES = {
-    "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "u8": "uint8", "bool": "bool", "any": "any",
-}  # fmt: skip
+    "f32": "float32",
+    "f64": "float64",
+    "i32": "int32",
+    "i64": "int64",
+    "u8": "uint8",
+    "bool": "bool",
+    "any": "any",
+}
 
 STATE, INPUT, OUTPUT = "state", "input", "output"
 #: Items that stand for several arguments.

@@ -198,9 +198,11 @@ def checked(
 
 
 def fitting(
-    cls_name: str, given: Mapping[str, Any], expected: Layout,
+    cls_name: str,
+    given: Mapping[str, Any],
+    expected: Layout,
     bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
-) -> dict[str, np.ndarray]:  # fmt: skip
+) -> dict[str, np.ndarray]:
     """Return arrays of these shapes and dtypes from a saved state; raise a ValueError that lists all wrong ones."""
     arrays = {key: np.asarray(given[key]) for key in expected if key in given}
     wrong = []

@@ -65,9 +65,13 @@ class Store:
     """
 
     def __init__(
-        self, schema: Schema, options: Options, arrays: Mapping[str, np.ndarray] | None = None,
-        tensors: Tensors = NO_TENSORS, folder: "Folder | None" = None,
-    ) -> None:  # fmt: skip
+        self,
+        schema: Schema,
+        options: Options,
+        arrays: Mapping[str, np.ndarray] | None = None,
+        tensors: Tensors = NO_TENSORS,
+        folder: "Folder | None" = None,
+    ) -> None:
         if library.library_for("CPU").handle is None:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
         self.schema, self.options = schema, options
@@ -90,9 +94,14 @@ class Store:
         """Let kernels use the folder's lock; raise a ValueError if its state is damaged, which is then left alone."""
         try:
             register(
-                self.schema, self.options, folder.arrays, self._state, folder.alone, folder.is_beyond_memory(),
+                self.schema,
+                self.options,
+                folder.arrays,
+                self._state,
+                folder.alone,
+                folder.is_beyond_memory(),
                 folder.memory,
-            )  # fmt: skip
+            )
             if folder.alone and not folder.is_new:
                 self.check()
         except BaseException:
@@ -174,9 +183,14 @@ class Store:
         plan = self.options.plan
         beta = self.arrays.get("beta", np.zeros(1))
         return self._call(
-            "sample", plan=kept(plan.options()), sample_range=kept(self._range), beta=kept(beta), given_beta=kept(beta),
-            powers=kept(plan.powers()), outputs=[Array(shape, dtype) for shape, dtype in plan.specs(self.schema)],
-        )  # fmt: skip
+            "sample",
+            plan=kept(plan.options()),
+            sample_range=kept(self._range),
+            beta=kept(beta),
+            given_beta=kept(beta),
+            powers=kept(plan.powers()),
+            outputs=[Array(shape, dtype) for shape, dtype in plan.specs(self.schema)],
+        )
 
     @functools.cached_property
     def _give_sample(self) -> Callable[[int], Any]:

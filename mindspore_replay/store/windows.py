@@ -149,9 +149,15 @@ STRATEGIES = ("none", "future", "episode", "final", "random")
 
 #: Dtypes of outputs that do not consist of rows of a column.
 _DTYPES = {
-    MASK: "bool", RELABELLED: "bool", DISCOUNT: "float32", LENGTH: "int32", CHAIN: "int32", HANDLE: "int64",
-    WEIGHT: "float32", GIVEN: "bool",
-}  # fmt: skip
+    MASK: "bool",
+    RELABELLED: "bool",
+    DISCOUNT: "float32",
+    LENGTH: "int32",
+    CHAIN: "int32",
+    HANDLE: "int64",
+    WEIGHT: "float32",
+    GIVEN: "bool",
+}
 
 
 class Output(NamedTuple):

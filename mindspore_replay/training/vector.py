@@ -125,9 +125,16 @@ class VectorRows:
         self._was_done = np.zeros(self.num_envs, np.bool_)
 
     def step(
-        self, observation: Any, action: Any, next_observation: Any, reward: Any, terminated: Any, truncated: Any,
-        info: Mapping[str, Any], **columns: Any,
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+        self,
+        observation: Any,
+        action: Any,
+        next_observation: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        info: Mapping[str, Any],
+        **columns: Any,
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
         Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.

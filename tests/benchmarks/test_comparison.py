@@ -26,8 +26,17 @@ from comparison.summary import aims, bars  # noqa: E402
 
 
 def test_every_peer_and_case_is_there():
-    assert {"cpprb", "torchrl", "flashbax", "stable-baselines3", "tianshou", "DI-engine deque", "DI-engine advanced",
-            "dm-reverb", "numpy ring"} <= set(PEERS)  # fmt: skip
+    assert {
+        "cpprb",
+        "torchrl",
+        "flashbax",
+        "stable-baselines3",
+        "tianshou",
+        "DI-engine deque",
+        "DI-engine advanced",
+        "dm-reverb",
+        "numpy ring",
+    } <= set(PEERS)
     assert len({case.name for case in CASES}) == len(CASES)
     for place in PEERS.values():
         assert (BENCHMARKS / "comparison" / "peers" / f"{place.module}.py").exists()
@@ -86,12 +95,25 @@ def test_the_ring_stacks_frames_of_one_episode():
 
 def test_the_ring_masks_sequences_and_sums_returns():
     ring = Ring(
-        {"observation": ((), "int64"), "action": ((), "int64"), "reward": ((), "float64"),
-         "next_observation": ((), "int64"), "terminated": ((), "bool")}, 20,
-    )  # fmt: skip
+        {
+            "observation": ((), "int64"),
+            "action": ((), "int64"),
+            "reward": ((), "float64"),
+            "next_observation": ((), "int64"),
+            "terminated": ((), "bool"),
+        },
+        20,
+    )
     for step in range(30):
-        ring.insert({"observation": step, "action": 0, "reward": 1.0, "next_observation": step + 1,
-                     "terminated": step % 10 == 9})  # fmt: skip
+        ring.insert(
+            {
+                "observation": step,
+                "action": 0,
+                "reward": 1.0,
+                "next_observation": step + 1,
+                "terminated": step % 10 == 9,
+            }
+        )
     sequences = ring.sample_sequences(100, 6)
     for steps, mask in zip(sequences["observation"], sequences["mask"]):
         assert steps.tolist() == list(range(steps[0], steps[0] + 6))
@@ -238,14 +260,30 @@ def test_a_panel_has_this_project_and_the_fastest_peers():
 
 def test_the_command_compares_this_project_with_a_ring(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / "compare.py", "--peers", "mindspore_replay", "numpy ring", "limit",
-         "--rounds", "3",
-         "--only", "insert_64", "frames_bytes", "--out", tmp_path],
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [
+            sys.executable,
+            BENCHMARKS / "compare.py",
+            "--peers",
+            "mindspore_replay",
+            "numpy ring",
+            "limit",
+            "--rounds",
+            "3",
+            "--only",
+            "insert_64",
+            "frames_bytes",
+            "--out",
+            tmp_path,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     cases = json.loads((tmp_path / "comparison.json").read_text())["cases"]
     assert {name: len(result["values"]) for name, result in cases["insert_64"].items()} == {
-        "mindspore_replay": 3, "numpy ring": 3, "limit": 3
-    }  # fmt: skip
+        "mindspore_replay": 3,
+        "numpy ring": 3,
+        "limit": 3,
+    }
     assert cases["frames_bytes"]["limit"]["values"] == [84 * 84 + 4 + 4 + 1]

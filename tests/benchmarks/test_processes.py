@@ -20,9 +20,7 @@ def test_one_writer_inserts(tmp_path: Path):
     assert ended.returncode == 0, ended.stderr
     assert "| mindspore_replay |" in ended.stdout
     figures = json.loads((tmp_path / "found.json").read_text())["results"]["mindspore_replay"]
-    assert {name: len(values) for name, values in figures.items()} == {
-        "us a row, 1 writing": 2, "rows/s, 1 writing": 2
-    }  # fmt: skip
+    assert {name: len(values) for name, values in figures.items()} == {"us a row, 1 writing": 2, "rows/s, 1 writing": 2}
     one, together = (values[0] for values in figures.values())
     assert one * together == pytest.approx(1e6)
 
@@ -44,5 +42,10 @@ def test_a_table_has_medians_and_names_who_is_missing(monkeypatch: pytest.Monkey
         {"a": {"us": [3.0, 1.25, 9.0], "rows/s": [1000.0, 2500.4]}, "b": {"us": [400.0]}, "c": "lost"}
     )
     assert text.splitlines() == [
-        "| | us | rows/s |", "|---|---|---|", "| a | 3 | 1,750 |", "| b | 400 |  |", "", "c: lost"
-    ]  # fmt: skip
+        "| | us | rows/s |",
+        "|---|---|---|",
+        "| a | 3 | 1,750 |",
+        "| b | 400 |  |",
+        "",
+        "c: lost",
+    ]

@@ -21,9 +21,13 @@ from mindspore_replay import (
 )
 
 COLUMNS: dict[str, Any] = {
-    "sample_size": 2, "capacity": 12, "shapes": [(3,), ()], "types": ["float32", "int32"], "names": ["x", "step"],
+    "sample_size": 2,
+    "capacity": 12,
+    "shapes": [(3,), ()],
+    "types": ["float32", "int32"],
+    "names": ["x", "step"],
     "seed": 0,
-}  # fmt: skip
+}
 
 
 def make(cls: type, backend: str, **more: Any) -> Any:

@@ -172,10 +172,18 @@ def operation(buffer: Any, inserted: int, rng: np.random.Generator) -> list[Call
 @pytest.mark.parametrize(
     "kind",
     [
-        "distinct", "prioritized, limits", "n steps, prioritized", "hindsight", "sequences, prioritized", "episodes",
-        "reservoir", "reservoir, weighted", "elastic", "elastic, weighted",
+        "distinct",
+        "prioritized, limits",
+        "n steps, prioritized",
+        "hindsight",
+        "sequences, prioritized",
+        "episodes",
+        "reservoir",
+        "reservoir, weighted",
+        "elastic",
+        "elastic, weighted",
     ],
-)  # fmt: skip
+)
 def test_all_calls(kind: str):
     twins = Twins(lambda: make(kind))
     assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
@@ -192,9 +200,13 @@ def test_all_calls(kind: str):
 def test_both_modes():
     twins = Twins(lambda: make("prioritized"))
     for call in (
-        lambda b: b.insert(rows(b, 5, 0)), lambda b: b.sample(), lambda b: b.update_priorities([0, 1], [2.0, 3.0]),
-        lambda b: b.reset(), lambda b: b.load_state_dict(b.state_dict()), lambda b: b.insert(rows(b, 5, 5)),
-    ):  # fmt: skip
+        lambda b: b.insert(rows(b, 5, 0)),
+        lambda b: b.sample(),
+        lambda b: b.update_priorities([0, 1], [2.0, 3.0]),
+        lambda b: b.reset(),
+        lambda b: b.load_state_dict(b.state_dict()),
+        lambda b: b.insert(rows(b, 5, 5)),
+    ):
         twins.both(call)
         twins.compare()
 

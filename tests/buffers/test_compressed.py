@@ -408,7 +408,7 @@ def test_a_row_is_decompressed_once_and_zeros_are_not_stored():
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a column that is not there": (
         {"compress": ["pixels"]},
-        r"'compress' must hold some of the columns \['observation', .*\], but got \['pixels'\]"
+        r"'compress' must hold some of the columns \['observation', .*\], but got \['pixels'\]",
     ),
     "a scalar": (
         {"compress": ["reward"]},
@@ -428,7 +428,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"views": [NStep(2, 0.9, reward="rewards", terminated="terminated")], "compress": ["rewards"]},
         r"'compress' must leave out columns that a view computes with, but got \['rewards'\]",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -368,10 +368,7 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "options"),
-    [
-        *[(COMPILED, options) for options in ({"num_envs": 2}, PRIORITIZED)],
-        (COMPOSITE, PRIORITIZED | {"num_envs": 2}),
-    ],
+    [*[(COMPILED, options) for options in ({"num_envs": 2}, PRIORITIZED)], (COMPOSITE, PRIORITIZED | {"num_envs": 2})],
     ids=str,
 )
 @settings(SLOW, max_examples=3)

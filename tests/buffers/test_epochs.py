@@ -126,9 +126,11 @@ KEY = 99
 
 
 def check(
-    buffer: EpochReplayBuffer, calls: Calls | None, operations: Sequence[tuple[Any, ...]],
+    buffer: EpochReplayBuffer,
+    calls: Calls | None,
+    operations: Sequence[tuple[Any, ...]],
     order: Callable[[int, int], list[int]] = order_of,
-) -> None:  # fmt: skip
+) -> None:
     """Apply operations to a buffer and to a twin, and compare what they deliver."""
     twin = EpochTwin(buffer.sample_size, buffer.last == "pad", buffer.rank, buffer.world, order)
     inserted, removed, uses = 0, set(), dict.fromkeys(range(1000), 0)
@@ -464,9 +466,10 @@ def test_one_graph_for_all_batches():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sequences(backend: str):
     buffer = filled_by(
-        lambda backend: EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend), backend,
+        lambda backend: EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend),
+        backend,
         lambda buffer: buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8),
-    )  # fmt: skip
+    )
     indices, mask, steps = zip(*buffer.minibatches())
     assert sorted(joined(part.asnumpy().tolist() for part in indices)) == [-1, 0, 3, 6]
     for handles, there, numbers in zip(indices, mask, steps):
@@ -592,9 +595,15 @@ def test_errors_of_datasets():
 
 def test_a_configuration():
     buffer = create_buffer(
-        {"type": "epochs", "capacity": 8, "sample_size": 2, "data_shape": SCHEMA["shapes"],
-         "data_type": SCHEMA["types"], "last": "pad"}
-    )  # fmt: skip
+        {
+            "type": "epochs",
+            "capacity": 8,
+            "sample_size": 2,
+            "data_shape": SCHEMA["shapes"],
+            "data_type": SCHEMA["types"],
+            "last": "pad",
+        }
+    )
     assert (type(buffer), buffer.last) == (EpochReplayBuffer, "pad")
 
 

@@ -35,11 +35,7 @@ def text(message: str) -> str:
 
 CONSTRUCTOR = {
     "no column": (ValueError, {"shapes": [], "types": []}, "'shapes' must name at least one column, but got []."),
-    "zero axis": (
-        ValueError,
-        {"shapes": [(4, 0), ()]},
-        "each axis of 'shapes[0]' must be positive, but got (4, 0).",
-    ),
+    "zero axis": (ValueError, {"shapes": [(4, 0), ()]}, "each axis of 'shapes[0]' must be positive, but got (4, 0)."),
     "negative axis": (
         ValueError,
         {"shapes": [(4,), (-1,)]},
@@ -210,11 +206,7 @@ INSERT = {
         [np.zeros((2, 3), np.float32), np.zeros(3, np.int32)],
         LAYOUT + "column 0: expected (2, 4), but got (2, 3); column 1: expected (2,), but got (3,).",
     ),
-    "one row beside a batch": (
-        ValueError,
-        [X, np.zeros(1, np.int32)],
-        LAYOUT + "column 1: expected (), but got (1,).",
-    ),
+    "one row beside a batch": (ValueError, [X, np.zeros(1, np.int32)], LAYOUT + "column 1: expected (), but got (1,)."),
     "lengths": (
         ValueError,
         [np.zeros((2, 4), np.float32), np.zeros(3, np.int32)],

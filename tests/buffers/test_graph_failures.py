@@ -29,9 +29,14 @@ MESSAGE = re.compile(r"The kernel '(\w+)' failed with status (\d+)")
 
 #: Statuses that a kernel may return for its data, besides those of its arguments.
 STATUSES = {
-    "kTooFewRows": 2, "kIndexOutOfRange": 3, "kBadWeight": 4, "kTooLong": 5, "kOpenEpisode": 9, "kFull": 10,
+    "kTooFewRows": 2,
+    "kIndexOutOfRange": 3,
+    "kBadWeight": 4,
+    "kTooLong": 5,
+    "kOpenEpisode": 9,
+    "kFull": 10,
     "kBadVersion": 11,
-}  # fmt: skip
+}
 
 
 def table() -> dict[tuple[str, int], str]:

@@ -25,9 +25,13 @@ from mindspore_replay import (
 )
 
 COLUMNS: dict[str, Any] = {
-    "sample_size": 4, "capacity": 50, "shapes": [(), (), ()], "types": ["float32", "int32", "float32"],
-    "names": ["obs", "act", "rew"], "seed": 0,
-}  # fmt: skip
+    "sample_size": 4,
+    "capacity": 50,
+    "shapes": [(), (), ()],
+    "types": ["float32", "int32", "float32"],
+    "names": ["obs", "act", "rew"],
+    "seed": 0,
+}
 ROW = [np.float32(0), np.int32(1), np.float32(2)]
 
 BUFFERS: dict[str, Callable[[], Any]] = {

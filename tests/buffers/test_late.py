@@ -50,11 +50,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "queue": {"cls": ReplayQueue, "when_full": "evict"},
     "sequences": {"cls": SequenceReplayBuffer, "sequence_length": 3, "burn_in": 1, "max_staleness": 4},
     "padded sequences by priority": {
-        "cls": SequenceReplayBuffer, "sequence_length": 2, "burn_in": 1, "pad_end": True, "prioritized": True,
+        "cls": SequenceReplayBuffer,
+        "sequence_length": 2,
+        "burn_in": 1,
+        "pad_end": True,
+        "prioritized": True,
         "max_staleness": 4,
     },
     "frames": {"cls": ReplayBuffer, "views": [FrameStack(2, observation="number")]},
-}  # fmt: skip
+}
 
 
 def make(cls: type[Any] = ReplayBuffer, *, sample_size: int = 1, capacity: int = CAPACITY, **options: Any) -> Any:
@@ -150,9 +154,7 @@ class Twin:
         return True
 
 
-RULES = {
-    "sequences": Rule(1, 3, False), "padded sequences by priority": Rule(1, 2, True), "frames": Rule(1, 2, True),
-}  # fmt: skip
+RULES = {"sequences": Rule(1, 3, False), "padded sequences by priority": Rule(1, 2, True), "frames": Rule(1, 2, True)}
 
 
 class Pair:
@@ -266,12 +268,24 @@ def test_random_operations(kind: str, operations: list[tuple[Any, ...]]):
 
 
 _FEW = [
-    ("insert", 3, False), ("write", [0, 1, 2, 2], LATE), ("insert", 3, True), ("write", [3, 0, 5, 1], ["reward"]),
-    ("write", [1, 1, 2, 7], ["score"]), ("insert", 3, False), ("delete", [1, 4, 4, 1]), ("write", [0, 1, 2, 3], LATE),
-    ("advance", 2), ("insert", 3, False), ("sample",), ("write", [0, 1, 2, 3], ["score"]),
-    ("write", [0, 1, 2, 3], ["reward"]), ("sample",), ("advance", 2), ("insert", 3, True),
+    ("insert", 3, False),
+    ("write", [0, 1, 2, 2], LATE),
+    ("insert", 3, True),
+    ("write", [3, 0, 5, 1], ["reward"]),
+    ("write", [1, 1, 2, 7], ["score"]),
+    ("insert", 3, False),
+    ("delete", [1, 4, 4, 1]),
+    ("write", [0, 1, 2, 3], LATE),
+    ("advance", 2),
+    ("insert", 3, False),
+    ("sample",),
+    ("write", [0, 1, 2, 3], ["score"]),
+    ("write", [0, 1, 2, 3], ["reward"]),
+    ("sample",),
+    ("advance", 2),
+    ("insert", 3, True),
     ("write", [2, 1, 0, 4], LATE),
-]  # fmt: skip
+]
 
 
 #: Kinds whose composite operators differ, and operations that are those of another kind, which compile no graph.
@@ -522,8 +536,16 @@ def test_what_rows_that_wait_look_like():
 
 
 def test_a_configuration():
-    buffer = create_buffer({"type": "uniform", "capacity": 4, "sample_size": 1, "data_shape": [(), ()],
-                            "data_type": ["int32", "float32"], "late": [1]})  # fmt: skip
+    buffer = create_buffer(
+        {
+            "type": "uniform",
+            "capacity": 4,
+            "sample_size": 1,
+            "data_shape": [(), ()],
+            "data_type": ["int32", "float32"],
+            "late": [1],
+        }
+    )
     handle = buffer.insert([3], with_indices=True)
     buffer.update(handle, [3, 0.25])
     assert [column.tolist() for column in buffer.sample()] == [[3], [0.25]]

@@ -477,7 +477,7 @@ def n_step() -> ReplayBuffer:
         (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios(Tensor([-1.0]))),
         (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1e-310])),
     ],
-)  # fmt: skip
+)
 def test_errors(error: type[Exception], message: str, build: Callable[[], Any]):
     with pytest.raises(error, match=message):
         build()

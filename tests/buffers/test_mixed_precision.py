@@ -112,10 +112,7 @@ def assert_step_is_exact(kind: str, backend: str, level: str, dtype: str, **othe
 
 
 #: Composite buffers: all ways to insert and to draw with numbers that lower precision would change.
-COMPOSITE: dict[str, dict[str, Any]] = {
-    "views": {"max_use": 9, "normalize": "buffer"},
-    "elastic": {},
-}
+COMPOSITE: dict[str, dict[str, Any]] = {"views": {"max_use": 9, "normalize": "buffer"}, "elastic": {}}
 
 
 #: Native buffers, one of each class.
@@ -148,10 +145,7 @@ def test_batches_from_several_buffers_are_exact() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "backend", "level"),
-    [
-        *[("prioritized", "native", level) for level in LEVELS],
-        ("prioritized", "composite", "auto"),
-    ],
+    [*[("prioritized", "native", level) for level in LEVELS], ("prioritized", "composite", "auto")],
 )
 def test_calls_in_pynative_mode_are_exact(kind: str, backend: str, level: str) -> None:
     assert_step_is_exact(kind, backend, level, "float16")

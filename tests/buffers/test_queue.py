@@ -580,8 +580,7 @@ def test_views_see_the_rows_that_are_stored():
     batch = queue.sample(as_dict=True)
     assert batch["observation"].asnumpy().tolist() == [0, 1]
     assert batch["reward"].asnumpy().tolist() == [1.5, 1.5]
-    stacks = ReplayQueue(1, 8, [(), ()], ["float32", "float32"], names=["observation", "reward"],
-                         views=[FrameStack(2)])  # fmt: skip
+    stacks = ReplayQueue(1, 8, [(), ()], ["float32", "float32"], names=["observation", "reward"], views=[FrameStack(2)])
     for step in range(4):
         stacks.insert([float(step + 1), 0.0], end=step == 3)
     assert [stacks.sample()[0].asnumpy().tolist() for _ in range(3)] == [[[0, 1]], [[1, 2]], [[2, 3]]]
@@ -643,9 +642,16 @@ def test_stale_rows_are_not_delivered():
 @pytest.mark.parametrize("kind", ["queue", ReplayQueue])
 def test_a_configuration(kind: Any):
     queue = create_buffer(
-        {"type": kind, "capacity": 8, "sample_size": 2, "data_shape": SCHEMA["shapes"], "data_type": SCHEMA["types"],
-         "order": "lifo", "timeout": 2.0}
-    )  # fmt: skip
+        {
+            "type": kind,
+            "capacity": 8,
+            "sample_size": 2,
+            "data_shape": SCHEMA["shapes"],
+            "data_type": SCHEMA["types"],
+            "order": "lifo",
+            "timeout": 2.0,
+        }
+    )
     assert (queue.order, queue.limiter.timeout) == ("lifo", 2.0)
 
 

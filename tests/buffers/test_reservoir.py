@@ -161,8 +161,11 @@ def test_without_weights_as_the_twin(combination: Combination):
         handles, steps = twin.sample()
         first += n
         assert [column.asnumpy().tolist() for column in got] == [
-            handles, [[step, -step] for step in steps], steps, [step % 2 == 0 for step in steps],
-        ]  # fmt: skip
+            handles,
+            [[step, -step] for step in steps],
+            steps,
+            [step % 2 == 0 for step in steps],
+        ]
         assert [column.dtype for column in got] == [ms.int64, ms.float32, ms.int64, ms.bool_]
         buffer.check_valid()
         stored = twin.slots[: twin.size]
@@ -284,11 +287,7 @@ def test_a_state_that_contradicts_itself_is_refused(key: str, value: Any, messag
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("clock", np.array([0, 99, 0])),
-        ("clock", np.array([-5, 0, 0])),
-        ("insertion_clocks", np.array([0, 0, 1, 0, 0])),
-    ],
+    [("clock", np.array([0, 99, 0])), ("clock", np.array([-5, 0, 0])), ("insertion_clocks", np.array([0, 0, 1, 0, 0]))],
 )
 def test_a_weighted_state_that_contradicts_itself_is_refused(key: str, value: Any):
     buffer = make("native", weighted=True)

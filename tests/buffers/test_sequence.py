@@ -704,10 +704,7 @@ ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
         3,
         {**PRIORITIZED, "burn_in": 2, "stride": 2, "max_use": 2, "max_staleness": 3, "alpha": 0.7, "beta_steps": 3},
     ),
-    "prioritized, padded": (
-        5,
-        {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1},
-    ),
+    "prioritized, padded": (5, {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1}),
     "prioritized, one step": (1, PRIORITIZED | {"burn_in": 3, "stride": 2}),
 }
 

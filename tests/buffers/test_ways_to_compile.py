@@ -12,10 +12,13 @@ NATIVE = [(way, "native", _KINDS[(2 * i + j) % len(_KINDS)]) for i, way in enume
 COMPOSITE = [
     (way, "composite", kind)
     for way, kind in {
-        "ast-O0-fullgraph": "uniform", "ast-O1": "prioritized", "bytecode-O0": "elastic", "cell": "reservoir",
+        "ast-O0-fullgraph": "uniform",
+        "ast-O1": "prioritized",
+        "bytecode-O0": "elastic",
+        "cell": "reservoir",
     }.items()
     if way in ways.WAYS
-]  # fmt: skip
+]
 
 
 def test_each_kind_is_compiled_in_several_ways():

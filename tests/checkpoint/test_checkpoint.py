@@ -137,8 +137,14 @@ def test_a_backend_can_be_chosen():
     assert draws(loaded) == draws(buffer)
 
 
-EVERY_TYPE = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-              "float16", "float32", "float64", "bfloat16"]  # fmt: skip
+EVERY_TYPE = [
+    "bool",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+]
 
 
 def test_every_dtype_and_the_safetensors_library():

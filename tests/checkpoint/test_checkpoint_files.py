@@ -113,9 +113,18 @@ def noise_that_begins_well(content: bytes, generator: np.random.Generator) -> by
 
 
 DAMAGES = [
-    cut, flip_bit, flip_bit_in_header, overwrite_some, insert_some, remove_some, zero_some, exchange_blocks,
-    other_length, noise, noise_that_begins_well,
-]  # fmt: skip
+    cut,
+    flip_bit,
+    flip_bit_in_header,
+    overwrite_some,
+    insert_some,
+    remove_some,
+    zero_some,
+    exchange_blocks,
+    other_length,
+    noise,
+    noise_that_begins_well,
+]
 
 
 def test_a_thousand_damaged_files(saved: tuple[bytes, Any, Any]):

@@ -157,10 +157,16 @@ def test_random_states_of_the_process():
         own["generator"]._step(Tensor(4))
         normal, uniform = ops.standard_normal((3,)), ops.uniform((2,), Tensor(0.0), Tensor(1.0))
         return [
-            np.random.normal(), random.random(), own["own"].random(), own["state"].normal(), own["python"].random(),
-            *normal.asnumpy(), *uniform.asnumpy(),
-            *ms.get_rng_state().asnumpy(), *own["generator"].get_state().asnumpy(),
-        ]  # fmt: skip
+            np.random.normal(),
+            random.random(),
+            own["own"].random(),
+            own["state"].normal(),
+            own["python"].random(),
+            *normal.asnumpy(),
+            *uniform.asnumpy(),
+            *ms.get_rng_state().asnumpy(),
+            *own["generator"].get_state().asnumpy(),
+        ]
 
     ms.set_seed(11)
     drawn()
@@ -177,13 +183,23 @@ def test_random_states_of_the_process():
 
 def test_values_come_back_as_they_were():
     values = {
-        "none": None, "flags": [True, False], "big": 2**200, "least": -np.inf, "text": "\u00e9\ud800\n", "empty": {},
-        "nested": {"a b": (1, [2.5, ()], {"": "x"})}, "scalar": np.float32(0.1),
-    }  # fmt: skip
+        "none": None,
+        "flags": [True, False],
+        "big": 2**200,
+        "least": -np.inf,
+        "text": "\u00e9\ud800\n",
+        "empty": {},
+        "nested": {"a b": (1, [2.5, ()], {"": "x"})},
+        "scalar": np.float32(0.1),
+    }
     arrays = {
-        "returns": np.arange(5, dtype=">f8")[::2], "flag": np.array([True, False]), "half": np.float16([[1, 2]]),
-        "none": np.zeros((0, 3), np.uint64), "scalar": np.array(3, np.int8), "transposed": np.arange(6).reshape(2, 3).T,
-    }  # fmt: skip
+        "returns": np.arange(5, dtype=">f8")[::2],
+        "flag": np.array([True, False]),
+        "half": np.float16([[1, 2]]),
+        "none": np.zeros((0, 3), np.uint64),
+        "scalar": np.array(3, np.int8),
+        "transposed": np.arange(6).reshape(2, 3).T,
+    }
     checkpoint = TrainingCheckpoint(PATH)
     checkpoint.save(**values, arrays=arrays, nan=float("nan"), type=np.int16(3))
     got = checkpoint.load()

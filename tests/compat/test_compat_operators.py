@@ -243,8 +243,9 @@ def test_rows_and_columns_that_do_not_fit(backend: str, mode: str):
     with pytest.raises(ValueError, match=r"column 1: expected \(1,\), but got \(3,\)"):
         ring.insert([state, Tensor([1, 2, 3], ms.int32)])
     with pytest.raises(ValueError, match=r"column 0: expected float32 \(5, 2\), but got float32 \(4, 2\)"):
-        ring.buffer_append((Parameter(Tensor(np.zeros((4, 2), np.float32))), ring.buffer[1]), [state, action],
-                           ring.count, ring.head)  # fmt: skip
+        ring.buffer_append(
+            (Parameter(Tensor(np.zeros((4, 2), np.float32))), ring.buffer[1]), [state, action], ring.count, ring.head
+        )
     with pytest.raises(ValueError, match=r"'count' must be int32 of shape \(\), but got int64"):
         ring.buffer_append(ring.buffer, [state, action], Tensor(0, ms.int64), ring.head)
     with pytest.raises(TypeError, match="'index' must be one int32 or int64, but got float32"):

@@ -81,8 +81,11 @@ def test_common_keys():
     buffers = create_buffer(config)
     assert list(buffers) == ["a", "b", "c", "d"]
     assert [type(buffer) for buffer in buffers.values()] == [
-        PrioritizedReplayBuffer, nn.CellList, PrioritizedReplayBuffer, PrioritizedReplayBuffer
-    ]  # fmt: skip
+        PrioritizedReplayBuffer,
+        nn.CellList,
+        PrioritizedReplayBuffer,
+        PrioritizedReplayBuffer,
+    ]
     every = [buffers["a"], *buffers["b"], buffers["c"], buffers["d"]]
     assert [type(buffer) for buffer in buffers["b"]] == [ReplayBuffer] * 2
     assert [(buffer.capacity, buffer.sample_size) for buffer in every] == [(50, 4), (7, 4), (7, 4), (50, 3), (50, 4)]
@@ -232,18 +235,32 @@ def test_priority_of_sequences():
 def test_configurations_with_all_defaults():
     """The defaults of DI-engine's classes, without the keys of logs."""
     deque = {
-        "type": "deque", "replay_buffer_size": 10000, "max_use": math.inf, "priority": False,
-        "priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4,
-        "IS_weight_anneal_train_iter": int(1e5), "cfg_type": "DequeBufferWrapperDict",
-    }  # fmt: skip
+        "type": "deque",
+        "replay_buffer_size": 10000,
+        "max_use": math.inf,
+        "priority": False,
+        "priority_IS_weight": False,
+        "priority_power_factor": 0.6,
+        "IS_weight_power_factor": 0.4,
+        "IS_weight_anneal_train_iter": int(1e5),
+        "cfg_type": "DequeBufferWrapperDict",
+    }
     buffer = create_buffer(COLUMNS | deque)
     assert (type(buffer), buffer.capacity, buffer.max_use, buffer.weighted) == (ReplayBuffer, 10000, None, False)
     rates = {"push_sample_rate_limit": {"max": math.inf, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
     advanced = {
-        "type": "advanced", "replay_buffer_size": 4096, "max_use": math.inf, "max_staleness": math.inf, "alpha": 0.6,
-        "beta": 0.4, "anneal_step": int(1e5), "enable_track_used_data": False, "deepcopy": False,
-        "thruput_controller": rates, "cfg_type": "AdvancedReplayBufferDict",
-    }  # fmt: skip
+        "type": "advanced",
+        "replay_buffer_size": 4096,
+        "max_use": math.inf,
+        "max_staleness": math.inf,
+        "alpha": 0.6,
+        "beta": 0.4,
+        "anneal_step": int(1e5),
+        "enable_track_used_data": False,
+        "deepcopy": False,
+        "thruput_controller": rates,
+        "cfg_type": "AdvancedReplayBufferDict",
+    }
     buffer = create_buffer(COLUMNS | advanced)
     assert (type(buffer), buffer.capacity, buffer.beta_steps) == (PrioritizedReplayBuffer, 4096, 100_000)
     both = create_buffer(COLUMNS | {"multi_buffer": True, "thruput_controller": rates, "a": deque, "b": advanced})
@@ -289,17 +306,28 @@ def test_no_rates():
     ("controller", "message"),
     [
         (3, "'thruput_controller' must be a mapping, but got 3."),
-        ({"speed": 3}, "'thruput_controller' must hold some of ['push_sample_rate_limit', 'sample_min_limit_ratio', "
-                       "'window_seconds'], but got ['speed']."),
+        (
+            {"speed": 3},
+            "'thruput_controller' must hold some of ['push_sample_rate_limit', 'sample_min_limit_ratio', "
+            "'window_seconds'], but got ['speed'].",
+        ),
         ({"push_sample_rate_limit": 3}, "'push_sample_rate_limit' must be a mapping, but got 3."),
-        ({"push_sample_rate_limit": {"most": 3}}, "'push_sample_rate_limit' must hold some of ['max', 'min'], but got "
-         "['most']."),
-        ({"push_sample_rate_limit": {"max": 1, "min": 2}}, "'thruput_controller' must have 0 <= min <= max and a ratio "
-         "of at least 0, but got {'push_sample_rate_limit': {'max': 1, 'min': 2}}."),
-        ({"sample_min_limit_ratio": -1}, "'thruput_controller' must have 0 <= min <= max and a ratio of at least 0, "
-         "but got {'sample_min_limit_ratio': -1}."),
+        (
+            {"push_sample_rate_limit": {"most": 3}},
+            "'push_sample_rate_limit' must hold some of ['max', 'min'], but got ['most'].",
+        ),
+        (
+            {"push_sample_rate_limit": {"max": 1, "min": 2}},
+            "'thruput_controller' must have 0 <= min <= max and a ratio "
+            "of at least 0, but got {'push_sample_rate_limit': {'max': 1, 'min': 2}}.",
+        ),
+        (
+            {"sample_min_limit_ratio": -1},
+            "'thruput_controller' must have 0 <= min <= max and a ratio of at least 0, "
+            "but got {'sample_min_limit_ratio': -1}.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_rates(controller: Any, message: str):
     with pytest.raises((TypeError, ValueError)) as raised:
         create_buffer(ONE | {"thruput_controller": controller})

@@ -329,12 +329,7 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
         for name in names:
             assert file[name].tobytes() == given[name][-20:].tobytes()
     back = from_npz(tmp_path / "x.npz", backend="native")
-    assert (back.names, back.shapes, back.types, back.capacity) == (
-        buffer.names,
-        buffer.shapes,
-        buffer.types,
-        20,
-    )
+    assert (back.names, back.shapes, back.types, back.capacity) == (buffer.names, buffer.shapes, buffer.types, 20)
     for name, array in rows(back).items():
         assert array.tobytes() == given[name][-20:].tobytes()
 

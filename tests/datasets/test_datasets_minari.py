@@ -217,8 +217,7 @@ def test_episodes_are_chosen(cartpole: minari.MinariDataset):
     ]:
         buffer = from_minari(cartpole, episodes=episodes)
         np.testing.assert_array_equal(
-            rows(buffer)["observation"],
-            np.concatenate([cartpole[int(i)].observations[:-1] for i in np.sort(wanted)]),
+            rows(buffer)["observation"], np.concatenate([cartpole[int(i)].observations[:-1] for i in np.sort(wanted)])
         )
         assert bool(buffer.full())
     longest = cartpole.filter_episodes(lambda episode: len(episode) == 18)
@@ -261,9 +260,13 @@ def test_observations_may_be_named_as_vector_rows_names_them():
     space = spaces.Dict({name: spaces.Box(-99, 99, (1,), np.float32) for name in names[:2]})
     values = {"achieved_goal": list(np.arange(5.0)[:, None]), "desired_goal": list(np.full((5, 1), 9.0))}
     episode = EpisodeBuffer(
-        observations=values, actions=list(np.arange(4)), rewards=[-1.0] * 4,
-        terminations=[False] * 4, truncations=[False, False, False, True], infos={},
-    )  # fmt: skip
+        observations=values,
+        actions=list(np.arange(4)),
+        rewards=[-1.0] * 4,
+        terminations=[False] * 4,
+        truncations=[False, False, False, True],
+        infos={},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dataset = minari.create_dataset_from_buffers(
@@ -285,9 +288,12 @@ def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCapt
     """Two environments that reset at once; observations are stored once, and no last one."""
     mode = gym.vector.AutoresetMode.SAME_STEP
     envs = gym.make_vec(
-        "CartPole-v1", num_envs=2, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode},
+        "CartPole-v1",
+        num_envs=2,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
         max_episode_steps=12,
-    )  # fmt: skip
+    )
     names, types = ["observation", "action", "reward", "terminated", "truncated"], ["float32", "int32", "float32"]
     buffer = SequenceReplayBuffer(
         sample_size=1,
@@ -329,9 +335,13 @@ def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCapt
 
 def dataset_of(name: str, space: gym.Space, observations: Any, actions: int = 2) -> minari.MinariDataset:
     episode = EpisodeBuffer(
-        observations=observations, actions=list(np.zeros(actions, np.int64)), rewards=[1.0, 2.0],
-        terminations=[False, True], truncations=[False, False], infos={},
-    )  # fmt: skip
+        observations=observations,
+        actions=list(np.zeros(actions, np.int64)),
+        rewards=[1.0, 2.0],
+        terminations=[False, True],
+        truncations=[False, False],
+        infos={},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return minari.create_dataset_from_buffers(

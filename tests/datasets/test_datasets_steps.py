@@ -67,9 +67,7 @@ EPISODES = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminated", 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    EPISODES,
-    st.lists(st.integers(0, 60), max_size=8),
-    st.sampled_from(["plain", "whole", "flagged", "flagged whole"]),
+    EPISODES, st.lists(st.integers(0, 60), max_size=8), st.sampled_from(["plain", "whole", "flagged", "flagged whole"])
 )
 def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
     plan: list[tuple[int, str]], cuts: list[int], layout: str

@@ -37,9 +37,15 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def config(kind: str) -> dict[str, Any]:
     return {
-        "capacity": CAPACITY, "sample_size": 1, "names": NAMES, "data_shape": [[WIDTH], [], []],
-        "data_type": ["float32", "float32", "bool"], "seed": 3, "backend": "native", **KINDS[kind],
-    }  # fmt: skip
+        "capacity": CAPACITY,
+        "sample_size": 1,
+        "names": NAMES,
+        "data_shape": [[WIDTH], [], []],
+        "data_type": ["float32", "float32", "bool"],
+        "seed": 3,
+        "backend": "native",
+        **KINDS[kind],
+    }
 
 
 def setup(kind: str) -> Setup:

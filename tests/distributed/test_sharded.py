@@ -119,8 +119,11 @@ def test_another_sample_size():
         assert (values["sampled"], values["invalid_handles"]) == (int(replay.limiter.counts[1]), 2)
         assert values["sampled"] in (150 + 8 + 150, 150 + 8 + 300)  # a batch may be drawn ahead
         assert large.limiter is replay.limiter
-        for size, error, message in ((201, ValueError, "at most 200"), (0, ValueError, "'sample_size'"),
-                                     (2.0, TypeError, "must be an int")):  # fmt: skip
+        for size, error, message in (
+            (201, ValueError, "at most 200"),
+            (0, ValueError, "'sample_size'"),
+            (2.0, TypeError, "must be an int"),
+        ):
             with pytest.raises(error, match=message):
                 replay.with_sample_size(size)
 

@@ -390,11 +390,24 @@ def test_after_close_every_call_is_the_same_error():
     replay.close()
     replay.close()
     calls = [
-        replay.sample, replay.size, replay.full, replay.can_sample, replay.statistics, replay.check_valid, replay.reset,
-        replay.advance, replay.writer, lambda: replay.info(indices), lambda: replay.delete(indices),
-        lambda: replay.update_priorities(indices, 1.0), lambda: replay.insert(rows([1])), writer.flush, writer.send,
-        lambda: writer.insert(rows([1])), lambda: replay.with_sample_size(2),
-    ]  # fmt: skip
+        replay.sample,
+        replay.size,
+        replay.full,
+        replay.can_sample,
+        replay.statistics,
+        replay.check_valid,
+        replay.reset,
+        replay.advance,
+        replay.writer,
+        lambda: replay.info(indices),
+        lambda: replay.delete(indices),
+        lambda: replay.update_priorities(indices, 1.0),
+        lambda: replay.insert(rows([1])),
+        writer.flush,
+        writer.send,
+        lambda: writer.insert(rows([1])),
+        lambda: replay.with_sample_size(2),
+    ]
     for call in calls * 2:
         with pytest.raises(RuntimeError, match=r"^For 'ShardedReplay', its shards were ended by close\(\)\."):
             call()

@@ -192,9 +192,13 @@ class _Sent(list[Any]):
 
 
 def writer(
-    has_episodes: bool = False, prioritized: bool = False, num_envs: int = 1, batch: int = 4,
-    schema: Schema | None = None, terminated: int = -1,
-) -> tuple[ShardWriter, _Sent]:  # fmt: skip
+    has_episodes: bool = False,
+    prioritized: bool = False,
+    num_envs: int = 1,
+    batch: int = 4,
+    schema: Schema | None = None,
+    terminated: int = -1,
+) -> tuple[ShardWriter, _Sent]:
     columns = schema or Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
     rule = WindowRule(0, 2, 1, True, num_envs, 0, terminated, True) if has_episodes else None
     made = ShardWriter([None], 0, Rules(columns, num_envs, rule, prioritized, prioritized, None), batch, 100)

@@ -83,9 +83,12 @@ def test_a_run_that_has_not_learned_ends_in_an_error(name: str, impala: Any):
     module, run = name.split(".")
     evaluation = {"solved_at": 475, "final_episodes": 100}
     ended = SimpleNamespace(
-        must_solve=getattr(importlib.import_module(module), run).must_solve, config={"evaluation": evaluation}, step=9,
-        history={"episodes": []}, folder="runs",
-    )  # fmt: skip
+        must_solve=getattr(importlib.import_module(module), run).must_solve,
+        config={"evaluation": evaluation},
+        step=9,
+        history={"episodes": []},
+        folder="runs",
+    )
     conclude = importlib.import_module("dqn").conclude
     conclude(ended, 475.0, 1.0)
     with pytest.raises(SystemExit, match="not solved: the mean return is below 475"):

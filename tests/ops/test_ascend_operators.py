@@ -163,6 +163,9 @@ def test_dtypes_that_nothing_states_are_listed():
     """The page lists them with the operators, in one line of its table each."""
     lines = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGE, re.MULTILINE)
     listed = {name: set(re.findall(r"\w+", dtypes)) for name, dtypes in lines}
-    silent = {name: {dtype.lower() for dtype in dtypes_of(name) if short(dtype) not in registered().get(name, ())}
-              for name in OPERATORS if name not in STATED and name not in REWRITTEN}  # fmt: skip
+    silent = {
+        name: {dtype.lower() for dtype in dtypes_of(name) if short(dtype) not in registered().get(name, ())}
+        for name in OPERATORS
+        if name not in STATED and name not in REWRITTEN
+    }
     assert listed == {name: dtypes for name, dtypes in silent.items() if dtypes}

@@ -102,8 +102,12 @@ def prioritized() -> Case:
     good = [real(0.5), real(1.0), Tensor(0), real(1.0), Tensor(1)]
     bad = [real(1.5), real(-1.0), Tensor(99), real(np.nan), Tensor(-1)]
     failures = [
-        ("sample", WEIGHT), ("insert", WEIGHT), ("insert", VERSION), ("update_priorities", WEIGHT), ("advance", CLOCK)
-    ]  # fmt: skip
+        ("sample", WEIGHT),
+        ("insert", WEIGHT),
+        ("insert", VERSION),
+        ("update_priorities", WEIGHT),
+        ("advance", CLOCK),
+    ]
     return Case(buffer, body, good, bad, failures)
 
 

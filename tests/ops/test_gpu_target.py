@@ -46,8 +46,10 @@ def on_gpu(environment: dict[str, str]) -> list[str]:
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, CALLS, *options, *tests],
         env={**environment, "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), *sys.path])},
-        cwd=TESTS.parent, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+    )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[:3000]
     return result.stdout.split("end of tests\n")
 

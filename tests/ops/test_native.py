@@ -114,11 +114,7 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     shutil.copy(PACKAGE / "_kernels.so", path)
     assert kernel_status().cuda == ""
     assert native.library_path() == ""  # there is none for the CPU here
-    assert (native.on_cpu(), native.direct_calls("native"), native.direct_calls("composite")) == (
-        True,
-        True,
-        False,
-    )
+    assert (native.on_cpu(), native.direct_calls("native"), native.direct_calls("composite")) == (True, True, False)
     target("GPU")
     assert kernel_status()[:3] == ("native", str(path), "")
     assert native.choose_backend("auto", "X") == native.choose_backend("native", "X") == "native"

@@ -33,9 +33,7 @@ from mindspore_replay.training.statistics import statistics_of
 
 VERSION = re.escape(mindspore_replay.__version__)
 NAMES = ["observation", "reward", "terminated"]
-COLUMNS: dict[str, Any] = {
-    "shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"], "names": NAMES, "seed": 0,
-}  # fmt: skip
+COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"], "names": NAMES, "seed": 0}
 
 
 def insert(buffer: ReplayBuffer, first: int, n: int, length: int = 5, **flags: Any) -> None:

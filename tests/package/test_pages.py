@@ -62,7 +62,7 @@ def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def blocks_of_all() -> list[Any]:
     marks: dict[str, Any] = {
-        "datasets": pytest.mark.filterwarnings("ignore"),  # Minari warns that a dataset names no author
+        "datasets": pytest.mark.filterwarnings("ignore")  # Minari warns that a dataset names no author
     }
     pages = [path for path in PAGES if blocks_of(path.stem, TEXTS[path]) and path != TRANSLATED]
     return [pytest.param(path, id=NAMES[path], marks=marks.get(path.stem, ())) for path in pages]

@@ -83,11 +83,7 @@ def test_columns_start_as_zeros():
 
 @pytest.mark.parametrize(
     ("shapes", "batch"),
-    [
-        ([(4,), ()], Batch(1, True)),
-        ([(1, 4), (1,)], Batch(1, False)),
-        ([(7, 4), (7,)], Batch(7, False)),
-    ],
+    [([(4,), ()], Batch(1, True)), ([(1, 4), (1,)], Batch(1, False)), ([(7, 4), (7,)], Batch(7, False))],
 )
 def test_the_layout_of_rows(shapes: Any, batch: Batch):
     assert columns().check(shapes, ["float32", "int32"]) == batch

@@ -604,9 +604,11 @@ def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
     with contextlib.closing(attach(tmp_path / "rows")) as attached:
         before = mixed.state_dict()
         for replace in (
-            lambda: learner.load_state_dict(state), lambda: load(tmp_path / "saved", buffer=learner),
-            lambda: mixed.load_state_dict(both), lambda: load(tmp_path / "mixed", buffer=mixed),
-        ):  # fmt: skip
+            lambda: learner.load_state_dict(state),
+            lambda: load(tmp_path / "saved", buffer=learner),
+            lambda: mixed.load_state_dict(both),
+            lambda: load(tmp_path / "mixed", buffer=mixed),
+        ):
             with pytest.raises(
                 RuntimeError, match=r"^For 'PrioritizedReplayBuffer', the rows in .*rows cannot be replac"
             ):

@@ -39,29 +39,38 @@ KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any], list[str], list[str] 
     "reservoir": (ReservoirReplayBuffer, {}, [], ["indices"]),
     "elastic": (ElasticReplayBuffer, {"window": 8}, [], None),
     "elastic by priority": (
-        ElasticReplayBuffer, {"window": 8, "prioritized": True}, ["indices", "weights"], ["indices", "weights"],
+        ElasticReplayBuffer,
+        {"window": 8, "prioritized": True},
+        ["indices", "weights"],
+        ["indices", "weights"],
     ),
     "sequences": (SequenceReplayBuffer, {"sequence_length": 2}, ["indices", "mask"], None),
     "sequences by priority": (
-        SequenceReplayBuffer, {"sequence_length": 2, "prioritized": True}, ["indices", "weights", "mask"], None,
+        SequenceReplayBuffer,
+        {"sequence_length": 2, "prioritized": True},
+        ["indices", "weights", "mask"],
+        None,
     ),
     "episodes": (EpisodeReplayBuffer, {"max_episode_length": 4}, ["indices", "lengths", "mask"], None),
     "episodes by priority": (
-        EpisodeReplayBuffer, {"max_episode_length": 4, "prioritized": True},
-        ["indices", "weights", "lengths", "mask"], None,
+        EpisodeReplayBuffer,
+        {"max_episode_length": 4, "prioritized": True},
+        ["indices", "weights", "lengths", "mask"],
+        None,
     ),
     "epochs": (EpochReplayBuffer, {"weighted": True}, [], ["indices"]),
     "padded epochs": (EpochReplayBuffer, {"last": "pad"}, ["mask"], None),
-    "padded epochs with weights": (
-        EpochReplayBuffer, {"last": "pad", "weighted": True}, ["mask"], ["indices", "mask"],
-    ),
+    "padded epochs with weights": (EpochReplayBuffer, {"last": "pad", "weighted": True}, ["mask"], ["indices", "mask"]),
     "epochs of sequences": (
-        EpochReplayBuffer, {"last": "pad", "sequence_length": 2}, ["indices", "mask"], ["indices", "mask"],
+        EpochReplayBuffer,
+        {"last": "pad", "sequence_length": 2},
+        ["indices", "mask"],
+        ["indices", "mask"],
     ),
     "queue": (ReplayQueue, {}, [], ["indices"]),
     "queue of sequences": (ReplayQueue, {"sequence_length": 2}, ["indices", "mask"], ["indices", "mask"]),
     "view": (ReplayBuffer, {"views": [NStep(1, 0.5, observation=())]}, [], ["indices"]),
-}  # fmt: skip
+}
 COLUMNS = ("step", "reward", "terminated")
 
 

@@ -66,12 +66,7 @@ def test_a_plain_row_is_taken_at_once(store: Store, others: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    "others",
-    [
-        {"a": [1.0, 2.0]},
-        {"a": np.array([1, 9, 2], np.float32)[::2]},
-        {"a": np.array([1, 2], ">f4")},
-    ],
+    "others", [{"a": [1.0, 2.0]}, {"a": np.array([1, 9, 2], np.float32)[::2]}, {"a": np.array([1, 2], ">f4")}]
 )
 def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, others: dict[str, Any]):
     assert not now(store, row(**others))

@@ -25,9 +25,16 @@ def config(kind: str = "uniform", **more: Any) -> dict[str, Any]:
     Timeouts are long: a machine that runs tests is busy.
     """
     return {
-        "type": kind, "capacity": 200, "sample_size": 8, "names": ["number", "wide"], "data_shape": [[], [WIDTH]],
-        "data_type": ["int32", "int32"], "shards": {"number": 2, "timeout": 60.0}, "seed": 0, **more,
-    }  # fmt: skip
+        "type": kind,
+        "capacity": 200,
+        "sample_size": 8,
+        "names": ["number", "wide"],
+        "data_shape": [[], [WIDTH]],
+        "data_type": ["int32", "int32"],
+        "shards": {"number": 2, "timeout": 60.0},
+        "seed": 0,
+        **more,
+    }
 
 
 def rows(numbers: Iterable[int]) -> list[np.ndarray]:

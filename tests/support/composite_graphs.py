@@ -219,9 +219,20 @@ def mixture() -> Callable[..., Any]:
 
 
 MADE = (
-    uniform, weighted, prioritized, rows_by_priority, sequences, late_sequences, goals, episodes, reservoir, elastic,
-    queue, epochs, mixture,
-)  # fmt: skip
+    uniform,
+    weighted,
+    prioritized,
+    rows_by_priority,
+    sequences,
+    late_sequences,
+    goals,
+    episodes,
+    reservoir,
+    elastic,
+    queue,
+    epochs,
+    mixture,
+)
 
 if __name__ == "__main__":
     ms.set_context(mode=ms.GRAPH_MODE)

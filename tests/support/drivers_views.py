@@ -25,9 +25,14 @@ _drivers: dict[Any, Any] = {}
 
 
 def row_buffer(
-    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, cls: Any = None,
+    combination: Combination,
+    views: Views,
+    capacity: int,
+    draws: int = 1,
+    prioritized: bool = False,
+    cls: Any = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return a shared driver of an empty buffer of `Row`s; of single rows unless `cls` is given."""
     key = combination.driver, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
     if key not in _drivers:

@@ -14,10 +14,7 @@ from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 #: priorities.
 SHAPES, TYPES, CAPACITY = [(2,), ()], [ms.float32, ms.int32], 6
 MAX_USE, MAX_STALENESS = 6, 5
-ROOTS: dict[str, Any] = {
-    "cls": PrioritizedReplayBuffer,
-    **{"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0},
-}
+ROOTS: dict[str, Any] = {"cls": PrioritizedReplayBuffer, **{"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0}}
 LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
 LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
 #: Where each of these is tested. Calls from Python run the same composite operators for both, in graphs that take long.

@@ -21,9 +21,17 @@ def reward_fn(achieved: Any, goal: Any) -> Any:
 
 
 def goal_buffer(
-    strategy: str, ratio: float, draws: int = 16, capacity: int = 24, num_envs: int = 1, views: Sequence[Any] = (),
-    cls: Any = ReplayBuffer, backend: str = "native", made_for: str = "", **options: Any,
-) -> Any:  # fmt: skip
+    strategy: str,
+    ratio: float,
+    draws: int = 16,
+    capacity: int = 24,
+    num_envs: int = 1,
+    views: Sequence[Any] = (),
+    cls: Any = ReplayBuffer,
+    backend: str = "native",
+    made_for: str = "",
+    **options: Any,
+) -> Any:
     """Return a buffer for rows whose achieved goal is the row's number from 1 on, and whose own goal is negative.
 
     Equal arguments share one buffer.
@@ -32,10 +40,17 @@ def goal_buffer(
     key = "goals", strategy, ratio, sizes, made, cls, backend, made_for, repr(options)
     if key not in _buffers:
         buffer = cls(
-            draws, capacity, [(2,), (2,), (), ()], [ms.float32] * 3 + [ms.bool_], names=[*GOALS, "terminated"],
-            views=[HindsightRelabel(strategy, ratio, reward_fn), *views], num_envs=num_envs, seed=5, backend=backend,
+            draws,
+            capacity,
+            [(2,), (2,), (), ()],
+            [ms.float32] * 3 + [ms.bool_],
+            names=[*GOALS, "terminated"],
+            views=[HindsightRelabel(strategy, ratio, reward_fn), *views],
+            num_envs=num_envs,
+            seed=5,
+            backend=backend,
             **options,
-        )  # fmt: skip
+        )
         _buffers[key] = buffer, buffer.state_dict()
     buffer, empty = _buffers[key]
     buffer.load_state_dict(empty)

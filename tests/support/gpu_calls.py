@@ -25,9 +25,11 @@ from mindspore_replay import (  # noqa: E402
 from mindspore_replay.ops import native  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
-    "shapes": [(3,), (2, 2), (), ()], "types": [ms.float32, ms.uint8, ms.float32, ms.bool_],
-    "names": ["observation", "frame", "reward", "terminated"], "seed": 7,
-}  # fmt: skip
+    "shapes": [(3,), (2, 2), (), ()],
+    "types": [ms.float32, ms.uint8, ms.float32, ms.bool_],
+    "names": ["observation", "frame", "reward", "terminated"],
+    "seed": 7,
+}
 
 
 def rows(n: int, start: int) -> list[np.ndarray]:

@@ -33,9 +33,13 @@ class EpochTwin:
     """
 
     def __init__(
-        self, n: int, pad: bool = False, rank: int = 0, world: int = 1,
+        self,
+        n: int,
+        pad: bool = False,
+        rank: int = 0,
+        world: int = 1,
         order: Callable[[int, int], list[int]] = order_of,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.n, self.pad, self.rank, self.world, self.order = n, pad, rank, world, order
         self.left: list[int] = []
 

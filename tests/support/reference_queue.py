@@ -27,9 +27,16 @@ class QueueTwin:
     """
 
     def __init__(
-        self, capacity: int, length: int | None = None, stride: int = 1, burn_in: int = 0, pad_end: bool = False,
-        num_envs: int = 1, order: str = "fifo", when_full: str = "block",
-    ) -> None:  # fmt: skip
+        self,
+        capacity: int,
+        length: int | None = None,
+        stride: int = 1,
+        burn_in: int = 0,
+        pad_end: bool = False,
+        num_envs: int = 1,
+        order: str = "fifo",
+        when_full: str = "block",
+    ) -> None:
         self.capacity, self.length, self.stride, self.burn_in = capacity, length, stride, burn_in
         self.pad_end, self.num_envs, self.order, self.when_full = pad_end, num_envs, order, when_full
         self.steps: list[Step] = []

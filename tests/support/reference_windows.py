@@ -100,9 +100,14 @@ class WindowsTwin(UniformTwin):
         record.end = end or final or bool(terminated)
 
     def insert(
-        self, rows: list[Any], priority: Any = None, ends: Any = None, finals: Any = None, judge: bool = True,
+        self,
+        rows: list[Any],
+        priority: Any = None,
+        ends: Any = None,
+        finals: Any = None,
+        judge: bool = True,
         terminated: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append rows with flags, one for each; a final row is also an end.
 
         Without `judge` the caller has to judge later.

@@ -306,9 +306,12 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
 
 def test_from_a_configuration():
     config = {
-        "capacity": 8, "sample_size": 1, "data_shape": [()], "data_type": ["float32"],
+        "capacity": 8,
+        "sample_size": 1,
+        "data_shape": [()],
+        "data_type": ["float32"],
         "limiter": {"samples_per_insert": [1, 2], "min_size": 3, "error_buffer": 4, "timeout": 5},
-    }  # fmt: skip
+    }
     limiter = create_buffer(config).limiter
     assert (limiter.rule.asnumpy().tolist(), limiter.timeout) == ([1, 2, 3, 4, 1], 5)
     several = create_buffer(config | {"number": 2})
@@ -441,9 +444,10 @@ LONG_INSERT = (
 )
 
 
-@pytest.mark.parametrize(("first", "call", "rows", "expected"), [
-    (0, RateLimiter.sampling, 4, LONG_SAMPLE), (5, RateLimiter.inserting, 1, LONG_INSERT),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "call", "rows", "expected"),
+    [(0, RateLimiter.sampling, 4, LONG_SAMPLE), (5, RateLimiter.inserting, 1, LONG_INSERT)],
+)
 def test_a_long_wait_is_logged_once(
     first: int, call: Any, rows: int, expected: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):

@@ -22,8 +22,14 @@ def test_a_plain_buffer_by_hand():
     buffer.insert(rows(3)).insert(rows(3)).sample()
     values, histograms = statistics_of(buffer.state_dict())
     assert values == {
-        "rows": 4, "capacity": 4, "inserted": 6, "sampled": 3, "overwritten": 2, "age_mean": 1.5, "age_max": 3,
-    }  # fmt: skip
+        "rows": 4,
+        "capacity": 4,
+        "inserted": 6,
+        "sampled": 3,
+        "overwritten": 2,
+        "age_mean": 1.5,
+        "age_max": 3,
+    }
     assert (histograms["age"].edges.tolist(), histograms["age"].counts.tolist()) == ([0, 1, 2, 3, 4], [1] * 4)
     buffer.reset()
     buffer.insert(rows(1))

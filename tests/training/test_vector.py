@@ -439,9 +439,13 @@ def test_columns_are_copies_in_the_columns_types():
     assert exp["terminated"].tolist() == SECOND
     assert exp["log_prob"].tolist() == [0.25, 0.5]
     assert {name: str(column.dtype) for name, column in exp.items()} == {
-        "observation": "float32", "action": "int32", "reward": "float32", "next_observation": "float32",
-        "terminated": "bool", "log_prob": "float32",
-    }  # fmt: skip
+        "observation": "float32",
+        "action": "int32",
+        "reward": "float32",
+        "next_observation": "float32",
+        "terminated": "bool",
+        "log_prob": "float32",
+    }
     assert all(column.flags.c_contiguous and column.flags.owndata for column in exp.values())
     assert flags_of(step_of(rows=rows, log_prob=log_prob)) == (SECOND, SECOND)
 

@@ -52,17 +52,27 @@ def test_a_time_limit_is_never_bootstrapped_from_zeros():
     buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
     fill(buffer, ["", "", "", "", "e", "", "", "te"])
     assert transitions(buffer) == {
-        0: (1.75, 4, 0.125), 1: (1.75, 5, 0.125), 2: (1.5, 5, 0.25), 3: (1, 5, 0.5),
-        5: (1.75, 0, 0), 6: (1.5, 0, 0), 7: (1, 0, 0),
-    }  # fmt: skip
+        0: (1.75, 4, 0.125),
+        1: (1.75, 5, 0.125),
+        2: (1.5, 5, 0.25),
+        3: (1, 5, 0.5),
+        5: (1.75, 0, 0),
+        6: (1.5, 0, 0),
+        7: (1, 0, 0),
+    }
 
 
 def test_a_column_ends_episodes_without_end():
     buffer = ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS)
     fill(buffer, ["", "", "t", "", "t", "t"])
     assert transitions(buffer) == {
-        0: (1.75, 0, 0), 1: (1.5, 0, 0), 2: (1, 0, 0), 3: (1.5, 0, 0), 4: (1, 0, 0), 5: (1, 0, 0),
-    }  # fmt: skip
+        0: (1.75, 0, 0),
+        1: (1.5, 0, 0),
+        2: (1, 0, 0),
+        3: (1.5, 0, 0),
+        4: (1, 0, 0),
+        5: (1, 0, 0),
+    }
 
 
 @pytest.mark.parametrize("last", ["", "e", "t"])
@@ -81,9 +91,11 @@ def test_a_final_row_belongs_to_the_row_before_it(last: str):
         discounts = (0, 0) if last == "t" else (0.25, 0.5)
         following = (3, 3)
         assert transitions(buffer) == {
-            0: (1.5, following[0], discounts[0]), 1: (1, following[1], discounts[1]),
-            3: (1.5, 0, 0), 4: (1, 0, 0),
-        }  # fmt: skip
+            0: (1.5, following[0], discounts[0]),
+            1: (1, following[1], discounts[1]),
+            3: (1.5, 0, 0),
+            4: (1, 0, 0),
+        }
 
 
 def test_a_final_row_after_a_terminated_end_is_alone():

@@ -286,14 +286,7 @@ STEPS: dict[str, tuple[Any, Rule, int, int, Views | None, dict[str, Any]]] = {
     "padded": (SequenceReplayBuffer, Rule(4, pad_end=True), 0, 4, None, {"sequence_length": 4, "pad_end": True}),
     "episodes": (EpisodeReplayBuffer, Rule(6, whole=True), 0, 6, None, {"max_episode_length": 6}),
     "returns": (SequenceReplayBuffer, Rule(2, 1), -1, 3, RETURNS, {"sequence_length": 2, "burn_in": 1} | N_STEP),
-    "returns, episodes": (
-        EpisodeReplayBuffer,
-        Rule(6, whole=True),
-        0,
-        6,
-        RETURNS,
-        {"max_episode_length": 6} | N_STEP,
-    ),
+    "returns, episodes": (EpisodeReplayBuffer, Rule(6, whole=True), 0, 6, RETURNS, {"max_episode_length": 6} | N_STEP),
 }
 
 
@@ -348,12 +341,7 @@ def draw_steps(buffer: Any, twin: WindowsTwin, name: str, batches: int) -> list[
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [
-        ("burn-in", "future"),
-        ("padded", "final"),
-        ("returns", "random"),
-        ("returns, episodes", "episode"),
-    ],
+    [("burn-in", "future"), ("padded", "final"), ("returns", "random"), ("returns, episodes", "episode")],
 )
 def test_all_steps_have_one_goal(name: str, strategy: str):
     """It has the same frequency as for the start row alone, and each step has its own reward for this goal."""
@@ -556,9 +544,7 @@ def line(own_next: bool, n: int, cls: Any = ReplayBuffer, backend: str = "native
     names = [*LINE, *["next_observation"] * own_next]
     types = ["float32"] * 4 + ["bool"] * 2 + ["float32"] * own_next
     views = [HindsightRelabel("episode", 0.9, reached_fn), NStep(n, GAMMA)]
-    buffer = cls(
-        8, 60, [()] * len(names), types, names=names, views=views, seed=3, backend=backend, **options,
-    )  # fmt: skip
+    buffer = cls(8, 60, [()] * len(names), types, names=names, views=views, seed=3, backend=backend, **options)
     for episode in range(3):
         for t in range(8):
             after = float(10 * episode + (t + 1) // 2)

@@ -84,9 +84,11 @@ def schema(own_next: bool = False) -> dict[str, Any]:
     columns = [0, 1, 2, 4] if own_next else [0, 1, 2]
     types = [ms.float32, ms.float32, ms.bool_, ms.bool_, ms.float32]
     return {
-        "shapes": [()] * len(columns), "types": [types[i] for i in columns], "names": [NAMES[i] for i in columns],
+        "shapes": [()] * len(columns),
+        "types": [types[i] for i in columns],
+        "names": [NAMES[i] for i in columns],
         "seed": 0,
-    }  # fmt: skip
+    }
 
 
 def drawn(buffer: Any) -> dict[int, dict[str, list[Any]]]:

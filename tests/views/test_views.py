@@ -340,9 +340,19 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
     k, rng = 3, np.random.default_rng(2)
     frames = Frames(k, num_envs)
     buffer = SequenceReplayBuffer(
-        2, 29, [(2,), ()], [ms.float32, ms.int32], 3, burn_in=2, names=["observation", "number"], views=[FrameStack(k)],
-        num_envs=num_envs, pad_end=True, seed=0, backend="native",
-    )  # fmt: skip
+        2,
+        29,
+        [(2,), ()],
+        [ms.float32, ms.int32],
+        3,
+        burn_in=2,
+        names=["observation", "number"],
+        views=[FrameStack(k)],
+        num_envs=num_envs,
+        pad_end=True,
+        seed=0,
+        backend="native",
+    )
     twin = WindowsTwin(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
     for step in range(90 // num_envs):
         ends = (rng.random(num_envs) < 0.15).tolist()
@@ -396,9 +406,7 @@ def test_each_step_of_an_episode_has_its_stack():
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
     """Also at earlier frames of the stack."""
-    schema: Any = {
-        "shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0,
-    }  # fmt: skip
+    schema: Any = {"shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0}
     kinds: tuple[Callable[[str], Any], ...] = (
         lambda given: SequenceReplayBuffer(
             1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, backend=given, **schema
@@ -473,10 +481,16 @@ class ViewCalls(Kept):
 def goal_frames(backend: str, seed: int = 9) -> Any:
     """Return a buffer with all three views."""
     return ReplayBuffer(
-        sample_size=3, capacity=26, shapes=[(2,), (2,), (), (), (2, 3)], types=[ms.float32] * 3 + [ms.bool_, ms.uint8],
-        names=[*GOALS, "terminated", "observation"], num_envs=2, seed=seed, backend=backend,
+        sample_size=3,
+        capacity=26,
+        shapes=[(2,), (2,), (), (), (2, 3)],
+        types=[ms.float32] * 3 + [ms.bool_, ms.uint8],
+        names=[*GOALS, "terminated", "observation"],
+        num_envs=2,
+        seed=seed,
+        backend=backend,
         views=[FrameStack(3), HindsightRelabel("future", 0.5, reward_fn), NStep(2, 0.5)],
-    )  # fmt: skip
+    )
 
 
 def random_row(rng: np.random.Generator, n: int) -> list[np.ndarray]:

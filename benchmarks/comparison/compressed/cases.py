@@ -24,14 +24,22 @@ ROWS, ROWS_OF_BYTES = 20_000, {"stacks": 50_000, "frames": 100_000}
 FRAME = (84, 84)
 
 CASES = tuple(
-    Case(f"{game}_{layout}_{work}", f"{game}, {layout}: {title}", f"{layout}_{work}", batch=BATCH, unit=unit,
-         capacity=ROWS_OF_BYTES[layout] if unit == "bytes" else ROWS)
+    Case(
+        f"{game}_{layout}_{work}",
+        f"{game}, {layout}: {title}",
+        f"{layout}_{work}",
+        batch=BATCH,
+        unit=unit,
+        capacity=ROWS_OF_BYTES[layout] if unit == "bytes" else ROWS,
+    )
     for game in GAMES
     for layout in ("stacks", "frames")
     for work, title, unit in (
-        ("bytes", "bytes a row", "bytes"), ("sample", f"sample {BATCH}", "s"), ("insert", "insert one row", "s")
+        ("bytes", "bytes a row", "bytes"),
+        ("sample", f"sample {BATCH}", "s"),
+        ("insert", "insert one row", "s"),
     )
-)  # fmt: skip
+)
 
 
 def frames_of(case: Case) -> tuple[np.ndarray, np.ndarray]:

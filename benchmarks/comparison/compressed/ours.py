@@ -30,9 +30,15 @@ class Ours(Peer):
         schema = {**dict.fromkeys(columns, (shape, "uint8")), **{name: ((), dtype) for name, dtype in SCALARS.items()}}
         shapes, types = zip(*schema.values())
         buffer = ReplayBuffer(
-            case.batch, case.capacity, shapes, types, names=list(schema), views=views, seed=0,
+            case.batch,
+            case.capacity,
+            shapes,
+            types,
+            names=list(schema),
+            views=views,
+            seed=0,
             compress=columns if self._compressed else (),
-        )  # fmt: skip
+        )
 
         def insert(row: dict[str, Any]) -> None:
             buffer.insert(row, end=row["terminated"]) if views else buffer.insert(row)

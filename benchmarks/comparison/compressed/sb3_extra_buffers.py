@@ -38,9 +38,14 @@ class Sb3ExtraBuffers(Peer):
         """Fill a buffer, and prepare the case."""
         once = case.work.startswith("frames")
         buffer = CompressedReplayBuffer(
-            case.capacity, spaces.Box(0, 255, (STACK, *FRAME), np.uint8), spaces.Discrete(4), "cpu",
-            optimize_memory_usage=once, handle_timeout_termination=not once, **self._codec,
-        )  # fmt: skip
+            case.capacity,
+            spaces.Box(0, 255, (STACK, *FRAME), np.uint8),
+            spaces.Discrete(4),
+            "cpu",
+            optimize_memory_usage=once,
+            handle_timeout_termination=not once,
+            **self._codec,
+        )
         frames: list[np.ndarray] = [np.zeros(FRAME, np.uint8)] * (STACK + 1)
 
         def insert(row: dict[str, Any]) -> None:
@@ -51,9 +56,13 @@ class Sb3ExtraBuffers(Peer):
             else:
                 observation, following = row["observation"], row["next_observation"]
             buffer.add(
-                observation[None], following[None], np.array([row["action"]]), np.array([row["reward"]]),
-                np.array([row["terminated"]]), [{}],
-            )  # fmt: skip
+                observation[None],
+                following[None],
+                np.array([row["action"]]),
+                np.array([row["reward"]]),
+                np.array([row["terminated"]]),
+                [{}],
+            )
 
         rows, grown = filled(case, insert)
         if case.work.endswith("bytes"):

@@ -49,8 +49,17 @@ def _filled(case: Case, init: Callable[[Any], Any], add: Callable[[Any, Any], An
     return jax.block_until_ready(state)
 
 
-def _work(case: Case, step: Step, state: Any, items: list[Any], *, key: bool = True, writes: bool = True,
-          each: int = EACH, note: str = "") -> Work:  # fmt: skip
+def _work(
+    case: Case,
+    step: Step,
+    state: Any,
+    items: list[Any],
+    *,
+    key: bool = True,
+    writes: bool = True,
+    each: int = EACH,
+    note: str = "",
+) -> Work:
     """Return one operation per call, or `each` of them in a compiled loop. An unmodified state is not donated."""
     random = jax.random.PRNGKey(0) if key else None
     if case.compiled:
@@ -111,9 +120,13 @@ def _loop(step: Step, state: Any, key: Any, items: list[Any], each: int, writes:
 def _windows(case: Case, steps: int) -> tuple[Any, Any]:
     """Return a trajectory buffer for runs of consecutive steps, and its full state."""
     buffer = flashbax.make_trajectory_buffer(
-        add_batch_size=1, sample_batch_size=case.batch, sample_sequence_length=steps, period=1,
-        min_length_time_axis=steps, max_length_time_axis=case.capacity,
-    )  # fmt: skip
+        add_batch_size=1,
+        sample_batch_size=case.batch,
+        sample_sequence_length=steps,
+        period=1,
+        min_length_time_axis=steps,
+        max_length_time_axis=case.capacity,
+    )
     return buffer, _filled(case, buffer.init, lambda state, rows: buffer.add(state, _lead(rows)))
 
 

@@ -129,9 +129,14 @@ class Rlox(Peer):
 
         def push(row: Mapping[str, Any], priority: float) -> None:
             buffer.push(
-                row["observation"], _scalar_as_array(row["action"]), row["reward"], row["terminated"], False,
-                row["next_observation"], priority,
-            )  # fmt: skip
+                row["observation"],
+                _scalar_as_array(row["action"]),
+                row["reward"],
+                row["terminated"],
+                False,
+                row["next_observation"],
+                priority,
+            )
 
         rows = single_rows(case.schema)
         for i, priority in enumerate(priorities_of(case.capacity).tolist()):
@@ -177,9 +182,16 @@ class Rlox(Peer):
         parts = ("observation", "achieved_goal", "desired_goal")
         widths = [case.schema[name][0][0] for name in parts]
         buffer = rlox.HERBuffer(
-            case.capacity, sum(widths), case.schema["action"][0][0], widths[1], widths[0], sum(widths[:2]), "future",
-            GOALS, REACHED,
-        )  # fmt: skip
+            case.capacity,
+            sum(widths),
+            case.schema["action"][0][0],
+            widths[1],
+            widths[0],
+            sum(widths[:2]),
+            "future",
+            GOALS,
+            REACHED,
+        )
         for rows in chunks_of(case.schema, case.capacity):
             now = np.concatenate([rows[name] for name in parts], 1)
             then = np.concatenate([rows["next_observation"], rows["next_achieved_goal"], rows["desired_goal"]], 1)

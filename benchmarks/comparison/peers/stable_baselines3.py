@@ -121,10 +121,7 @@ class StableBaselines3(TorchPeer):
         """Bytes of its arrays by row."""
         buffer = self._stacks(case)
         arrays = [value for value in vars(buffer).values() if isinstance(value, np.ndarray)]
-        return Work(
-            lambda: sum(array.nbytes for array in arrays) / case.capacity,
-            note=FOUR_TIMES,
-        )
+        return Work(lambda: sum(array.nbytes for array in arrays) / case.capacity, note=FOUR_TIMES)
 
     def frames_sample(self, case: Case) -> Work:
         """A batch."""
@@ -142,9 +139,15 @@ class StableBaselines3(TorchPeer):
         actions = space_of(*case.schema["action"])
         env = DummyVecEnv([lambda: Reach(spaces_of_parts, actions)])
         buffer = HerReplayBuffer(
-            case.capacity, spaces_of_parts, actions, env, "cpu", n_sampled_goal=GOALS, goal_selection_strategy="future",
+            case.capacity,
+            spaces_of_parts,
+            actions,
+            env,
+            "cpu",
+            n_sampled_goal=GOALS,
+            goal_selection_strategy="future",
             handle_timeout_termination=False,
-        )  # fmt: skip
+        )
         for rows in chunks_of(case.schema, case.capacity):
             for i in range(len(rows["reward"])):
                 now = {name: rows[name][i : i + 1] for name in parts}

@@ -7,18 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .parts import (
-    Episodes,
-    InEpochs,
-    InOrder,
-    Limits,
-    Parts,
-    Prioritized,
-    Sequences,
-    Uniform,
-    sampler_of,
-    span_of,
-)
+from .parts import Episodes, InEpochs, InOrder, Limits, Parts, Prioritized, Sequences, Uniform, sampler_of, span_of
 from .spec import Recipe
 
 
@@ -48,9 +37,19 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
 
 
 class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
@@ -82,9 +81,19 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
 
 
 class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
@@ -124,9 +133,19 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 
 
@@ -163,9 +182,19 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
         self.max_episode_length = max_episode_length
 
 
@@ -203,9 +232,19 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
 
 
 class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
@@ -230,9 +269,18 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
 
 
 class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
@@ -267,9 +315,19 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
@@ -305,9 +363,19 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
         parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
         super().__init__(
-            sample_size, capacity, shapes, types, parts, names=names, num_envs=num_envs, late=late, compress=compress,
-            seed=seed, storage=storage, backend=backend,
-        )  # fmt: skip
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+            storage=storage,
+            backend=backend,
+        )
         self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]

@@ -4,19 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..schema import Schema
-from ..windows import (
-    CHAIN,
-    DISCOUNT,
-    FROM_LAST,
-    GOAL,
-    MASK,
-    OF_CHAIN,
-    RELABELLED,
-    RETURN,
-    STACK,
-    WINDOW,
-    Output,
-)
+from ..windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
 
 
 class Steps(NamedTuple):

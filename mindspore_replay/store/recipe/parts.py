@@ -77,13 +77,7 @@ class Prioritized(Sampler):
     """
 
     def __init__(
-        self,
-        alpha: float,
-        beta: float,
-        beta_steps: int,
-        epsilon: float,
-        normalize: str,
-        window: int | None = None,
+        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, window: int | None = None
     ) -> None:
         self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
         self.normalize, self.window = normalize, window
@@ -310,10 +304,7 @@ class Parts(NamedTuple):
         if not isinstance(self.views, (list, tuple)):
             raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {self.views!r}.")
         self.sampler.check(name, sample_size, capacity)
-        return self._replace(
-            limits=self.limits.checked(name),
-            span=self.span.checked(name),
-        )
+        return self._replace(limits=self.limits.checked(name), span=self.span.checked(name))
 
     def layout(self, name: str, columns: Any) -> SampleLayout:
         """Return the layout of a sample, with the views applied."""

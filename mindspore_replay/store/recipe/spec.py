@@ -144,11 +144,21 @@ class Recipe(KeepsArguments):
         cls._kind = kind or cls._kind
 
     def __init__(
-        self, sample_size: int, capacity: int, shapes: Sequence[Sequence[int]], types: Sequence[Any], parts: Parts, *,
-        names: Sequence[str] | None = None, num_envs: int = 1, late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (), seed: int | None = None, storage: str | os.PathLike[str] = "device",
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        parts: Parts,
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
-    ) -> None:  # fmt: skip
+    ) -> None:
         name = type(self).__name__
         size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
         if size > most:
