@@ -15,13 +15,7 @@ ms.set_device(sys.argv[1])
 
 import emulated_gpu  # noqa: E402, F401  (takes the emulated kernels)
 
-from mindspore_replay import (  # noqa: E402
-    EpisodeReplayBuffer,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import EpisodeReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer  # noqa: E402
 from mindspore_replay.ops import native  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
