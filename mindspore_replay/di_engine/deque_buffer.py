@@ -1,0 +1,280 @@
+"""DI-engine's `DequeBuffer`."""
+
+import functools
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .rows import BufferedData, Rows
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _extended(base: _Method) -> _Method:
+    """Let calls of a method go through the middleware."""
+
+    @functools.wraps(base)
+    def call(self: "Buffer", *args: Any, **kwargs: Any) -> Any:
+        chain: Callable[..., Any] = functools.partial(base, self)
+        for func in reversed(self._middleware):
+            chain = functools.partial(func, base.__name__, chain)
+        return chain(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+class Buffer:
+    """Base of buffers that middleware extends: functions ``(action, chain, *args, **kwargs)`` that calls go through.
+
+    Args:
+        size (int): Most rows.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._middleware: list[Callable[..., Any]] = []
+
+    def use(self, func: Callable[..., Any]) -> Any:
+        """Add middleware, which calls `chain` and returns its result; the first that was added is the outermost.
+
+        `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or ``"clear"``.
+        """
+        self._middleware.append(func)
+        return self
+
+
+class DequeBuffer(Buffer):
+    """The newest `size` rows, with the methods of DI-engine's class of this name.
+
+    Rows that are dicts, also nested ones, of arrays, Tensors and numbers of fixed shapes become columns, found from the
+    first row: then `replay` is an `mindspore_replay` buffer that compiled graphs draw from, and rows are copied when
+    they go in and come out. A Python float is kept as float32. All other rows are kept as the objects that they are,
+    and `replay` holds their places.
+
+    A row that was deleted, used up or became stale keeps its place until it is overwritten.
+
+    Args:
+        size (int): Most rows.
+        sliced (bool): Whether windows of a group begin at multiples of `unroll_len`. Default: ``False``.
+        objects (bool): Whether to keep all rows as objects. Default: ``False``.
+
+    Attributes:
+        replay (Union[ReplayBuffer, ElasticReplayBuffer]): The buffer that holds the rows, made with the first row. Its
+            samples have one row: ``buffer.replay.with_sample_size(64)``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If `size` is not positive.
+
+    Examples:
+        >>> from mindspore_replay.di_engine import DequeBuffer
+        >>> buffer = DequeBuffer(size=10)
+        >>> for step in range(12):
+        ...     row = buffer.push({"step": step}, meta={"episode": step // 6})
+        >>> print(len(buffer), buffer[0].data, sorted(row.data["step"] for row in buffer.sample(10))[:3])
+        10 {'step': 2} [2, 3, 4]
+        >>> print([row.meta for row in buffer.sample(2, sample_range=slice(8, None))])
+        [{'episode': 1}, {'episode': 1}]
+    """
+
+    def __init__(self, size: int, sliced: bool = False, objects: bool = False) -> None:
+        super().__init__(size)
+        self.sliced = sliced
+        self.rows = Rows(type(self).__name__, size, objects)
+
+    @property
+    def replay(self) -> Any:
+        """The buffer of this library that holds the rows."""
+        return self.rows.replay
+
+    @property
+    def storage(self) -> list[BufferedData]:
+        """The rows, oldest first."""
+        return list(self)
+
+    def use(self, func: Callable[..., Any]) -> "DequeBuffer":
+        """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
+        limits = getattr(func, "limits", None)
+        if limits is not None:
+            self.rows.limit(**limits)
+        return super().use(func)  # type: ignore[no-any-return]
+
+    def view(self) -> "DequeBuffer":
+        """Return a buffer of the same rows without middleware."""
+        made = type(self).__new__(type(self))
+        Buffer.__init__(made, self.size)
+        made.sliced, made.rows = self.sliced, self.rows
+        return made
+
+    __copy__ = view
+
+    @_extended
+    def push(self, data: Any, meta: dict[str, Any] | None = None) -> BufferedData:
+        """Append a row, with what is known of it; return it with its index."""
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"For '{type(self).__name__}', 'meta' must be a dict or None, but got {meta!r}.")
+        return self.rows.push([data], [{} if meta is None else dict(meta)])[0]
+
+    @_extended
+    def sample(
+        self,
+        size: int | None = None,
+        indices: Sequence[str] | None = None,
+        replace: bool = False,
+        sample_range: slice | None = None,
+        ignore_insufficient: bool = False,
+        groupby: str | None = None,
+        unroll_len: int | None = None,
+    ) -> Any:
+        """Draw rows.
+
+        Args:
+            size (Union[int, None]): Number of rows, or of groups. Default: ``None``, for that of `indices`.
+            indices (Union[Sequence[str], None]): Rows to return instead. Default: ``None``.
+            replace (bool): Whether a row or group may come twice. Default: ``False``.
+            sample_range (Union[slice, None]): The rows to draw from, oldest first. Default: ``None``, for all.
+            ignore_insufficient (bool): Whether to warn and return nothing if there are too few. Default: ``False``.
+            groupby (Union[str, None]): Key of `meta`; then lists of the rows of which it has one value are returned.
+                Default: ``None``.
+            unroll_len (Union[int, None]): Successive rows of each group, of those that have as many. Default: ``None``,
+                for all rows.
+
+        Returns:
+            list[BufferedData]: The rows, or a list of them for each group. A row that comes again is a copy.
+
+        Raises:
+            TypeError, ValueError: If the arguments do not fit each other, or there are too few rows or groups.
+            KeyError: If an index is not that of a stored row.
+        """
+        self._check_sample(size, indices, sample_range, groupby, unroll_len)
+        with self.rows.lock:
+            span = None if sample_range is None else range(*sample_range.indices(self.count()))
+            if indices is not None:
+                return self.rows.deliver(self.rows.known(indices))
+            if groupby is not None:
+                rows: list[Any] = self._groups(size, groupby, replace, unroll_len, span)
+            else:
+                rows = self.rows.draw(size, replace, span)  # type: ignore[arg-type]
+        if len(rows) == size:
+            return rows
+        there = self.count() if span is None else len(span)
+        kind = f"groups by {groupby!r}" if groupby is not None else "rows"
+        text = f"For '{type(self).__name__}', there must be {size} {kind} to sample, but got too few in {there} rows."
+        if not ignore_insufficient:
+            raise ValueError(text)
+        warnings.warn(text, stacklevel=3)
+        return []
+
+    @_extended
+    def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
+        """Replace a row, and what is known of it, where given; return False if it is not stored."""
+        priority = None if self.rows.priorities is None or meta is None else meta.get("priority")
+        return self.rows.update(index, data, priority, meta)
+
+    @_extended
+    def delete(self, indices: str | Iterable[str]) -> None:
+        """Remove rows by their indices; others are skipped."""
+        self.rows.delete(self.rows.handles_of([indices] if isinstance(indices, str) else list(indices)))
+
+    @_extended
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.rows.clear()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.rows.count()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def get(self, idx: int) -> BufferedData:
+        """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
+        with self.rows.lock:
+            live = self.rows.live()
+            if not -live.size <= idx < live.size:
+                raise IndexError(
+                    f"For '{type(self).__name__}', 'idx' must be in [-{live.size}, {live.size}), since {live.size} "
+                    f"rows are stored, but got {idx}."
+                )
+            return self.rows.items(live[[idx]])[0]
+
+    __getitem__ = get
+
+    def get_by_index(self, index: str) -> BufferedData:
+        """Return a row by its index; a KeyError if it is not stored."""
+        with self.rows.lock:
+            return self.rows.items(self.rows.known([index]))[0]
+
+    def __iter__(self) -> Iterator[BufferedData]:
+        with self.rows.lock:
+            return iter(self.rows.items(self.rows.live()))
+
+    def save_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Write rows and their whole state to a file, by Python's ``pickle``, and make its folder if needed."""
+        save(file_name, self.rows.state_dict())
+
+    def load_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Load a file of `save_data` that a buffer of this size and these limits wrote. It must be one you trust."""
+        self.rows.load_state_dict(load(file_name))
+
+    def _check_sample(self, size: Any, indices: Any, sample_range: Any, groupby: Any, unroll_len: Any) -> None:
+        name = type(self).__name__
+        if size is None and indices is None:
+            raise ValueError(f"For '{name}', 'sample' needs 'size' or 'indices'.")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
+            raise TypeError(f"For '{name}', 'size' must be an int, but got {size!r}.")
+        if size is not None and size < 1:
+            raise ValueError(f"For '{name}', 'size' must be positive, but got {size}.")
+        if indices is not None and (groupby is not None or size not in (None, len(indices))):
+            raise ValueError(
+                f"For '{name}', 'indices' must come without 'groupby', and as many as 'size', but got "
+                f"{len(indices)} with size={size} and groupby={groupby!r}."
+            )
+        if sample_range is not None and not isinstance(sample_range, slice):
+            raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
+        if unroll_len is not None and (groupby is None or unroll_len < 1):
+            raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
+
+    def _groups(
+        self, size: Any, key: str, replace: bool, unroll_len: int | None, span: range | None
+    ) -> list[list[BufferedData]]:
+        live = self.rows.live()
+        values = self.rows.metas(live, key)
+        groups: dict[Any, list[int]] = {}
+        for i in range(live.size) if span is None else span:
+            groups.setdefault(values[i], []).append(i)
+        long = [group for group in groups.values() if len(group) >= (unroll_len or 1)]
+        if not long or (len(long) < size and not replace):
+            return []
+        chosen = [long[i] for i in np.random.choice(len(long), size, replace)]
+        if unroll_len is not None:
+            chosen = [self._window(group, unroll_len) for group in chosen]
+        rows = iter(self.rows.deliver(live[[i for group in chosen for i in group]]))
+        return [[next(rows) for _ in group] for group in chosen]
+
+    def _window(self, group: list[int], length: int) -> list[int]:
+        last = len(group) - length
+        first = int(np.random.randint(len(group) if self.sliced else last + 1))
+        if self.sliced:
+            first = min(first // length * length, last)
+        return group[first : first + length]
+
+
+def save(file_name: str | os.PathLike[str], content: Any) -> None:
+    """Write something to a file at once, and make its folder if needed."""
+    path = Path(file_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(pickle.dumps(content))
+    part.replace(path)
+
+
+def load(file_name: str | os.PathLike[str]) -> Any:
+    """Return what `save` wrote."""
+    return pickle.loads(Path(file_name).read_bytes())

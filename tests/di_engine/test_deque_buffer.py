@@ -1,0 +1,403 @@
+"""The behaviour that DI-engine documents of `DequeBuffer`, and what columns add to it."""
+
+import threading
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+from mindspore_replay import ElasticReplayBuffer, ReplayBuffer
+from mindspore_replay.di_engine import Buffer, BufferedData, DequeBuffer, PriorityExperienceReplay
+
+
+def filled(size, rows, objects=False, **more):
+    buffer = DequeBuffer(size, objects=objects, **more)
+    for row in rows:
+        buffer.push(row)
+    return buffer
+
+
+def data_of(rows):
+    return [row.data for row in rows]
+
+
+def steps_of(rows):
+    return [row.data["step"] for row in rows]
+
+
+@pytest.fixture(params=[False, True], ids=["columns", "objects"])
+def objects(request):
+    return request.param
+
+
+def test_the_newest_rows_stay_and_are_drawn_once(objects):
+    buffer = filled(10, [{"step": step} for step in range(20)], objects)
+    assert isinstance(buffer, Buffer)
+    assert (buffer.count(), len(buffer), buffer.size) == (10, 10, 10)
+    assert sorted(steps_of(buffer.sample(10))) == list(range(10, 20))
+    assert steps_of(buffer) == steps_of(buffer.storage) == list(range(10, 20))
+    assert [buffer[0].data, buffer.get(-1).data] == [{"step": 10}, {"step": 19}]
+    with pytest.raises(IndexError, match=r"must be in \[-10, 10\).*but got 10"):
+        buffer.get(10)
+    buffer.clear()
+    assert (buffer.count(), list(buffer)) == (0, [])
+    buffer.push({"step": 7})
+    assert steps_of(buffer.sample(4, replace=True)) == [7] * 4
+
+
+def test_draws_are_uniform_and_the_check_rejects_others():
+    buffer = filled(10, range(10))
+    counts = np.zeros(10)
+    for _ in range(300):
+        counts[data_of(buffer.sample(5))] += 1
+    expected, sigma = 150, np.sqrt(300 * 0.25)
+    assert (np.abs(counts - expected) < 5 * sigma).all()
+    assert not (np.abs(np.r_[counts[:9], counts[9] - 60] - expected) < 5 * sigma).all()
+
+
+def test_push_returns_the_row_with_its_index(objects):
+    buffer = DequeBuffer(3, objects=objects)
+    row = buffer.push({"step": 1}, {"episode": 5})
+    assert isinstance(row, BufferedData)
+    assert isinstance(row.index, str)
+    assert (row.data, row.meta) == ({"step": 1}, {"episode": 5})
+    assert buffer.get_by_index(row.index).meta == {"episode": 5}
+    assert buffer.push({"step": 2}).meta == {}
+    for _ in range(3):
+        buffer.push({"step": 3})
+    with pytest.raises(KeyError, match="'index' must be that of a stored row"):
+        buffer.get_by_index(row.index)
+
+
+def test_a_range_of_rows(objects):
+    buffer = filled(10, [{"step": step} for step in range(12)], objects)
+    assert sorted(steps_of(buffer.sample(5, sample_range=slice(5, 10)))) == list(range(7, 12))
+    assert set(steps_of(buffer.sample(20, replace=True, sample_range=slice(-3, None)))) <= {9, 10, 11}
+    assert sorted(steps_of(buffer.sample(3, sample_range=slice(0, None, 4)))) == [2, 6, 10]
+    with pytest.raises(ValueError, match=r"must be 4 rows to sample, but got too few in 3 rows"):
+        buffer.sample(4, sample_range=slice(7, None))
+    buffer.delete([row.index for row in buffer][8:])  # positions are those of the rows that are left
+    assert sorted(steps_of(buffer.sample(2, sample_range=slice(-2, None)))) == [8, 9]
+
+
+def test_rows_by_their_indices(objects):
+    buffer = filled(10, [{"step": step} for step in range(10)], objects)
+    chosen = buffer.sample(4)
+    again = buffer.sample(indices=[row.index for row in chosen] + [chosen[0].index])
+    assert steps_of(again) == [*steps_of(chosen), chosen[0].data["step"]]
+    with pytest.raises(KeyError, match="'index' must be"):
+        buffer.sample(indices=["none"])
+
+
+def test_too_few_rows(objects):
+    buffer = filled(10, [{"step": 0}, {"step": 1}], objects)
+    with pytest.raises(ValueError, match="must be 3 rows to sample, but got too few in 2 rows"):
+        buffer.sample(3)
+    with pytest.warns(UserWarning, match="must be 3 rows"):
+        assert buffer.sample(3, ignore_insufficient=True) == []
+    with pytest.raises(ValueError, match="too few in 0 rows"):
+        DequeBuffer(3, objects=objects).sample(1)
+
+
+def test_arguments_that_do_not_fit():
+    buffer = filled(4, range(4))
+    for arguments, error in [
+        ({}, "needs 'size' or 'indices'"),
+        ({"size": 0}, "'size' must be positive, but got 0"),
+        ({"size": 2, "indices": [buffer[0].index]}, "as many as 'size'"),
+        ({"indices": [buffer[0].index], "groupby": "a"}, "without 'groupby'"),
+        ({"size": 1, "unroll_len": 2}, "needs 'groupby'"),
+    ]:
+        with pytest.raises(ValueError, match=error):
+            buffer.sample(**arguments)
+    with pytest.raises(TypeError, match="'sample_range' must be a slice"):
+        buffer.sample(1, sample_range=(0, 2))
+    with pytest.raises(TypeError, match="'size' must be an int"):
+        DequeBuffer(2.5)
+    with pytest.raises(TypeError, match="'meta' must be a dict"):
+        buffer.push(1, meta=3)
+
+
+def test_rows_that_come_again_are_copies():
+    buffer = filled(1, [{"key": "origin"}])
+    first, second = buffer.sample(2, replace=True)
+    first.data["key"] = "new"
+    assert second.data["key"] == "origin"
+    assert buffer[0].data["key"] == "new"  # an object is the one that was pushed
+    first, second = buffer.sample(indices=[buffer[0].index] * 2)
+    first.data["key"] = "newer"
+    assert second.data["key"] == "new"
+
+
+def test_update(objects):
+    buffer = filled(3, [{"step": step} for step in range(3)], objects)
+    row = buffer.sample(1)[0]
+    assert buffer.update(row.index, {"step": 9}, {"label": 1})
+    assert buffer.get_by_index(row.index) == BufferedData({"step": 9}, row.index, {"label": 1})
+    assert buffer.update(row.index, meta={})
+    assert buffer.get_by_index(row.index).data == {"step": 9}
+    assert not buffer.update("invalidindex", {"step": 0})
+    buffer.delete(row.index)
+    assert not buffer.update(row.index, {"step": 0})
+
+
+def test_delete(objects):
+    buffer = filled(100, [{"step": step} for step in range(40)], objects)
+    deleted = buffer.sample(20)
+    buffer.delete([row.index for row in deleted] + ["none"])
+    buffer.delete(row.index for row in deleted)  # again
+    for step in range(40, 50):
+        buffer.push({"step": step})
+    assert buffer.count() == len(buffer.storage) == 30
+    assert (
+        sorted(steps_of(buffer)) == sorted({*range(50)} - {*steps_of(deleted)}) == sorted(steps_of(buffer.sample(30)))
+    )
+    assert buffer[0].data["step"] == min({*range(50)} - {*steps_of(deleted)})
+
+
+def test_groups(objects):
+    buffer = DequeBuffer(3, objects=objects)
+    for step, group in enumerate([1, 2, 2]):
+        buffer.push({"step": step}, {"group": group})
+    groups = sorted(steps_of(group) for group in buffer.sample(2, groupby="group"))
+    assert groups == [[0], [1, 2]]
+    buffer.push({"step": 3}, {"group": 2})
+    assert [steps_of(group) for group in buffer.sample(1, groupby="group")] == [[1, 2, 3]]
+    assert buffer.update(buffer[0].index, meta={"group": 1})
+    assert sorted(steps_of(group) for group in buffer.sample(2, groupby="group")) == [[1], [2, 3]]
+    buffer.delete(buffer[-1].index)
+    assert sorted(steps_of(group) for group in buffer.sample(2, groupby="group")) == [[1], [2]]
+    assert len(buffer.sample(5, groupby="group", replace=True)) == 5
+    with pytest.raises(ValueError, match="must be 3 groups by 'group'"):
+        buffer.sample(3, groupby="group")
+    assert [len(group) for group in buffer.sample(1, groupby="nothing")] == [2]  # all have None
+
+
+def test_windows_of_groups(objects):
+    buffer = DequeBuffer(100, objects=objects)
+    for step in range(10):
+        for env in "ABC":
+            buffer.push({"step": step}, {"env": env})
+    starts = set()
+    for _ in range(30):
+        groups = buffer.sample(3, groupby="env", unroll_len=4)
+        assert sorted({row.meta["env"] for group in groups for row in group}) == ["A", "B", "C"]
+        for group in groups:
+            assert len({row.meta["env"] for row in group}) == 1
+            assert steps_of(group) == list(range(group[0].data["step"], group[0].data["step"] + 4))
+            starts.add(group[0].data["step"])
+    assert starts == set(range(7))
+    sliced = DequeBuffer(100, sliced=True, objects=objects)
+    for step in range(10):
+        sliced.push({"step": step}, {"env": "A"})
+    assert {sliced.sample(1, groupby="env", unroll_len=4)[0][0].data["step"] for _ in range(40)} == {0, 4, 6}
+
+
+def test_groups_that_are_too_short_for_a_window():
+    buffer = DequeBuffer(100)
+    for env, rows in ("A", 3), ("B", 4), ("C", 5):
+        for step in range(rows):
+            buffer.push(step, {"env": env})
+    with pytest.raises(ValueError, match="must be 3 groups"):
+        buffer.sample(3, groupby="env", unroll_len=4)
+    groups = buffer.sample(30, groupby="env", unroll_len=4, replace=True)
+    assert {group[0].meta["env"] for group in groups} == {"B", "C"}
+    assert all(data_of(group) == list(range(group[0].data, group[0].data + 4)) for group in groups)
+
+
+class RateLimit:
+    def __init__(self, most):
+        self.left = most
+
+    def __call__(self, action, chain, *args, **kwargs):
+        if action != "push":
+            return chain(*args, **kwargs)
+        self.left -= 1
+        return chain(*args, **kwargs) if self.left >= 0 else None
+
+
+def add_10(action, chain, *args, **kwargs):
+    rows = chain(*args, **kwargs)
+    return [BufferedData(row.data + 10, row.index, row.meta) for row in rows] if action == "sample" else rows
+
+
+def test_middleware_of_ones_own_and_views():
+    buffer = filled(10, [0])
+    view = buffer.view().use(RateLimit(5)).use(add_10)
+    for i in range(10):
+        view.push(i)
+    assert (buffer.count(), view.count(), len(buffer._middleware)) == (6, 6, 0)
+    assert all(row.data >= 10 for row in view.sample(5))
+    assert all(row.data < 10 for row in buffer.sample(5))
+
+
+def test_the_first_middleware_is_the_outermost_and_sees_all_actions():
+    seen = []
+
+    def named(name):
+        def call(action, chain, *args, **kwargs):
+            seen.append((name, action, args, kwargs))
+            return chain(*args, **kwargs)
+
+        return call
+
+    buffer = DequeBuffer(4).use(named("a")).use(named("b"))
+    row = buffer.push(1, meta={"x": 1})
+    buffer.sample(1, replace=True)
+    buffer.update(row.index, 2)
+    buffer.delete(row.index)
+    buffer.clear()
+    actions = ["push", "sample", "update", "delete", "clear"]
+    assert [(name, action) for name, action, _, _ in seen] == [(n, a) for a in actions for n in "ab"]
+    assert seen[3][2:] == ((1,), {"replace": True})
+
+
+def test_files(objects, tmp_path):
+    buffer = DequeBuffer(10, objects=objects)
+    for step in range(12):
+        buffer.push({"step": step}, {"label": step})
+    buffer.delete(buffer[3].index)
+    buffer.save_data(tmp_path / "new" / "data.pkl")
+    loaded = DequeBuffer(10, objects=objects)
+    loaded.load_data(str(tmp_path / "new" / "data.pkl"))
+    assert list(loaded) == list(buffer)
+    assert loaded.update(buffer[4].index, {"step": 100})
+    assert loaded.push({"step": 12}).index == buffer.push({"step": 12}).index
+    with pytest.raises(ValueError, match="must be that of a buffer of size 7, but got one of size 10"):
+        DequeBuffer(7).load_data(tmp_path / "new" / "data.pkl")
+
+
+def test_columns_are_those_of_the_first_row():
+    buffer = DequeBuffer(10)
+    with pytest.raises(RuntimeError, match="made with the first row"):
+        _ = buffer.replay
+    first = {
+        "obs": {"camera": np.zeros((2, 2), np.uint8), "joints": Tensor([1.0, 2.0], ms.float32)},
+        "action": np.int32(3),
+        "reward": 0.5,
+        "done": False,
+        "step": 1,
+    }
+    buffer.push(first)
+    assert isinstance(buffer.replay, ReplayBuffer)
+    assert buffer.replay.names == ("obs.camera", "obs.joints", "action", "reward", "done", "step")
+    assert [str(dtype) for dtype in buffer.replay.types] == ["UInt8", "Float32", "Int32", "Float32", "Bool", "Int64"]
+    row = buffer.sample(1)[0].data
+    assert {key: type(value) for key, value in row.items()} == {
+        "obs": dict, "action": np.int32, "reward": float, "done": bool, "step": int,
+    }  # fmt: skip
+    assert isinstance(row["obs"]["joints"], Tensor)
+    np.testing.assert_array_equal(row["obs"]["joints"].asnumpy(), [1, 2])
+    np.testing.assert_array_equal(row["obs"]["camera"], np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"obs": np.zeros(4, np.float32), "reward": 1.0}, r"'obs' must be float32 \[3\], but got float32 \[4\]"),
+        ({"obs": np.zeros(3), "reward": 1.0}, r"'obs' must be float32 \[3\], but got float64 \[3\]"),
+        ({"obs": np.zeros(3, np.float32), "reward": "x"}, r"'reward' must be float32 \[\], but got 'x' \(str\)"),
+        (
+            {"obs": np.zeros(3, np.float32)},
+            r"must have the columns \['obs', 'reward'\] of the first, but got \['obs'\]",
+        ),
+        ("text", "must be a dict like the first, but got 'text'"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_an_error_and_nothing_is_stored(row, error):
+    buffer = filled(4, [{"obs": np.zeros(3, np.float32), "reward": 1.0}])
+    with pytest.raises((TypeError, ValueError), match=error) as caught:
+        buffer.push(row)
+    assert "Nothing was stored" in str(caught.value)
+    assert "objects=True" in str(caught.value)
+    assert (buffer.count(), len(buffer.replay)) == (1, 1)
+    with pytest.raises((TypeError, ValueError), match=error):
+        buffer.update(buffer[0].index, row)
+    assert buffer[0].data["reward"] == 1.0
+    kept = DequeBuffer(4, objects=True)
+    kept.push({"obs": np.zeros(3, np.float32), "reward": 1.0})
+    kept.push(row)
+    assert kept[-1].data is row
+
+
+def test_whole_numbers_fit_a_column_of_floats_and_not_the_other_way():
+    buffer = filled(4, [{"reward": 1.0, "step": 0}])
+    buffer.push({"reward": 2, "step": 1})
+    assert buffer[-1].data == {"reward": 2.0, "step": 1}
+    with pytest.raises(ValueError, match=r"'step' must be int64 \[\], but got float32 \[\]"):
+        buffer.push({"reward": 2.0, "step": 1.5})
+    assert buffer.count() == 2
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE], ids=["pynative", "graph"])
+def test_a_graph_draws_the_same_rows(mode):
+    ms.set_context(mode=mode)
+
+    class Learner(nn.Cell):
+        def __init__(self, buffer):
+            super().__init__()
+            self.replay = buffer.replay.with_sample_size(4)
+
+        @ms.jit
+        def construct(self):
+            batch = self.replay.sample(as_dict=True, with_indices=True)
+            return batch["indices"], batch["obs"], batch["reward"]
+
+    buffer = DequeBuffer(8)
+    try:
+        for step in range(10):
+            buffer.push({"obs": np.full(3, step, np.float32), "reward": float(step)})
+        learner = Learner(buffer)
+        buffer.delete([row.index for row in buffer if row.data["reward"] < 6])
+        indices, obs, reward = learner()
+        rows = buffer.sample(indices=[str(index) for index in indices.asnumpy()])
+        assert sorted(reward.asnumpy()) == [6, 7, 8, 9]
+        np.testing.assert_array_equal([row.data["obs"] for row in rows], obs.asnumpy())
+        np.testing.assert_array_equal([row.data["reward"] for row in rows], reward.asnumpy())
+    finally:
+        ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def test_rows_that_a_graph_inserted_have_an_index_too():
+    buffer = filled(4, [{"step": 0}])
+    buffer.replay.insert([5])
+    buffer.push({"step": 6}, {"label": 1})
+    assert [(row.data["step"], row.index, row.meta) for row in buffer] == [
+        (0, "0", {}),
+        (5, "1", {}),
+        (6, "2", {"label": 1}),
+    ]
+
+
+def test_threads_do_not_mix_rows():
+    buffer = DequeBuffer(50)
+    buffer.push({"a": 0, "b": np.zeros(20, np.int64)})
+    errors = []
+
+    def run(work):
+        try:
+            for i in range(150):
+                work(i)
+        except Exception as error:
+            errors.append(error)
+
+    def read(_):
+        for row in buffer.sample(8, replace=True):
+            assert (row.data["b"] == row.data["a"]).all()
+            assert row.meta.get("a", row.data["a"]) == row.data["a"]
+
+    works = [lambda i: buffer.push({"a": i, "b": np.full(20, i)}, {"a": i}), read, lambda _: list(buffer)]
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_priorities_make_another_buffer_underneath():
+    buffer = DequeBuffer(4)
+    buffer.use(PriorityExperienceReplay(buffer))
+    buffer.push(1)
+    assert isinstance(buffer.replay, ElasticReplayBuffer)

@@ -1,0 +1,266 @@
+"""The behaviour that DI-engine documents of its middleware."""
+
+import numpy as np
+import pytest
+
+from mindspore_replay.di_engine import (
+    DequeBuffer,
+    PriorityExperienceReplay,
+    clone_object,
+    group_sample,
+    padding,
+    sample_range_view,
+    staleness_check,
+    use_time_check,
+)
+
+
+@pytest.fixture(params=[False, True], ids=["columns", "objects"])
+def objects(request):
+    return request.param
+
+
+def row_of(step=0):
+    return {"obs": np.full(4, step, np.float32), "step": step}
+
+
+def test_clone_object():
+    buffer = DequeBuffer(10).use(clone_object())
+    pushed = {"key": "v1"}
+    buffer.push(pushed)
+    pushed["key"] = "v0"
+    buffer.sample(1)[0].data["key"] = "v2"
+    assert buffer.sample(1)[0].data == {"key": "v1"}
+
+
+def test_use_time_check(objects):
+    buffer = DequeBuffer(10, objects=objects)
+    buffer.use(use_time_check(buffer, max_use=2))
+    for step in range(6):
+        buffer.push(row_of(step))
+    assert [row.meta["use_count"] for row in buffer.sample(6)] == [1] * 6
+    assert [row.meta["use_count"] for row in buffer.sample(6)] == [2] * 6
+    assert buffer.count() == 0
+    with pytest.raises(ValueError, match="too few in 0 rows"):
+        buffer.sample(1)
+
+
+def test_use_time_check_counts_indices_groups_and_repeated_rows(objects):
+    buffer = DequeBuffer(10, objects=objects)
+    buffer.use(use_time_check(buffer, max_use=3))
+    rows = [buffer.push(row_of(step), {"group": step % 2}) for step in range(4)]
+    buffer.sample(indices=[rows[0].index] * 2)
+    assert buffer.sample(2, groupby="group")[0][0].meta["use_count"] in (1, 3)
+    assert [row.data["step"] for row in buffer] == [1, 2, 3]
+    again = buffer.sample(indices=[rows[1].index] * 3)  # it is used up by the second
+    assert [row.data["step"] for row in again] == [1, 1, 1]
+    assert buffer.count() == 2
+
+
+def test_use_time_check_without_a_limit_counts():
+    buffer = DequeBuffer(10)
+    buffer.use(use_time_check(buffer))
+    buffer.push(1)
+    assert [buffer.sample(1)[0].meta["use_count"] for _ in range(3)] == [1, 2, 3]
+
+
+def test_limits_of_two_views_are_one():
+    buffer = DequeBuffer(10)
+    few, many = buffer.view(), buffer.view()
+    few.use(use_time_check(few, max_use=2))
+    many.use(use_time_check(many, max_use=9))
+    buffer.push(1)
+    few.sample(1)
+    many.sample(1)
+    assert buffer.count() == 0
+
+
+def test_a_limit_that_is_set_later_counts_from_then(objects):
+    buffer = DequeBuffer(4, objects=objects)
+    for step in range(6):
+        buffer.push(row_of(step), {"step": step})
+    buffer.delete(buffer[0].index)
+    buffer.sample(3)
+    buffer.use(use_time_check(buffer, max_use=1))
+    assert [(row.data["step"], row.meta["step"]) for row in buffer] == [(3, 3), (4, 4), (5, 5)]
+    assert buffer.update(buffer[0].index, row_of(9))
+    assert sorted(row.data["step"] for row in buffer.sample(3)) == [4, 5, 9]
+    assert buffer.count() == 0
+
+
+def test_staleness_check(objects):
+    buffer = DequeBuffer(10, objects=objects)
+    buffer.use(staleness_check(buffer, max_staleness=10))
+    with pytest.raises(ValueError, match="train_iter_data_collected"):
+        buffer.push(row_of())
+    for _ in range(6):
+        buffer.push(row_of(), meta={"train_iter_data_collected": 0})
+    for clock in (9, 10):
+        rows = buffer.sample(6, train_iter_sample_data=clock)
+        assert [row.meta["staleness"] for row in rows] == [clock] * 6
+    for _ in range(2):
+        buffer.push(row_of(), meta={"train_iter_data_collected": 5})
+    assert buffer.count() == 8
+    with pytest.raises(ValueError, match="too few in 2 rows"):
+        buffer.sample(6, train_iter_sample_data=11)
+    assert [row.meta["staleness"] for row in buffer.sample(2, train_iter_sample_data=11)] == [6, 6]
+    with pytest.raises(ValueError, match="needs train_iter_sample_data"):
+        buffer.sample(1)
+
+
+def test_a_row_from_a_later_iteration_than_the_last_sample():
+    buffer = DequeBuffer(10)
+    buffer.use(staleness_check(buffer))
+    buffer.push(1, {"train_iter_data_collected": 100})
+    assert buffer.sample(1, train_iter_sample_data=103)[0].meta["staleness"] == 3
+
+
+def test_priorities(objects):
+    buffer = DequeBuffer(10, objects=objects)
+    buffer.use(PriorityExperienceReplay(buffer))
+    for step in range(10):
+        buffer.push(row_of(step), meta={"priority": 2.0})
+    rows = buffer.sample(size=10, replace=False)
+    for row in rows:
+        assert {"priority", "priority_idx", "priority_IS"} <= set(row.meta)
+        assert row.data["priority_IS"].tolist() == [1.0]
+        row.meta["priority"] = 3.0
+        assert buffer.update(row.index, row_of(), row.meta)
+    row = buffer.sample(1)[0]
+    assert row.meta["priority"] == 3.0
+    buffer.delete(row.index)
+    assert buffer.count() == 9
+    assert not buffer.update(row.index, None, {"priority": 1.0})
+    buffer.clear()
+    assert buffer.count() == 0
+
+
+def test_priorities_decide_who_is_drawn_and_how_much_a_row_weighs():
+    buffer = DequeBuffer(4, objects=True)
+    buffer.use(PriorityExperienceReplay(buffer, True, 0.5, 1.0))
+    for name, priority in ("a", 1.0), ("b", 4.0), ("c", 9.0):
+        buffer.push(name, {"priority": priority})
+    counts = {"a": 0, "b": 0, "c": 0}
+    weights = {}
+    for _ in range(600):
+        row = buffer.sample(1)[0]
+        counts[row.data] += 1
+        weights[row.data] = row.meta["priority_IS"]
+    expected = {"a": 100, "b": 200, "c": 300}
+    assert all(abs(counts[name] - expected[name]) < 5 * np.sqrt(expected[name]) for name in counts)
+    assert not all(abs(counts[name] - 200) < 5 * np.sqrt(200) for name in counts)  # uniform draws would be
+    assert weights == pytest.approx({"a": 1.0, "b": 1 / 2, "c": 1 / 3}, rel=1e-4)
+
+
+def test_a_new_row_has_the_largest_priority_or_that_in_the_row():
+    buffer = DequeBuffer(4)
+    buffer.use(PriorityExperienceReplay(buffer))
+    assert buffer.push(row_of()).meta["priority"] == 1.0
+    row = {**row_of(1), "priority": 5.0}
+    assert buffer.push(row).meta["priority"] == 5.0
+    assert row["priority"] == 5.0  # the caller's row is as it was
+    assert buffer.push(row_of(2), {"label": 1}).meta["priority"] == 5.0
+    assert list(buffer[0].data) == list(buffer[1].data) == ["obs", "step"]
+
+
+def test_more_samples_than_rows_by_priority():
+    buffer = DequeBuffer(4)
+    buffer.use(PriorityExperienceReplay(buffer, IS_weight=False))
+    for step in range(3):
+        buffer.push(row_of(step))
+    rows = buffer.sample(8)
+    assert len(rows) == 8
+    assert all("priority_IS" not in row.meta and "priority_IS" not in row.data for row in rows)
+
+
+def test_priorities_that_are_none():
+    buffer = DequeBuffer(4)
+    buffer.use(PriorityExperienceReplay(buffer))
+    with pytest.raises(ValueError, match="a priority must be finite and at least 0, but got -1"):
+        buffer.push(row_of(), {"priority": -1.0})
+    assert buffer.count() == 0
+    row = buffer.push(row_of(), {"priority": 1.0})
+    with pytest.raises(ValueError, match="a priority must be finite"):
+        buffer.update(row.index, row_of(5), {"priority": -1.0})
+    assert buffer[0].data["step"] == 0
+    with pytest.raises(ValueError, match="'meta' must have a 'priority', but got None"):
+        buffer.update(row.index, row_of(5))
+    bad = DequeBuffer(4).use(PriorityExperienceReplay(buffer, priority_power_factor=2.0))
+    with pytest.raises(ValueError, match=r"'alpha' must be in \[0, 1\], but got 2"):
+        bad.push(row_of())
+
+
+def test_beta_grows_to_one():
+    buffer = DequeBuffer(4)
+    buffer.use(PriorityExperienceReplay(buffer, IS_weight_power_factor=0.5, IS_weight_anneal_train_iter=2))
+    for step in range(2):
+        buffer.push(row_of(step), {"priority": 1.0 + 15 * step})
+    ratio = (1 / 16) ** 0.6
+    for beta in (0.5, 0.75, 1.0, 1.0):
+        weights = [row.meta["priority_IS"] for row in buffer.sample(2) if row.data["step"] == 1]
+        assert weights[-1] == pytest.approx(ratio**beta, rel=1e-4)
+
+
+def test_group_sample():
+    buffer = DequeBuffer(10).use(group_sample(size_in_group=3))
+    for step in range(4):
+        buffer.push(step, {"episode": 0})
+    starts = {buffer.sample(1, groupby="episode")[0][0].data for _ in range(30)}
+    assert starts == {0, 1}
+    for ordered, most, found in (True, False, {0, 1, 2, 3}), (False, True, {0, 1, 2, 3}):
+        other = buffer.view().use(group_sample(3, ordered, most))
+        groups = [[row.data for row in other.sample(1, groupby="episode")[0]] for _ in range(40)]
+        assert {group[0] for group in groups} == found
+        assert all(group == sorted(group) for group in groups) is ordered
+    with pytest.raises(ValueError, match="needs groupby"):
+        buffer.sample(1)
+    with pytest.raises(ValueError, match="a group must have 5 rows if they are not ordered, but got 4"):
+        buffer.view().use(group_sample(5, False)).sample(1, groupby="episode")
+
+
+def test_padding():
+    buffer = DequeBuffer(10).use(padding())
+    for step in range(10):
+        buffer.push(step, {"group": step & 5})
+    groups = buffer.sample(4, groupby="group")
+    assert [len(group) for group in groups] == [3] * 4
+    assert all(len({row.meta["group"] for row in group}) == 1 for group in groups)
+    assert len(buffer.sample(5)) == 5
+    with pytest.raises(ValueError, match="'policy' must be 'random' or 'none', but got 'zero'"):
+        padding("zero")
+
+
+def test_padding_around_group_sample():
+    buffer = DequeBuffer(10)
+    buffer.use(padding(policy="none")).use(group_sample(size_in_group=5))
+    for step in range(10):
+        buffer.push(step, {"episode": int(step >= 4)})
+    short, full = sorted(buffer.sample(2, groupby="episode"), key=lambda group: group[0].meta["episode"])
+    assert [row.data for row in short] == [0, 1, 2, 3, None]
+    assert (short[-1].index, short[-1].meta) == (None, None)
+    assert len(full) == 5
+    assert all(row.data is not None for row in full)
+
+
+def test_sample_range_view():
+    buffer = DequeBuffer(10)
+    for name in "xxxxxyyyzz":
+        buffer.push({"data": name})
+    some, last = buffer.view(), buffer.view()
+    some.use(sample_range_view(some, start=-5, end=-2))
+    last.use(sample_range_view(last, start=-2))
+    assert {some.sample(1)[0].data["data"] for _ in range(20)} == {"y"}
+    assert {last.sample(1)[0].data["data"] for _ in range(20)} == {"z"}
+    with pytest.raises(ValueError, match="'start' or 'end' must be given"):
+        sample_range_view(buffer)
+
+
+def test_the_newest_rows_by_priority():
+    buffer = DequeBuffer(10)
+    buffer.use(PriorityExperienceReplay(buffer))
+    for step in range(10):
+        buffer.push(row_of(step), {"priority": 1.0 + step})
+    assert {row.data["step"] for row in buffer.sample(30, sample_range=slice(-2, None))} == {8, 9}
+    assert len({row.data["step"] for row in buffer.sample(30)}) > 2
+    with pytest.raises(ValueError, match=r"must be slice\(-n, None\) where rows are drawn by priority"):
+        buffer.sample(1, sample_range=slice(0, 5))
