@@ -1,24 +1,14 @@
 """Samples as dicts in compiled graphs: the names and the rows of the same call from Python."""
 
-from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import CLASSES, KINDS, ends_every
 from mindspore import nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import EpisodeReplayBuffer, MixedReplay, ReplayBuffer
 
 COLUMNS: dict[str, Any] = {
     "sample_size": 2,
@@ -30,29 +20,16 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def make(cls: type, backend: str, **more: Any) -> Any:
-    buffer = cls(**COLUMNS, backend=backend, **more)
+def make(kind: str, backend: str) -> Any:
+    if kind == "mixed":
+        return MixedReplay([(make("prioritized", backend), 0.5), (make("uniform", backend), 0.5)], 4)
+    buffer = KINDS[kind].make(**COLUMNS, backend=backend)
     steps = np.arange(9, dtype=np.int32)
-    end = {"end": steps % 3 == 2} if buffer.has_episodes else {}
-    return buffer.insert([np.repeat(steps[:, None], 3, 1).astype(np.float32), steps], **end)
+    rows = [np.repeat(steps[:, None], 3, 1).astype(np.float32), steps]
+    return buffer.insert(rows, **ends_every(buffer, 3, 9))
 
 
-def mixed(backend: str) -> MixedReplay:
-    return MixedReplay([(make(PrioritizedReplayBuffer, backend), 0.5), (make(ReplayBuffer, backend), 0.5)], 4)
-
-
-MADE: dict[str, tuple[Callable[[str], Any], dict[str, Any]]] = {
-    "uniform": (lambda b: make(ReplayBuffer, b), {}),
-    "uniform with handles": (lambda b: make(ReplayBuffer, b, weighted=True), {"with_indices": True}),
-    "prioritized": (lambda b: make(PrioritizedReplayBuffer, b), {}),
-    "sequences": (lambda b: make(SequenceReplayBuffer, b, sequence_length=2, prioritized=True), {}),
-    "episodes": (lambda b: make(EpisodeReplayBuffer, b, max_episode_length=3), {}),
-    "elastic": (lambda b: make(ElasticReplayBuffer, b), {}),
-    "reservoir": (lambda b: make(ReservoirReplayBuffer, b), {"with_indices": True}),
-    "queue": (lambda b: make(ReplayQueue, b), {}),
-    "epochs": (lambda b: make(EpochReplayBuffer, b, last="pad"), {}),
-    "mixed": (mixed, {"with_indices": True}),
-}
+MADE = (*CLASSES, "weighted", "sequences by priority", "padded epochs", "mixed")
 
 
 class Sampler(nn.Cell):
@@ -74,8 +51,8 @@ class Sampler(nn.Cell):
     ("kind", "backend"), [*((kind, "native") for kind in MADE), ("uniform", "composite"), ("mixed", "composite")]
 )
 def test_the_names_and_rows_of_a_call_from_python(kind: str, backend: str):
-    build, arguments = MADE[kind]
-    twin, buffer = build(backend), build(backend)
+    arguments = {"with_indices": True} if kind in ("weighted", "reservoir", "mixed") else {}
+    twin, buffer = make(kind, backend), make(kind, backend)
     expected = twin.sample(as_dict=True, **arguments)
     batch, more = ms.jit(Sampler(buffer, arguments).construct)()
     assert list(batch) == list(expected)
@@ -97,7 +74,7 @@ def test_groups(backend: str):
         def construct(self):
             return self.buffer.sample_groups("step", 2, 1, as_dict=True)
 
-    twin, buffer = (make(EpisodeReplayBuffer, backend, max_episode_length=3) for _ in range(2))
+    twin, buffer = (make("episodes", backend) for _ in range(2))
     expected, batch = groups(twin), ms.jit(Groups(buffer).construct)()
     assert list(batch) == list(expected) == ["mask", "x", "step"]
     assert batch["step"].asnumpy().tolist() == expected["step"].asnumpy().tolist()
@@ -114,7 +91,7 @@ def test_no_warning_of_columns_that_are_not_used(capfd: pytest.CaptureFixture[st
     class Named(nn.Cell):
         def __init__(self) -> None:
             super().__init__()
-            self.buffer = make(PrioritizedReplayBuffer, "native")
+            self.buffer = make("prioritized", "native")
 
         def construct(self):
             batch = self.buffer.sample(as_dict=True)

@@ -8,36 +8,14 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import CLASSES
+from kinds import KINDS as EVERY
 from mindspore import nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    HindsightRelabel,
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    RateLimiter,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    load,
-    save,
-)
+from mindspore_replay import HindsightRelabel, MixedReplay, RateLimiter, ReplayBuffer, load, save
 
 STEPS: dict[str, Any] = {"shapes": [(2,), ()], "types": ["int32", "int32"]}
-KINDS = {
-    "plain": (ReplayBuffer, {"max_use": 9}),
-    "prioritized": (PrioritizedReplayBuffer, {}),
-    "sequences": (SequenceReplayBuffer, {"sequence_length": 2}),
-    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 4}),
-    "elastic": (ElasticReplayBuffer, {}),
-    "reservoir": (ReservoirReplayBuffer, {}),
-    "epochs": (EpochReplayBuffer, {}),
-    "queue": (ReplayQueue, {"when_full": "evict"}),
-    "compressed": (ReplayBuffer, {"compress": [0], "backend": "native"}),
-}
+KINDS = [*CLASSES[:-1], "queue that evicts", "limits", "compressed"]
 
 
 def insert(buffer: Any, first: int, n: int = 3) -> None:
@@ -46,8 +24,8 @@ def insert(buffer: Any, first: int, n: int = 3) -> None:
 
 
 def filled(kind: str, backend: str = "native") -> Any:
-    cls, options = KINDS[kind]
-    buffer = cls(sample_size=1, capacity=8, **STEPS, seed=1, **{"backend": backend, **options})
+    backend = EVERY[kind].options.get("backend", backend)
+    buffer = EVERY[kind].make(sample_size=1, capacity=8, **STEPS, seed=1, backend=backend)
     for first in range(0, 12, 3):  # the ring has a seam
         insert(buffer, first)
         if kind == "episodes":
@@ -113,14 +91,14 @@ def test_the_graph_of_a_copied_agent_uses_the_copy(backend: str):
 
 
 def test_a_limiter_is_copied_with_its_counts():
-    buffer = filled("plain")
+    buffer = filled("uniform")
     buffer.limiter = RateLimiter(samples_per_insert=(0, 2), min_size=1, error_buffer=8, timeout=0.1)
     insert(buffer, 0)
     made = copy.deepcopy(buffer)
     insert(made, 3)
     assert (buffer.limiter.inserted, made.limiter.inserted, made.limiter.timeout) == (3, 6, 0.1)
     assert made.state_parameters()["limiter.counts"] is made.limiter.counts
-    queue = filled("queue")
+    queue = filled("queue that evicts")
     made = copy.deepcopy(queue)
     made.reset()
     assert (made.limiter.account().valid, queue.limiter.account().valid) == (0, 8)
@@ -188,7 +166,7 @@ def test_a_mixture_is_copied_with_its_sources():
 
 
 def test_neither_is_pickled():
-    buffer = filled("plain")
+    buffer = filled("uniform")
     for held in (buffer, MixedReplay([(filled("prioritized"), 1), (filled("prioritized"), 1)], 4)):
         for pickled in (pickle.dumps, copy.copy):
             with pytest.raises(TypeError, match=r"cannot be pickled: write it to a file with save.*copy\.deepcopy"):

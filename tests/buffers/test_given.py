@@ -7,35 +7,19 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept, filled
+from kinds import CLASSES
+from kinds import KINDS as EVERY
 from mindspore import Tensor
-
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
 
 SCHEMA: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, ms.int32], "seed": 3}
 
-#: Each kind of buffer.
+#: Kinds that store any number of rows in the same way, and have any rows to draw from.
 KINDS: dict[str, Callable[[str], Any]] = {
-    "uniform": lambda backend: ReplayBuffer(2, 6, **SCHEMA, backend=backend),
-    "limits": lambda backend: ReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
-    "prioritized": lambda backend: PrioritizedReplayBuffer(2, 6, **SCHEMA, backend=backend),
-    "sequences": lambda backend: SequenceReplayBuffer(2, 6, sequence_length=2, **SCHEMA, backend=backend),
-    "prioritized sequences": lambda backend: SequenceReplayBuffer(
-        2, 6, sequence_length=2, prioritized=True, **SCHEMA, backend=backend
-    ),
-    "episodes": lambda backend: EpisodeReplayBuffer(2, 6, max_episode_length=6, **SCHEMA, backend=backend),
-    "elastic": lambda backend: ElasticReplayBuffer(2, 6, window=3, **SCHEMA, backend=backend),
-    "reservoir": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend),
-    "reservoir with limits": lambda backend: ReservoirReplayBuffer(2, 6, **SCHEMA, backend=backend, max_use=3),
+    kind: lambda backend, kind=kind: EVERY[kind].make(2, 6, **SCHEMA, backend=backend)
+    for kind in (*CLASSES[:6], "limits", "sequences by priority", "reservoir, weighted")
 }
 #: Operators that insert: those of the other kinds are among them.
-IN_GRAPHS = ("uniform", "prioritized sequences", "reservoir with limits")
+IN_GRAPHS = ("uniform", "sequences by priority", "reservoir, weighted")
 #: Calls from Python hand their inputs to composite graphs in the same way for each kind.
 FROM_PYTHON = [*[(kind, "native") for kind in KINDS], ("uniform", "composite")]
 
@@ -127,9 +111,9 @@ def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
 @pytest.mark.parametrize(
     ("kind", "backend", "call"),
     [
-        *[(kind, "native", call) for kind in ("prioritized", "prioritized sequences") for call in ("python", "graph")],
+        *[(kind, "native", call) for kind in ("prioritized", "sequences by priority") for call in ("python", "graph")],
         ("prioritized", "composite", "python"),
-        ("prioritized sequences", "composite", "graph"),
+        ("sequences by priority", "composite", "graph"),
     ],
 )
 def test_the_buffers_own_priorities(kind: str, backend: str, call: str):

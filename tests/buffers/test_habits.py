@@ -3,26 +3,17 @@
 import contextlib
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import CLASSES, KINDS
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-    create_buffer,
-)
+from mindspore_replay import MixedReplay, ReplayBuffer, attach, create_buffer
 
 COLUMNS: dict[str, Any] = {
     "sample_size": 4,
@@ -34,15 +25,7 @@ COLUMNS: dict[str, Any] = {
 }
 ROW = [np.float32(0), np.int32(1), np.float32(2)]
 
-BUFFERS: dict[str, Callable[[], Any]] = {
-    "uniform": lambda: ReplayBuffer(**COLUMNS),
-    "prioritized": lambda: PrioritizedReplayBuffer(**COLUMNS),
-    "sequences": lambda: SequenceReplayBuffer(**COLUMNS, sequence_length=2),
-    "episodes": lambda: EpisodeReplayBuffer(**COLUMNS, max_episode_length=2),
-    "reservoir": lambda: ReservoirReplayBuffer(**COLUMNS),
-    "queue": lambda: ReplayQueue(**COLUMNS),
-    "epochs": lambda: EpochReplayBuffer(**COLUMNS),
-}
+BUFFERS = {kind: partial(KINDS[kind].make, **COLUMNS) for kind in CLASSES}
 ROWS = "insert([obs, act, rew]) or insert({'obs': ..., 'act': ..., 'rew': ...})."
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "size": (

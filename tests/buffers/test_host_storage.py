@@ -2,26 +2,18 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import CLASSES, ends_every
+from kinds import KINDS as EVERY
 from mindspore import Tensor
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    FrameStack,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import ElasticReplayBuffer, EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer
 from mindspore_replay.ops import native
 
 pytestmark = pytest.mark.cpu_only("the CPU stands in for another device")
@@ -33,17 +25,11 @@ SCHEMA: dict[str, Any] = {
     "storage": "host",
     "seed": 0,
 }
-KINDS: dict[str, Callable[[], Any]] = {
-    "uniform": lambda: ReplayBuffer(2, 30, **SCHEMA, replace=False),
-    "limits": lambda: ReplayBuffer(2, 30, **SCHEMA, max_use=9, max_staleness=9),
-    "prioritized": lambda: PrioritizedReplayBuffer(2, 30, **SCHEMA, views=[NStep(2, 0.9), FrameStack(2)]),
-    "sequences": lambda: SequenceReplayBuffer(2, 30, sequence_length=2, **SCHEMA, prioritized=True),
-    "episodes": lambda: EpisodeReplayBuffer(2, 30, max_episode_length=3, **SCHEMA),
-    "reservoir": lambda: ReservoirReplayBuffer(2, 30, **SCHEMA, weighted=True),
-    "elastic": lambda: ElasticReplayBuffer(2, 30, **SCHEMA),
-    "queue": lambda: ReplayQueue(2, 30, **SCHEMA),
-    "epochs": lambda: EpochReplayBuffer(2, 30, **SCHEMA),
+KINDS = {
+    kind: partial(EVERY[kind].make, 2, 30, **SCHEMA)
+    for kind in (*CLASSES, "distinct", "limits", "reservoir, weighted", "sequences by priority")
 }
+KINDS["views"] = partial(KINDS["prioritized"], views=[NStep(2, 0.9), FrameStack(2)])
 #: Functions of MindSpore that touch no device: wait for work in flight, read a Tensor in host memory, make one.
 HOST = {"asnumpy", "from_numpy", "is_contiguous", "sync"}
 
@@ -79,8 +65,7 @@ def called(work: Callable[[], Any]) -> set[str]:
 
 def use(buffer: Any) -> None:
     """Call all methods that this buffer has."""
-    ends = {"end": np.arange(12) % 3 == 2} if buffer.has_episodes else {}
-    buffer.insert(rows(), **ends)
+    buffer.insert(rows(), **ends_every(buffer, 3, 12))
     batch = buffer.sample()
     buffer.get_item([0, -1])
     (buffer.size(), buffer.full(), buffer.can_sample(), len(buffer))

@@ -1,24 +1,18 @@
 """Calls from Python wait for MindSpore's work only if a graph, or anybody else, has got hold of the state."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import CLASSES
+from kinds import KINDS as EVERY
 from locks import RecordingLock
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpochReplayBuffer,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import NStep, ReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
 from mindspore_replay.store.library import calls
 
@@ -27,17 +21,10 @@ pytestmark = pytest.mark.cpu_only("calls kernels directly")
 SIZES: dict[str, Any] = {"sample_size": 2, "capacity": 8, "seed": 0, "backend": "native"}
 COLUMNS: dict[str, Any] = {"shapes": [(), (2,), ()], "types": ["int32", "float32", "bool"], "names": ["a", "b", "c"]}
 KINDS: dict[str, Callable[[], Any]] = {
-    "uniform": lambda: ReplayBuffer(**SIZES, **COLUMNS),
-    "weighted": lambda: ReplayBuffer(**SIZES, **COLUMNS, max_use=9),
+    **{kind: partial(EVERY[kind].make, **SIZES, **COLUMNS) for kind in (*CLASSES, "limits") if kind != "episodes"},
     "views": lambda: ReplayBuffer(
         **SIZES, **COLUMNS, views=[NStep(2, 0.9, observation="a", reward="b", terminated="c")]
     ),
-    "prioritized": lambda: PrioritizedReplayBuffer(**SIZES, **COLUMNS),
-    "elastic": lambda: ElasticReplayBuffer(**SIZES, **COLUMNS, window=4),
-    "reservoir": lambda: ReservoirReplayBuffer(**SIZES, **COLUMNS),
-    "epochs": lambda: EpochReplayBuffer(**SIZES, **COLUMNS),
-    "queue": lambda: ReplayQueue(**SIZES, **COLUMNS),
-    "sequences": lambda: SequenceReplayBuffer(**SIZES, **COLUMNS, sequence_length=2),
 }
 
 

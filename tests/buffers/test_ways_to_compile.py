@@ -1,9 +1,10 @@
 """Ways to compile: `ast` and `bytecode`, levels, `fullgraph`, a Cell in GRAPH_MODE; `support/ways.py` runs all."""
 
+from typing import Any
+
 import pytest
 import ways
-
-from mindspore_replay import ReplayBuffer
+from kinds import Kind
 
 _KINDS = list(ways.KINDS)
 #: Each way meets two kinds with the native backend.
@@ -31,9 +32,10 @@ def test_a_way_to_compile(way: str, backend: str, kind: str):
 
 
 def test_a_step_that_draws_others_is_noticed(monkeypatch: pytest.MonkeyPatch):
-    def make(backend: str) -> ReplayBuffer:
-        return ReplayBuffer(2, 9, **ways.SCHEMA, backend=backend, replace=backend == "native")
+    class Other(Kind):
+        def make(self, *args: Any, backend: str, **more: Any) -> Any:
+            return super().make(*args, backend=backend, replace=backend == "native", **more)
 
-    monkeypatch.setitem(ways.KINDS, "uniform", make)
+    monkeypatch.setitem(ways.KINDS, "uniform", Other(*ways.KINDS["uniform"]))
     with pytest.raises(AssertionError):
         ways.check("ast-O0", "composite", "uniform")

@@ -9,20 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import CLASSES, ends_every
+from kinds import KINDS as EVERY
 from places import ROOT
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-)
+from mindspore_replay import EpochReplayBuffer, MixedReplay, ReplayQueue, attach
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -47,18 +38,7 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         assert (unrepaired > 0) == (name not in ONE_AFTER_THE_OTHER), name
 
 
-KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "uniform": (ReplayBuffer, {}),
-    "once": (ReplayBuffer, {"weighted": True, "replace": False}),
-    "prioritized": (PrioritizedReplayBuffer, {}),
-    "elastic": (ElasticReplayBuffer, {"window": 12}),
-    "elastic by priority": (ElasticReplayBuffer, {"window": 12, "prioritized": True}),
-    "sequences": (SequenceReplayBuffer, {"sequence_length": 2}),
-    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 2}),
-    "epochs": (EpochReplayBuffer, {}),
-    "queue": (ReplayQueue, {}),
-    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
-}
+KINDS = [*CLASSES, "distinct, weighted", "elastic by priority", "reservoir, weighted"]
 #: What is asked first after a death: of the learner's buffer and of an attached one, or of the former alone.
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "len": len,
@@ -80,10 +60,9 @@ OF_LEARNERS: dict[str, Callable[[Any], Any]] = {
 
 def make(kind: str, folder: Path) -> Any:
     """Return a full buffer from which six can be drawn."""
-    cls, options = KINDS[kind]
-    buffer = cls(6, 12, [()], ["int64"], storage=folder, seed=0, **options)
-    end = {"end": np.arange(12) % 2 == 1} if buffer.has_episodes else {}
-    buffer.insert([np.arange(12)], **end)
+    window = {"window": 12} if "elastic" in kind else {}
+    buffer = EVERY[kind].make(6, 12, [()], ["int64"], storage=folder, seed=0, **window)
+    buffer.insert([np.arange(12)], **ends_every(buffer, 2, 12))
     return buffer
 
 
@@ -130,12 +109,12 @@ def test_the_first_answer_after_a_death_is_that_of_a_repaired_state(kind: str, t
             assert found == answer(question, without) or name == "repr", (name, victims)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"reservoir"}))
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "reservoir" not in kind])
 def test_rows_that_were_being_overwritten_are_gone_from_the_first_answer_on(kind: str, tmp_path: Path):
     def evict(arrays: dict[str, np.ndarray]) -> None:
         arrays["shared.journal"][10] += 4  # the serial number of the oldest row that is not overwritten
 
-    outside = f"For '{KINDS[kind][0].__name__}', 'index' must be in [-8, 8), since 8 rows are stored, but got 8."
+    outside = f"For '{EVERY[kind].cls.__name__}', 'index' must be in [-8, 8), since 8 rows are stored, but got 8."
     for i, front in enumerate([lambda learner, folder: learner, lambda learner, folder: attach(folder)]):
         for j, (question, expected) in enumerate(
             [(QUESTIONS["size"], 8), (QUESTIONS["full"], False), (QUESTIONS["get_item"], (IndexError, outside))]

@@ -1,27 +1,17 @@
 """Names of a sample's parts: the same rule for every class, front and flag."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from bodies import filled
+from kinds import KINDS as EVERY
+from kinds import Kind, ends_every
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    MixedReplay,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-)
+from mindspore_replay import MixedReplay, NStep, ReplayBuffer, attach
 from mindspore_replay.store.naming import named
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -30,60 +20,24 @@ pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 DTYPES = {"source": "int32", "indices": "int64", "weights": "float32", "lengths": "int32", "mask": "bool"}
 DTYPES |= {"step": "int16", "reward": "float64", "terminated": "uint8", "discount": "float32"}
 
-ROWS, WEIGHTED = (ReplayBuffer, {}), (ReplayBuffer, {"weighted": True})
-#: Class and arguments, bookkeeping without `with_indices`, and with it; None if the class has no such argument.
-KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any], list[str], list[str] | None]] = {
-    "uniform": (*ROWS, [], None),
-    "weighted": (*WEIGHTED, [], ["indices"]),
-    "prioritized": (PrioritizedReplayBuffer, {}, ["indices", "weights"], None),
-    "reservoir": (ReservoirReplayBuffer, {}, [], ["indices"]),
-    "elastic": (ElasticReplayBuffer, {"window": 8}, [], None),
-    "elastic by priority": (
-        ElasticReplayBuffer,
-        {"window": 8, "prioritized": True},
-        ["indices", "weights"],
-        ["indices", "weights"],
-    ),
-    "sequences": (SequenceReplayBuffer, {"sequence_length": 2}, ["indices", "mask"], None),
-    "sequences by priority": (
-        SequenceReplayBuffer,
-        {"sequence_length": 2, "prioritized": True},
-        ["indices", "weights", "mask"],
-        None,
-    ),
-    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 4}, ["indices", "lengths", "mask"], None),
-    "episodes by priority": (
-        EpisodeReplayBuffer,
-        {"max_episode_length": 4, "prioritized": True},
-        ["indices", "weights", "lengths", "mask"],
-        None,
-    ),
-    "epochs": (EpochReplayBuffer, {"weighted": True}, [], ["indices"]),
-    "padded epochs": (EpochReplayBuffer, {"last": "pad"}, ["mask"], None),
-    "padded epochs with weights": (EpochReplayBuffer, {"last": "pad", "weighted": True}, ["mask"], ["indices", "mask"]),
-    "epochs of sequences": (
-        EpochReplayBuffer,
-        {"last": "pad", "sequence_length": 2},
-        ["indices", "mask"],
-        ["indices", "mask"],
-    ),
-    "queue": (ReplayQueue, {}, [], ["indices"]),
-    "queue of sequences": (ReplayQueue, {"sequence_length": 2}, ["indices", "mask"], ["indices", "mask"]),
-    "view": (ReplayBuffer, {"views": [NStep(1, 0.5, observation=())]}, [], ["indices"]),
+SAME = {"distinct", "distinct, weighted", "limits", "compressed", "reservoir, weighted", "elastic, weighted", "epochs"}
+SAME |= {"queue that evicts"}
+#: Kinds whose samples begin differently.
+KINDS = {kind: EVERY[kind] for kind in EVERY if kind not in SAME} | {
+    "view": Kind(ReplayBuffer, {"views": [NStep(1, 0.5, observation=())]}, (), ("indices",))
 }
 COLUMNS = ("step", "reward", "terminated")
 
 
 def make(kind: str, names: Any = COLUMNS, storage: Any = "device", backend: str = "native") -> Any:
     """Return a buffer of eight rows in two episodes."""
-    cls, arguments, *_ = KINDS[kind]
 
     def fill(buffer: Any) -> None:
-        end = {"end": np.arange(8) % 4 == 3} if buffer.has_episodes else {}
-        buffer.insert([np.arange(8, dtype="int16"), np.arange(8.0), np.zeros(8, "uint8")], **end)
+        rows = [np.arange(8, dtype="int16"), np.arange(8.0), np.zeros(8, "uint8")]
+        buffer.insert(rows, **ends_every(buffer, 4, 8))
 
     types = [DTYPES[column] for column in COLUMNS]
-    new = functools.partial(cls, 2, 12, [()] * 3, types, names=names, storage=storage, seed=1, **arguments)
+    new = functools.partial(KINDS[kind].make, 2, 12, [()] * 3, types, names=names, storage=storage, seed=1)
     return filled(lambda backend: new(backend=backend), backend, fill)
 
 
@@ -91,7 +45,7 @@ def arrays(batch: Any) -> list[np.ndarray]:
     return [part if isinstance(part, np.ndarray) else part.asnumpy() for part in batch]
 
 
-def check(learner: Any, front: Any, expected: list[str], **flags: Any) -> None:
+def check(learner: Any, front: Any, expected: Sequence[str], **flags: Any) -> None:
     """Check that a dict holds the parts of the tuple, by the right names."""
     state = learner.state_dict()
     batch = arrays(front.sample(**flags))
@@ -118,11 +72,11 @@ def test_learner_and_attached(kind: str, tmp_path: Path):
         check(learner, attached, with_indices or plain, with_indices=True)
 
 
-@pytest.mark.parametrize("kind", ["weighted", "padded epochs with weights"])
+@pytest.mark.parametrize("kind", ["weighted", "padded epochs, weighted"])
 def test_composite(kind: str):
     buffer = make(kind, backend="composite")
-    check(buffer, buffer, KINDS[kind][2])
-    check(buffer, buffer, KINDS[kind][3] or [], with_indices=True)
+    check(buffer, buffer, KINDS[kind].plain)
+    check(buffer, buffer, KINDS[kind].handles or (), with_indices=True)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +105,7 @@ def test_groups():
 
 @pytest.mark.parametrize(
     ("kinds", "bookkeeping"),
-    [(("padded epochs with weights", "padded epochs"), ["mask"]), (("queue", "prioritized"), [])],
+    [(("padded epochs, weighted", "padded epochs"), ["mask"]), (("queue", "prioritized"), [])],
     ids=str,
 )
 def test_mixture(kinds: tuple[str, str], bookkeeping: list[str]):

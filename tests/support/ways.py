@@ -11,31 +11,12 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
+from kinds import CLASSES
+from kinds import KINDS as EVERY
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
-
 SCHEMA: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, ms.int32], "seed": 3}
-KINDS: dict[str, Callable[[str], Any]] = {
-    "uniform": lambda backend: ReplayBuffer(2, 9, **SCHEMA, backend=backend, replace=False),
-    "limits": lambda backend: ReplayBuffer(2, 9, **SCHEMA, backend=backend, max_use=3),
-    "prioritized": lambda backend: PrioritizedReplayBuffer(2, 9, **SCHEMA, backend=backend),
-    "sequences": lambda backend: SequenceReplayBuffer(2, 9, sequence_length=2, **SCHEMA, backend=backend),
-    "episodes": lambda backend: EpisodeReplayBuffer(2, 9, max_episode_length=2, **SCHEMA, backend=backend),
-    "elastic": lambda backend: ElasticReplayBuffer(2, 9, window=5, **SCHEMA, backend=backend),
-    "reservoir": lambda backend: ReservoirReplayBuffer(2, 9, **SCHEMA, backend=backend),
-    "queue": lambda backend: ReplayQueue(2, 9, **SCHEMA, backend=backend),
-    "epochs": lambda backend: EpochReplayBuffer(2, 9, **SCHEMA, backend=backend),
-}
+KINDS = {kind: EVERY[kind] for kind in ("distinct", "limits", *CLASSES)}
 BACKENDS = ("native", "composite")
 #: Arguments of `ms.jit`; "cell" is a Cell in GRAPH_MODE.
 WAYS: dict[str, dict[str, Any]] = {
@@ -84,7 +65,7 @@ def compiled(buffer: Any, way: str) -> Callable[..., Any]:
 
 def check(way: str, backend: str, kind: str) -> None:
     """Compare three calls of a compiled step with those of a step that Python runs; the states, too."""
-    buffer, expected = KINDS[kind](backend), KINDS[kind]("native")
+    buffer, expected = (KINDS[kind].make(2, 9, **SCHEMA, backend=each) for each in (backend, "native"))
     before = ms.get_context("mode")
     call, plain = compiled(buffer, way), Step(expected)
     for turn in range(3):
