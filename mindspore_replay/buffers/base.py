@@ -300,7 +300,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         own = vars(self).keys() - vars(made).keys()
         kept = {key for key in own - {"_guard"} if not isinstance(getattr(type(self), key, None), compile_time)}
         with self.lock:
-            made.__dict__.update({key: vars(self)[key] for key in kept | {"_given"}})
+            made.__dict__.update({key: vars(self)[key] for key in kept})
         for name, parameter in vars(self)["_params"].items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter

@@ -32,7 +32,6 @@ _OWN = {
     "_flag_values",
     "_relabel",
     "_guard",
-    "_given",
 }
 
 
@@ -70,7 +69,6 @@ class Copying(Attributes):
         cls: Any = type(self)
         made = cls.__new__(cls)
         nn.Cell.__init__(made)
-        made.__dict__["_given"] = self._given
         for key in vars(self).keys() - vars(made).keys() - _OWN:
             if not isinstance(getattr(type(self), key, None), compile_time):
                 value = vars(self)[key]

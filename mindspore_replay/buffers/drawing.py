@@ -68,7 +68,7 @@ class Drawing(Arguments):
     def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
         """Return the names of a sample's parts."""
         name, has_names = type(self).__name__, self.names is not None
-        return sample_names(name, has_names, self.spec.bookkeeping, self.spec.field_names, with_indices)
+        return sample_names(name, has_names, *self.spec.names, with_indices)
 
     @compile_time
     def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:

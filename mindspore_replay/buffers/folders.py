@@ -10,7 +10,6 @@ from ..store.folder import Folder, open_as_learner
 from ..store.folder_header import bad_folder
 from ..store.library import KernelError
 from ..store.mixins import mixin
-from ..store.recipe.arguments import decoded
 from ..store.recipe.registry import find
 from ..store.sharing import SharedCondition
 from .attributes import Attributes
@@ -146,24 +145,20 @@ class InFolder(Attributes):
 
 def _opened(cls: type[_Opened], folder: Folder, views: Sequence[Any] | None) -> _Opened:
     """Make the buffer in a folder."""
-    function, description = f"{cls.__name__}.open", folder.header.description
-    if not isinstance(description, dict) or "class" not in description:
-        raise bad_folder(function, folder.path, "does not describe a buffer")
-    if "reason" in description:
-        raise ValueError(f"For '{function}', {folder.path} can only be attached to, since {description['reason']}.")
-    found = find(str(description["class"]))
-    if not isinstance(found, type) or not issubclass(found, cls):
-        raise bad_folder(function, folder.path, f"holds a {description['class']}")
-    if views is None and "views" in description:
+    function, spec = f"{cls.__name__}.open", folder.spec
+    if spec.foreign:
+        raise ValueError(f"For '{function}', {folder.path} can only be attached to, since {spec.foreign}.")
+    make: Any = find(spec.cls_name)
+    if not issubclass(make, cls):
+        raise bad_folder(function, folder.path, f"holds a {spec.cls_name}")
+    if views is None and spec.incomplete:
         raise ValueError(
             f"For '{function}', 'views' must be those that the buffer in {folder.path} was made with, since "
-            f"{description['views']}."
+            f"{spec.incomplete}."
         )
-    make: Any = found
     given = {} if views is None else {"views": views}
     try:
-        arguments = {**decoded(description["arguments"]), **given}
-        buffer = make(capacity=description["capacity"], seed=0, storage=folder, **arguments)
+        buffer = make(capacity=spec.capacity, seed=0, storage=folder, **{**spec.arguments(), **given})
         buffer.check_valid()
         if folder.arrays["shared.limited"][0]:
             limiter = find("RateLimiter")(1, 1, 1)

@@ -7,9 +7,7 @@ import mindspore as ms
 
 from ..ops import native
 from ..store.folder import create
-from ..store.folder_header import Header, Sample
 from ..store.library import library_for
-from ..store.recipe.arguments import described
 from ..store.windows import DISCOUNT, RETURN
 
 DEVICE, HOST = "device", "host"
@@ -29,7 +27,7 @@ def checked_storage(cls_name: str, storage: Any) -> Any:
                 f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
             )
         return storage
-    if hasattr(storage, "header"):
+    if hasattr(storage, "spec"):
         return storage
     raise TypeError(
         f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
@@ -56,20 +54,16 @@ def folder_of(buffer: Any, storage: Any) -> Any:
     if storage in (DEVICE, HOST):
         return None
     spec = buffer.spec
-    sample = Sample(spec.bookkeeping, spec.field_names, spec.layout.hindsight is None, spec.achieved_goal)
-    description = described(buffer)
-    if "reason" in description:  # all but the views may be written
-        description = {**described(buffer, ["views"]), "views": description["reason"]}
-    description = {"class": type(buffer).__name__, "capacity": buffer.capacity, **description}
-    header = Header(spec.columns, spec.options, sample, description)
-    if hasattr(storage, "header"):
-        if _comparable(storage.header) != _comparable(header):
-            raise ValueError(
-                f"For '{spec.cls_name}', the buffer in {storage.path} must have the same columns and options: "
-                f"expected {_comparable(header)}, but got {_comparable(storage.header)}."
-            )
-        return storage
-    return create(storage, header)
+    if spec.kind is None:
+        raise ValueError(f"For '{spec.cls_name}', storage={_shown(storage)} needs a class derived from a public one.")
+    if not hasattr(storage, "spec"):
+        return create(storage, spec)
+    if storage.spec.to_json() != spec.to_json():
+        raise ValueError(
+            f"For '{spec.cls_name}', the buffer in {storage.path} must have the same columns and options: expected "
+            f"{spec.to_json()}, but got {storage.spec.to_json()}."
+        )
+    return storage
 
 
 def check_compressed(buffer: Any, storage: Any) -> None:
@@ -95,12 +89,6 @@ def check_compressed(buffer: Any, storage: Any) -> None:
             f"For '{name}', 'compress' must leave out columns that a view computes with, but got "
             f"{[columns.names[i] for i in sorted(used)]}."
         )
-
-
-def _comparable(header: Any) -> tuple[Any, ...]:
-    """Return what must be equal for the same buffer: all but the seed, which a state replaces."""
-    schema = header.schema
-    return schema.shapes, schema.dtypes, schema.given_names, header.options._replace(seed=0), header.sample
 
 
 @ms.jit_class

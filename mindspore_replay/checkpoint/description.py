@@ -8,7 +8,7 @@ from mindspore import nn
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from ..store.recipe.arguments import decoded, described, given_arguments
+from ..store.recipe.arguments import decoded, encoded, given_arguments
 from ..store.recipe.registry import find
 from ..training.limiter import RateLimiter
 
@@ -23,16 +23,22 @@ def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
     if isinstance(buffers, Buffer):
         limits = isinstance(buffers.limiter, RateLimiter)
         limiter = {"limiter": {"timeout": buffers.limiter.timeout}} if limits else {}
-        return {"class": type(buffers).__name__, "capacity": buffers.capacity, **limiter, **described(buffers)}
+        return {**buffers.spec.to_json(), **limiter}
     if isinstance(buffers, MixedReplay):
         sources = [describe(source, in_folders) for source in buffers.sources]
-        description = {"class": type(buffers).__name__, "sources": sources, **described(buffers)}
-        if "arguments" in description:
-            description["arguments"]["ratios"] = [ratio for _, ratio in given_arguments(buffers)["parts"]]
-        return description
+        return {"class": type(buffers).__name__, "sources": sources, **_arguments_of(buffers)}
     if isinstance(buffers, Mapping):
         return {"dict": {name: describe(part, in_folders) for name, part in buffers.items()}}
     return {"list": [describe(part, in_folders) for part in buffers]}
+
+
+def _arguments_of(mixed: MixedReplay) -> dict[str, Any]:
+    """Return the arguments of a mixture, or the reason why a file cannot hold them."""
+    if type(mixed) is not MixedReplay:
+        return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
+    given = given_arguments(mixed)
+    given["ratios"] = [ratio for _, ratio in given.pop("parts")]
+    return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
 
 
 def build(description: Any, capacity: int | None, backend: str) -> Any:

@@ -105,23 +105,23 @@ class AttachedBuffer(NoContainer):
 
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
         opened = open_to_attach(folder, "attach")
-        options, self._sample = opened.options, opened.header.sample
+        self._spec, options = opened.spec, opened.spec.options
         with contextlib.ExitStack() as stack:
             stack.callback(opened.close)
             wanted = options.plan.n if sample_size is None else sample_size
             size = check_size("attach", "sample_size", wanted, options.most_starts)
             options = options._replace(plan=options.plan._replace(n=size))
             try:
-                self._store = Store(opened.schema, options, folder=opened)
+                self._store = Store(opened.spec.columns, options, folder=opened)
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
         self._folder, self._name, self._timeout = opened, options.cls_name, timeout
         self._is_queue = options.plan.in_order
         self._lock, self._given_up, self._of_closed = threading.RLock(), False, opened.closed
-        self.names, self.capacity, self.sample_size = opened.schema.given_names, options.capacity, size
-        self.types, self.num_envs, self.has_episodes = opened.schema.dtypes, options.num_envs, options.rule is not None
-        self.achieved_goal = self._sample.achieved_goal
+        columns, self.capacity, self.sample_size = opened.spec.columns, options.capacity, size
+        self.names, self.types, self.num_envs = columns.given_names, columns.dtypes, options.num_envs
+        self.has_episodes, self.achieved_goal = opened.spec.has_episodes, opened.spec.achieved_goal
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._timeout)
@@ -246,7 +246,7 @@ class AttachedBuffer(NoContainer):
         if _misplaced or _unknown or type(sample_range) is int:
             given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
             raise wrong_sample(self._name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
-        if not self._sample.complete:
+        if self.achieved_goal is not None:
             raise RuntimeError(f"For '{self._name}', only the learner can sample: a view of the buffer is Python code.")
         if beta is not None:
             need_priorities(self._name, options.beta is not None, "sample(beta=...)")
@@ -254,9 +254,8 @@ class AttachedBuffer(NoContainer):
         if with_indices and not options.has_handles:
             need_weights(self._name, options.weighting is not None, "sample(with_indices=True)")
         with_indices = with_indices or options.plan.always_handles
-        bookkeeping, columns = self._sample[:2]
         has_names = self.names is not None
-        names = sample_names(self._name, has_names, bookkeeping, columns, with_indices) if as_dict else ()
+        names = sample_names(self._name, has_names, *self._spec.names, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
         if self._is_limited:
             batch = self._when_allowed("sample", lambda: self.sample_size, lambda: self._draw(bounds, beta))

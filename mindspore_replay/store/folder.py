@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import sharing, state
-from .folder_header import Header, bad_folder, read_header, write_header
+from .folder_header import bad_folder, read_header, write_header
 from .memory import memory_limit
-from .options import Options
-from .schema import Schema
+from .recipe.spec import BufferSpec
 
 _LINE = 64
 _BOOT = "shared.boot"
@@ -54,9 +53,9 @@ class _Place(NamedTuple):
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
 
-def _places(schema: Schema, options: Options) -> dict[str, _Place]:
+def _places(spec: BufferSpec) -> dict[str, _Place]:
     """Return the place of each array."""
-    places, start = {}, 0
+    places, start, schema, options = {}, 0, spec.columns, spec.options
     columns = {f"column.{name}": _column_file(i) for i, name in enumerate(schema.names)}
     for name, (shape, dtype) in {**sharing.layout(schema), **state.whole_layout(schema, options)}.items():
         kind = schema.numpy_type(dtype)
@@ -79,7 +78,7 @@ class Folder:
 
     Args:
         path (Path): The folder.
-        header (Header): Its header.
+        spec (BufferSpec): What the buffer is.
         owner (Union[int, None]): Descriptor of the locked file of the learner; ``None`` in other processes.
         alone (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
@@ -90,11 +89,11 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, header: Header, owner: int | None, alone: bool, lock: int, is_new: bool = False
+        self, path: Path, spec: BufferSpec, owner: int | None, alone: bool, lock: int, is_new: bool = False
     ) -> None:
-        self.path, self.header, self.alone, self.is_new = path, header, alone, is_new
+        self.path, self.spec, self.alone, self.is_new = path, spec, alone, is_new
         self._owner, self._lock = owner, lock
-        places = _places(header.schema, header.options)
+        places = _places(spec)
         self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
         if self.is_beyond_memory():  # else a fault would read pages around a row, which push others out
             for name in set(self._maps) - {_STATE}:
@@ -112,16 +111,6 @@ class Folder:
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)
         _opened.add(self)
-
-    @property
-    def schema(self) -> Schema:
-        """The columns."""
-        return self.header.schema
-
-    @property
-    def options(self) -> Options:
-        """Options of the buffer."""
-        return self.header.options
 
     @property
     def memory(self) -> mmap.mmap:
@@ -168,7 +157,7 @@ class Folder:
         """Raise a RuntimeError unless the caller is in `without_attached`."""
         if not self._is_sole:
             raise RuntimeError(
-                f"For '{self.options.cls_name}', the rows in {self.path} cannot be replaced while somebody is attached "
+                f"For '{self.spec.cls_name}', the rows in {self.path} cannot be replaced while somebody is attached "
                 "to them: close the attached buffers first."
             )
 
@@ -202,7 +191,7 @@ class Folder:
                 _sync(path)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"For '{self.options.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
+                f"For '{self.spec.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
             ) from error
         sharing.set_flushed(self.arrays)
         self._maps[_STATE].flush()
@@ -219,14 +208,14 @@ class Folder:
             self._owner = None
 
 
-def create(path: str | os.PathLike[str], header: Header) -> Folder:
+def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
     """Make the folder of a new, empty buffer.
 
     Raises:
         FileExistsError: If `path` exists and is no empty folder.
         OSError: If the disk has not enough space; then nothing is left behind.
     """
-    cls_name, folder = header.options.cls_name, Path(os.path.realpath(path))
+    cls_name, folder = spec.cls_name, Path(os.path.realpath(path))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
             f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
@@ -234,7 +223,7 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
         )
     there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
     making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
-    sizes = _sizes(_places(header.schema, header.options))
+    sizes = _sizes(_places(spec))
     try:
         with contextlib.ExitStack() as undo:
             if not there:
@@ -246,13 +235,13 @@ def create(path: str | os.PathLike[str], header: Header) -> Folder:
                 owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
                 fcntl.flock(owner, fcntl.LOCK_EX)
                 fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
-                made = Folder(making, header, owner, True, lock, is_new=True)
+                made = Folder(making, spec, owner, True, lock, is_new=True)
                 stack.pop_all()  # it closes them itself
             undo.callback(made.close)
-            state.initialize(header.options, made.arrays)
+            state.initialize(spec.options, made.arrays)
             sharing.initialize(made.arrays)
             undo.callback((making / _HEADER).unlink, missing_ok=True)
-            write_header(making / _HEADER, header)
+            write_header(making / _HEADER, spec)
             if not there:
                 os.replace(making, folder)
             undo.pop_all()
@@ -275,7 +264,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
         OSError: If this process may not write to it.
     """
     with _explained(path, function), contextlib.ExitStack() as stack:
-        folder, header = _checked(path, function)
+        folder, spec = _checked(path, function)
         owner = _descriptor(folder / _OWNER, stack)
         deadline = time.monotonic() + _LOCK_WAIT
         while not _locked(owner, fcntl.LOCK_EX):
@@ -284,7 +273,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
                     f"For '{function}', the buffer in {folder} is open in another learner: close it there."
                 )
             time.sleep(0.01)
-        return _shared(folder, header, owner, stack, function)
+        return _shared(folder, spec, owner, stack, function)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
@@ -306,15 +295,15 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
         raise OSError(error.errno, text) from error
 
 
-def _shared(path: Path, header: Header, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
+def _shared(path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
     """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
     lock = _descriptor(path / _STATE, stack)
     alone = _locked(lock, fcntl.LOCK_EX)
     if alone:
-        os.posix_fallocate(lock, 0, _sizes(_places(header.schema, header.options))[_STATE])  # it may lack `updates`
+        os.posix_fallocate(lock, 0, _sizes(_places(spec))[_STATE])  # it may lack `updates`
     else:
         fcntl.flock(lock, fcntl.LOCK_SH)
-    folder = Folder(path, header, owner, alone, lock)
+    folder = Folder(path, spec, owner, alone, lock)
     stack.pop_all()  # it closes them itself
     return _begun(folder, function)
 
@@ -339,8 +328,8 @@ def _begun(folder: Folder, function: str) -> Folder:
     return folder
 
 
-def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]:
-    """Return the folder and its header; raise an error if it is not whole."""
+def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
+    """Return the folder and what its buffer is; raise an error if it is not whole."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
     folder = Path(os.path.realpath(path))
@@ -350,8 +339,8 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]
         )
     if not (folder / _HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {_HEADER!r}")
-    header = read_header(folder, folder / _HEADER, function)
-    places = _places(header.schema, header.options)
+    spec = read_header(folder, folder / _HEADER, function)
+    places = _places(spec)
     expected = {**_sizes(places), _OWNER: 0}
     del places["updates"]  # the last array of the state, which folders of older versions lack
     older = _sizes(places)
@@ -360,7 +349,7 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, Header]
         if found not in (size, older.get(name, size)):
             got = "is missing" if found is None else f"has {found} bytes, not {size}"
             raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
-    return folder, header
+    return folder, spec
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

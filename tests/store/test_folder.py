@@ -379,7 +379,7 @@ import os, sys, time
 from mindspore_replay.store import Store
 from mindspore_replay.store.folder import open_as_learner
 folder = open_as_learner(sys.argv[1], "test")
-store = Store(folder.schema, folder.options, folder=folder)
+store = Store(folder.spec.columns, folder.spec.options, folder=folder)
 if os.fork() == 0:
     time.sleep(600)
 print(folder.has_learner(), flush=True)
@@ -695,7 +695,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def new_header(folder: Path, change: Any, version: int = 1) -> None:
+def arguments(header: dict[str, Any]) -> dict[str, Any]:
+    return header["buffer"]["arguments"]  # type: ignore[no-any-return]
+
+
+def new_header(folder: Path, change: Any, version: int = 2) -> None:
     """Write a header with other content and a right checksum."""
     data = (folder / "header").read_bytes()
     content = json.loads(data[24:])
@@ -730,16 +734,25 @@ WRONG = {
     "other header": (lambda f: (f / "header").write_text("{}"), ValueError, "has a header that begins otherwise"),
     "altered header": (flip("header", 100), ValueError, "does not fit its checksum"),
     "newer": (
-        lambda f: new_header(f, lambda _: None, 2),
+        lambda f: new_header(f, lambda _: None, 3),
         ValueError,
-        "has the format version 2, and this library reads 1",
+        "has the format version 3, and this library reads 2",
     ),
-    "other capacity": (lambda f: new_header(f, lambda h: h["options"].update(capacity=16)), ValueError, "is not whole"),
-    "no capacity": (lambda f: new_header(f, lambda h: h["options"].pop("capacity")), ValueError, "makes no sense"),
-    "other shape": (lambda f: new_header(f, lambda h: h["schema"].update(shapes=[[3], []])), ValueError, "no sense"),
-    "other streams": (lambda f: new_header(f, lambda h: h["rule"].update(streams=2**31)), ValueError, "makes no sense"),
-    "other sample size": (lambda f: new_header(f, lambda h: h["plan"].update(n=[4])), ValueError, "makes no sense"),
-    "no bookkeeping": (lambda f: new_header(f, lambda h: h.update(sample=[[]])), ValueError, "makes no sense"),
+    "other capacity": (lambda f: new_header(f, lambda h: h["buffer"].update(capacity=16)), ValueError, "is not whole"),
+    "no capacity": (lambda f: new_header(f, lambda h: h["buffer"].pop("capacity")), ValueError, "makes no sense"),
+    "other shape": (lambda f: new_header(f, lambda h: arguments(h).update(shapes=[[3], []])), ValueError, "no sense"),
+    "other streams": (
+        lambda f: new_header(f, lambda h: arguments(h).update(num_envs=2**31)),
+        ValueError,
+        "makes no sense",
+    ),
+    "other sample size": (
+        lambda f: new_header(f, lambda h: arguments(h).update(sample_size=[4])),
+        ValueError,
+        "makes no sense",
+    ),
+    "no arguments": (lambda f: new_header(f, lambda h: h["buffer"].pop("arguments")), ValueError, "makes no sense"),
+    "other class": (lambda f: new_header(f, lambda h: h["buffer"].update({"class": "B"})), ValueError, "no class 'B'"),
     "head": (None, ValueError, "is damaged: .*the cursors must describe a ring"),
     "weights": (None, ValueError, "is damaged: .*the weights must be those of its rows"),
 }

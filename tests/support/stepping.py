@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, WindowRule
-from mindspore_replay.store.epochs import EpochRule
+from mindspore_replay.store import Store
 from mindspore_replay.store.folder import Folder, create
-from mindspore_replay.store.folder_header import Header, Sample
 from mindspore_replay.store.late import pending
-from mindspore_replay.store.windows import HANDLE, WINDOW
+from mindspore_replay.store.recipe.classes import (
+    EpochRecipe,
+    PrioritizedRecipe,
+    ReplayRecipe,
+    ReservoirRecipe,
+    SequenceRecipe,
+)
+from mindspore_replay.store.recipe.spec import BufferSpec
 
 TRACEME, CONTINUE, SINGLESTEP = 0, 7, 9
 MAPS = "_maps"
@@ -103,13 +108,13 @@ class Kind(NamedTuple):
     """An operation to step through.
 
     Args:
-        options (Options): Those of the buffer.
+        spec (BufferSpec): The buffer.
         rows (int): Rows inserted before.
         prepare (Callable): Returns the operation on a store, prepared so that it runs little but the kernel.
         kept (Callable): Returns the numbers of the rows that must survive it, from those before.
     """
 
-    options: Options
+    spec: BufferSpec
     rows: int
     prepare: Callable[[Store], Callable[[], Any]]
     kept: Callable[[list[int]], list[int]]
@@ -147,18 +152,24 @@ def _but(n: int) -> Callable[[list[int]], list[int]]:
     return lambda before: before[n:]
 
 
-ROWS = tuple(Output(WINDOW, i) for i in range(3))
-PLAIN = Options(CAPACITY, SamplePlan(4, "uniform", ROWS))
-WEIGHTED = Options(CAPACITY, SamplePlan(4, "rank", (Output(HANDLE), *ROWS), max_use=1), weighting=(0.7, 0.01))
-PRIORITIZED = WEIGHTED._replace(plan=SamplePlan(4, "priority", (Output(HANDLE), *ROWS)), beta=0.4)
-STALE = WEIGHTED._replace(max_staleness=0)
-EPISODES = PRIORITIZED._replace(rule=WindowRule(1, 2, 1, False, 1, 0))
-AGING = EPISODES._replace(max_staleness=9)
-LATE = PRIORITIZED._replace(late=(2,))
-LATE_EPISODES = EPISODES._replace(late=(2,))
-RESERVOIR = PLAIN._replace(reservoir=True)
-RATED = WEIGHTED._replace(reservoir=True)
-IN_EPOCHS = PLAIN._replace(plan=SamplePlan(4, "epochs", ROWS), epochs=EpochRule(False, 0, 1))
+def _spec(recipe: type, *more: Any, **arguments: Any) -> BufferSpec:
+    return recipe(4, CAPACITY, COLUMNS, ["int64", "float32", "float32"], *more, **arguments).spec
+
+
+ALPHA = {"alpha": 0.7, "epsilon": 0.01}
+WINDOWS = {"prioritized": True, "burn_in": 1, **ALPHA}
+PLAIN = _spec(ReplayRecipe)
+WEIGHTED = _spec(ReplayRecipe, max_use=1)
+PRIORITIZED = _spec(PrioritizedRecipe, **ALPHA)
+STALE = _spec(ReplayRecipe, max_use=1, max_staleness=0)
+VERSIONED = _spec(ReplayRecipe, max_use=1, max_staleness=9)
+EPISODES = _spec(SequenceRecipe, 2, **WINDOWS)
+AGING = _spec(SequenceRecipe, 2, max_staleness=9, **WINDOWS)
+LATE = _spec(PrioritizedRecipe, late=[2], **ALPHA)
+LATE_EPISODES = _spec(SequenceRecipe, 2, late=[2], **WINDOWS)
+RESERVOIR = _spec(ReservoirRecipe)
+RATED = _spec(ReservoirRecipe, max_use=1)
+IN_EPOCHS = _spec(EpochRecipe)
 ENDS = [False, True, False]
 
 
@@ -207,7 +218,7 @@ KINDS = {
     "insert into a reservoir": Kind(RESERVOIR, 24, _insert(8), lambda _: []),
     "insert into a reservoir that gets full": Kind(RESERVOIR, 13, _insert(9), lambda _: []),
     "insert into a weighted reservoir": Kind(RATED, 24, _insert(8), lambda _: []),
-    "insert rows of versions": Kind(STALE._replace(max_staleness=9), 21, _insert_made(np.int64([7, 0, 12])), _but(3)),
+    "insert rows of versions": Kind(VERSIONED, 21, _insert_made(np.int64([7, 0, 12])), _but(3)),
     "insert stale rows of episodes": Kind(AGING, 20, _insert_made(np.array(0), end=ENDS), _but(3)),
     "insert rows with late columns": Kind(LATE, 21, _insert(3), _but(3)),
     "insert episodes with late columns": Kind(LATE_EPISODES, 20, _insert(3, end=ENDS), _but(3)),
@@ -234,11 +245,6 @@ KINDS = {
 }
 
 
-def _folder(path: Path, options: Options) -> Folder:
-    schema = Schema("Store", COLUMNS, ["int64", "float32", "float32"], None, options.late)
-    return create(path, Header(schema, options, Sample((), ("0", "1", "2"), True), {}))
-
-
 def _bytes_of(folder: Folder) -> bytes:
     return b"".join(mapped[:] for mapped in vars(folder)[MAPS].values())
 
@@ -250,10 +256,10 @@ def _fill(folder: Folder, data: bytes) -> None:
 
 def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
     """Check each state of an operation; without `repair`, count the wrong ones. Returns their number, and the total."""
-    folder, copy = _folder(parent / "rows", kind.options), _folder(parent / "copy", kind.options)
-    store = Store(folder.schema, kind.options, folder=folder)
+    folder, copy = create(parent / "rows", kind.spec), create(parent / "copy", kind.spec)
+    store = Store(kind.spec.columns, kind.spec.options, folder=folder)
     for number in range(kind.rows):
-        end = {"end": number % kind.every == kind.every - 1} if kind.options.rule else {}
+        end = {"end": number % kind.every == kind.every - 1} if kind.spec.has_episodes else {}
         store.insert(_present(store, make_row(number)), **end)
     before = list(numbers_in(store))
     run = kind.prepare(store)
@@ -267,15 +273,15 @@ def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
         _fill(copy, state)
         if not repair:
             copy.arrays["shared.journal"][8] = 0  # as if nobody had been in
-        dead = Store(copy.schema, kind.options, folder=copy)
+        dead = Store(kind.spec.columns, kind.spec.options, folder=copy)
         try:
             dead.check()
             stored = numbers_in(dead)
             assert set(kind.kept(before)) <= set(stored) <= set(before) | new, (before, stored)
-            if kind.options.rule:
+            if kind.spec.has_episodes:
                 dead.end_episodes()
             dead.insert(
-                _present(dead, make_row(950)), **({"end": True} if kind.options.rule else {})
+                _present(dead, make_row(950)), **({"end": True} if kind.spec.has_episodes else {})
             )  # the next process goes on
             dead.check()
             numbers_in(dead)

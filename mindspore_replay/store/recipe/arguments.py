@@ -1,13 +1,11 @@
 """Records constructor arguments, and writes them as JSON, so that objects can be made again from a file."""
 
 import inspect
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from ..habits import check_arguments
-from ..schema import given_type_name
 from .registry import find
 
 
@@ -55,46 +53,38 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-#: Arguments that are stored elsewhere or not at all: a saved random state replaces the seed.
-_LEFT_OUT = ("capacity", "parts", "seed", "storage", "backend")
+def without(view: Any) -> str | None:
+    """Return why a file cannot hold a view; ``None`` if it can."""
+    known = find(type(view).__name__) is type(view) and not any(map(callable, given_arguments(view).values()))
+    return None if known else f"{type(view).__name__} holds what no file can: Python code"
 
 
-class _NotWrittenError(Exception):
-    """An argument that cannot be written to a file."""
-
-
-def described(made: KeepsArguments, left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Return as JSON the ``arguments`` that an object was made with; or the ``reason`` why a file cannot hold them."""
-    name = type(made).__name__
-    try:
-        if find(name) is not type(made):
-            raise _NotWrittenError(f"{name} is no class of mindspore_replay")
-        given = {key: value for key, value in given_arguments(made).items() if key not in (*_LEFT_OUT, *left_out)}
-        return {"arguments": {key: _encoded(value) for key, value in given.items()}}
-    except _NotWrittenError as reason:
-        return {"reason": str(reason)}
-
-
-def _encoded(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple):
-        return [_encoded(item) for item in value]
+def encoded(value: Any) -> Any:
+    """Return an argument as JSON; a function in a view is left out."""
+    if isinstance(value, (list, tuple)):
+        return [encoded(item) for item in value]
     if hasattr(value, "apply_to"):
-        if find(type(value).__name__) is not type(value):
-            raise _NotWrittenError(f"{type(value).__name__} holds what no file can: Python code")
-        return {"view": type(value).__name__, **described(value)}
-    return given_type_name(value)
+        given = given_arguments(value) if isinstance(value, KeepsArguments) else {}
+        return {"view": type(value).__name__, "arguments": {key: encoded(item) for key, item in given.items()}}
+    if callable(value):
+        return {"function": None}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def decoded(value: Any) -> Any:
-    """Return the value of an argument, given as JSON."""
+    """Return the argument that JSON stands for."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
-    if isinstance(value, dict) and "view" in value:
-        return find(value["view"])(**decoded(value["arguments"]))
-    if isinstance(value, dict):
-        return {key: decoded(item) for key, item in value.items()}
-    return value
+    if not isinstance(value, dict):
+        return value
+    if "view" in value:
+        view = find(value["view"])
+        if not hasattr(view, "apply_to"):
+            raise ValueError(f"the view {value['view']} is no class of mindspore_replay")
+        return view(**decoded(value["arguments"]))
+    return _function_left_out if "function" in value else {key: decoded(item) for key, item in value.items()}
+
+
+def _function_left_out(*_: Any) -> Any:
+    """Stand for a function that a file does not hold."""
+    raise RuntimeError("the function of the view is in the learner's program alone")

@@ -4,11 +4,12 @@ A class of buffers that has one of them also says what it makes of the parts: ro
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .arguments import decoded
 from .parts import Episodes, InEpochs, InOrder, Limits, Parts, Prioritized, Sequences, Uniform, sampler_of, span_of
-from .spec import Recipe
+from .spec import BufferSpec, Recipe, recipes
 
 
 class ReplayRecipe(Recipe, kind="ReplayBuffer"):
@@ -379,3 +380,13 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
+
+
+def read(description: Mapping[str, Any], seed: int = 0) -> BufferSpec:
+    """Return the buffer that JSON describes. Errors are those of the constructors, or name what is malformed."""
+    kind = description.get("kind", description["class"])
+    if kind not in recipes:
+        raise ValueError(f"there is no class {kind!r}")
+    made = type(str(description["class"]), (recipes[kind],), {})  # whose name errors give
+    arguments: Any = decoded(description["arguments"])
+    return made(capacity=description["capacity"], seed=seed, **arguments).spec  # type: ignore[no-any-return]

@@ -8,11 +8,13 @@ from ..checks import check_number
 from ..windows import STRATEGIES
 from .arguments import Shown
 from .layout import Hindsight
+from .registry import registered
 
 #: Prefix of the columns of a Dict space, of what an agent sees before it acts.
 _LEAF = "observation."
 
 
+@registered
 class HindsightRelabel(Shown):
     """A view that gives samples other goals, achieved later, and the rewards for them.
 

@@ -1,6 +1,7 @@
 """What a buffer is: one record, from which follows all that a store, a graph, a file or another process needs."""
 
 import functools
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -8,9 +9,12 @@ from typing import Any, ClassVar
 from ..checks import check_seed, check_size
 from ..options import Options
 from ..schema import Schema
-from .arguments import KeepsArguments, positional_arguments
+from .arguments import KeepsArguments, encoded, positional_arguments, without
 from .layout import RelabelPlan, SampleLayout
 from .parts import Parts
+
+#: For each public class, that with its constructor.
+recipes: dict[str, type["Recipe"]] = {}
 
 
 class BufferSpec:
@@ -18,6 +22,7 @@ class BufferSpec:
 
     Args:
         cls_name (str): Its class.
+        kind (Union[str, None]): The public class whose constructor it has; ``None`` for a class with parts of its own.
         columns (Schema): Its columns.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
@@ -31,9 +36,10 @@ class BufferSpec:
     """
 
     def __init__(
-        self, cls_name: str, columns: Schema, sample_size: int, capacity: int, num_envs: int, seed: int, parts: Parts
-    ) -> None:
-        self.cls_name, self.columns, self.parts = cls_name, columns, parts
+        self, cls_name: str, kind: str | None, columns: Schema, sample_size: int, capacity: int, num_envs: int,
+        seed: int, parts: Parts,
+    ) -> None:  # fmt: skip
+        self.cls_name, self.kind, self.columns, self.parts = cls_name, kind, columns, parts
         self.sample_size, self.capacity, self.num_envs, self.seed = sample_size, capacity, num_envs, seed
         self.layout: SampleLayout = parts.layout(cls_name, columns)
         self.options: Options = parts.options(cls_name, self.layout, sample_size, capacity, num_envs, seed)
@@ -58,7 +64,40 @@ class BufferSpec:
     def resized(self, sample_size: Any) -> "BufferSpec":
         """Return the same buffer for another sample size; raise an error if it is none."""
         size = check_size(self.cls_name, "sample_size", sample_size)
-        return BufferSpec(self.cls_name, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts)
+        made = self.cls_name, self.kind, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
+        return BufferSpec(*made)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor of its `kind`, but for the capacity, the seed and the place."""
+        if self.kind is None:
+            return {}
+        columns, parts = self.columns, self.parts
+        labels = columns.given_names or range(len(columns))
+        known = {
+            **{"sample_size": self.sample_size, "shapes": columns.shapes, "types": columns.dtypes},
+            **{"names": columns.given_names, "num_envs": self.num_envs, "views": parts.views},
+            **{"late": [labels[i] for i in columns.late], "compress": [labels[i] for i in columns.compressed]},
+            **{"prioritized": self.prioritized, **vars(parts.sampler)},
+            **{**parts.limits._asdict(), **parts.span._asdict()},
+        }
+        return {key: known[key] for key in inspect.signature(recipes[self.kind].__init__).parameters if key in known}
+
+    @property
+    def foreign(self) -> str | None:
+        """Why a file cannot name the class; ``None`` if it can."""
+        return None if self.cls_name == self.kind else f"{self.cls_name} is no class of mindspore_replay"
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why a file cannot hold all views; ``None`` if it can."""
+        return next(filter(None, map(without, self.parts.views)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON, without the seed; with the ``reason`` why no buffer can be made from that, if so."""
+        arguments = {name: encoded(value) for name, value in self.arguments().items()}
+        made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
+        reason = self.foreign or self.incomplete
+        return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
 
     @property
     def weighted(self) -> bool:
@@ -103,9 +142,9 @@ class BufferSpec:
         return {name: (output.shape(1, self.columns)[1:], output.dtype(self.columns)) for name, output in outputs}
 
     @functools.cached_property
-    def field_names(self) -> tuple[str, ...]:
-        """Names of the columns of a sample."""
-        return tuple(self.fields)
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the bookkeeping and of the columns of a sample."""
+        return self.bookkeeping, tuple(self.fields)
 
     @property
     def relabelling(self) -> RelabelPlan | None:
@@ -133,6 +172,7 @@ class Recipe(KeepsArguments):
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
     """
 
+    #: A class for the columns.
     _columns_of: ClassVar[type[Schema]] = Schema
     _kind: ClassVar[str | None] = None
 
@@ -141,7 +181,8 @@ class Recipe(KeepsArguments):
     def __init_subclass__(cls, kind: str | None = None, **others: Any) -> None:
         """Keep the name of the public class whose constructor it has."""
         super().__init_subclass__(**others)
-        cls._kind = kind or cls._kind
+        if kind is not None:
+            cls._kind, recipes[kind] = kind, cls
 
     def __init__(
         self,
@@ -170,4 +211,4 @@ class Recipe(KeepsArguments):
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
         parts = parts.checked(name, size, most)
-        self.spec = BufferSpec(name, columns, size, most, num_envs, check_seed(name, seed), parts)
+        self.spec = BufferSpec(name, self._kind, columns, size, most, num_envs, check_seed(name, seed), parts)
