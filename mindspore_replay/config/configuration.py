@@ -174,19 +174,24 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
     if SHARDS in config:
         return find("ShardedReplay", "distributed")(config)
-    buffer_cls = get_buffer_cls(config)
-    arguments = _arguments(buffer_cls, config)
+    buffer_cls, arguments, limits = arguments_of(config)
     number = config.get("number", 1)
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"For 'create_buffer', 'number' must be an int, but got {number!r} ({type(number).__name__}).")
     if number < 1:
         raise ValueError(f"For 'create_buffer', 'number' must be positive, but got {number}.")
-    limits = _limiter_arguments(config, arguments)
     if number == 1:
         return _made(buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)
     own = [_own_storage(arguments, i) | ({} if seed is None else {"seed": seed + i}) for i in range(number)]
     return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in own])
+
+
+def arguments_of(config: Mapping[str, Any]) -> tuple[type, dict[str, Any], Mapping[str, Any] | None]:
+    """Return the class of a flat configuration, its arguments, and those of its limiter if it has one."""
+    buffer_cls = get_buffer_cls(config)
+    arguments = _arguments(buffer_cls, config)
+    return buffer_cls, arguments, _limiter_arguments(config, arguments)
 
 
 def _own_storage(common: Mapping[str, Any], name: Any) -> dict[str, Any]:

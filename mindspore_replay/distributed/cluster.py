@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..store.optional import install_command
-from .shard import Report, Setup, Shard
+from ..store.recipe.spec import BufferSpec
+from .shard import Report, Shard
 
 #: Ray listens on the machine's network address, unless this variable says that there is no cluster; then it listens
 #: on the loopback address.
@@ -135,20 +136,20 @@ def claim(name: str) -> Any:
             time.sleep(0.1)
 
 
-def actors(setups: Sequence[Setup], settings: Mapping[str, Any], resume: bool) -> tuple[list[Any], list[Any]]:
+def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any], resume: bool) -> tuple[list[Any], list[Any]]:
     """Make the shards, or find those that run under the name. Return all, and those that were made."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
     begun, new = [], []
-    for i, setup in enumerate(setups):
+    for i, spec in enumerate(specs):
         path = None if folder is None else f"{os.path.abspath(folder)}/shard_{i}.safetensors"
         if name is not None:
             options |= {"namespace": NAMESPACE, "lifetime": "detached", "name": f"{name}/shard_{i}"}
             with contextlib.suppress(ValueError):  # there is none
                 begun.append(ray_module().get_actor(options["name"], NAMESPACE))
                 continue
-        begun.append(made.options(**options).remote(setup, path, resume))
+        begun.append(made.options(**options).remote(spec, path, resume))
         new.append(begun[-1])
     return begun, new
 

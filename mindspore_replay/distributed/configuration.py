@@ -3,21 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..buffers.base import Buffer
-from ..buffers.elastic import ElasticReplayBuffer
-from ..buffers.epochs import EpochReplayBuffer
-from ..buffers.queue import ReplayQueue
-from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.storage import DEVICE, HOST
-from ..checkpoint.description import describe
-from ..config.configuration import SHARDS, check_part, create_buffer, flat
+from ..columns import Columns
+from ..config.configuration import SHARDS, arguments_of, check_part, flat
 from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
-from ..store.checks import check_seed, check_size
+from ..store.checks import check_size
 from ..store.habits import hint
-from ..store.schema import Schema
-from .shard import Setup
+from ..store.recipe.classes import read, spec_of
+from ..store.recipe.spec import BufferSpec
+from ..training.limiter import RateLimiter
 
+#: The classes that shards may be of.
+_KINDS = ("ReplayBuffer", "PrioritizedReplayBuffer", "SequenceReplayBuffer", "EpisodeReplayBuffer")
 _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources")
 _NAME = "ShardedReplay"
 
@@ -110,37 +108,23 @@ class SampleSizes(NamedTuple):
         return size
 
 
-def sample_sizes(configs: Sequence[Mapping[str, Any]], shard: Buffer) -> SampleSizes:
-    """Return the sizes that a sample may have.
-
-    Args:
-        configs (Sequence[Mapping]): The configuration of each shard.
-        shard (Buffer): The smallest shard's buffer.
-    """
-    capacity = sum(own.get("capacity") or own["replay_buffer_size"] for own in configs)
-    return SampleSizes(capacity - len(configs) * (shard.capacity - shard.options.most_starts), len(configs), capacity)
+def sample_sizes(specs: Sequence[BufferSpec]) -> SampleSizes:
+    """Return the sizes that a sample of these shards may have, the smallest of which is the last."""
+    capacity, smallest = sum(spec.capacity for spec in specs), specs[-1]
+    unfinished = smallest.capacity - smallest.options.most_starts
+    return SampleSizes(capacity - len(specs) * unfinished, len(specs), capacity)
 
 
-def schema_of(buffer: Buffer) -> Schema:
-    """Return the columns of a buffer, for processes without MindSpore."""
-    columns = buffer.columns
-    return Schema(columns.cls_name, columns.shapes, columns.dtypes, columns.given_names)
+def shard_specs(spec: BufferSpec, configs: Sequence[Mapping[str, Any]]) -> list[BufferSpec]:
+    """Return what each shard is: that of the smallest one, with a capacity and a seed of its own."""
+    return [
+        read({**spec.to_json(), "capacity": own.get("capacity") or own["replay_buffer_size"]}, own.get("seed"))
+        for own in configs
+    ]
 
 
-def setups(buffer: Buffer, configs: Sequence[Mapping[str, Any]]) -> list[Setup]:
-    """Return the setup of each shard: that of the smallest shard's buffer, with a capacity and a seed of its own."""
-    name, schema = type(buffer).__name__, schema_of(buffer)
-    described = {key: value for key, value in describe(buffer).items() if key != "limiter"}
-    made = []
-    for config in configs:
-        capacity = config.get("capacity") or config["replay_buffer_size"]
-        options = buffer.options._replace(capacity=capacity, seed=check_seed(name, config.get("seed")))
-        made.append(Setup(schema, options, {**described, "capacity": capacity}))
-    return made
-
-
-def template(config: Mapping[str, Any]) -> Buffer:
-    """Make a buffer of the smallest shard's configuration, to check it and to read its properties.
+def smallest_shard(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | None]:
+    """Return what the buffer of the smallest shard's configuration is, and its limiter if it has one.
 
     Raises:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
@@ -151,33 +135,35 @@ def template(config: Mapping[str, Any]) -> Buffer:
             f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in their own memory, but "
             f"got {config['storage']!r}."
         )
-    # A shard runs on the CPU, whatever device the learner uses.
-    buffer = create_buffer(config if native.on_cpu() else {**config, "backend": "auto"})
-    if isinstance(buffer, (ElasticReplayBuffer, ReservoirReplayBuffer)) or not isinstance(buffer, Buffer):
-        raise ValueError(
-            f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {type(buffer).__name__}."
-        )
-    if isinstance(buffer, EpochReplayBuffer):
+    buffer_cls, arguments, limits = arguments_of(config)
+    spec = spec_of(buffer_cls, arguments, Columns)
+    if native.on_cpu():  # a shard runs on the CPU, whatever device the learner uses
+        native.choose_backend("native", spec.cls_name)
+    if spec.kind == "EpochReplayBuffer":
         raise ValueError(f"For '{_NAME}', 'type' must not be epochs: each shard would have an epoch of its own.")
-    if isinstance(buffer, ReplayQueue):
+    if spec.kind == "ReplayQueue":
         raise ValueError(
             f"For '{_NAME}', 'type' must not be queue: shards would deliver rows in an order of their own. Attach "
             "processes to a queue in a folder."
         )
-    if buffer.columns.late:
+    if spec.kind not in _KINDS:
+        raise ValueError(
+            f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}."
+        )
+    if spec.columns.late:
         raise ValueError(
             f"For '{_NAME}', 'late' must be empty: a writer does not know the handles of its rows, which land later. "
             "Attach processes to a buffer in a folder."
         )
-    if buffer.columns.compressed:
+    if spec.columns.compressed:
         raise ValueError(f"For '{_NAME}', 'compress' must be empty: shards store rows as they are.")
-    if buffer.options.plan.strategy != "none":
+    if spec.options.plan.strategy != "none":
         raise ValueError(
             f"For '{_NAME}', 'views' cannot hold HindsightRelabel: shards draw samples, without its function."
         )
-    if buffer.has_episodes and buffer.num_envs > 1:
+    if spec.has_episodes and spec.num_envs > 1:
         raise ValueError(
-            f"For '{_NAME}', 'num_envs' must be 1 where rows know their episode, but got {buffer.num_envs}: give each "
+            f"For '{_NAME}', 'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each "
             "environment a writer of its own."
         )
-    return buffer
+    return spec, None if limits is None else RateLimiter(**limits)

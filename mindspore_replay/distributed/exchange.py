@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..buffers.parameters import overwrite
+from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link, Links, ray_module
-from .shard import Drawn, Report, Setup
+from .shard import Drawn, Report
 
 _SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
 MOST_SHARDS = 1 << _SHARD_BITS
@@ -252,7 +253,7 @@ class Exchange:
         return math.isfinite(room)
 
 
-def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dict[str, Any]]:
+def begin(links: Links, specs: Sequence[BufferSpec], resume: bool) -> tuple[int, dict[str, Any]]:
     """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner.
 
     Raises:
@@ -260,7 +261,7 @@ def begin(links: Links, setups: Sequence[Setup], resume: bool) -> tuple[int, dic
         ValueError: If the files there are not those of one save of as many shards, or shards have another description.
     """
     ray = ray_module()
-    calls = [link.actor.begin.remote(setup.description) for link, setup in zip(links.all, setups)]
+    calls = [link.actor.begin.remote(spec.to_json()) for link, spec in zip(links.all, specs)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
     if late:
         raise TimeoutError(

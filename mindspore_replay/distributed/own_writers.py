@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..store.recipe.spec import BufferSpec
 from .exchange import Exchange
-from .writer import Rules, ShardWriter
+from .writer import ShardWriter
 
 #: Seconds between two looks at the shards while rows wait for them, or the limiter lets nothing be sampled.
 POLL = 0.005
@@ -19,16 +20,18 @@ class OwnWriters:
 
     Args:
         exchange (Exchange): Sends requests to the shards.
-        rules (Rules): Properties of the shards' buffers.
+        spec (BufferSpec): What the buffer of a shard is.
         batch (int): As for `ShardWriter`.
         in_flight (int): As for `ShardWriter`.
+        timeout (Union[float, None]): As for `ShardWriter`.
 
     Attributes:
         busy (set[OwnWriter]): Writers with rows that have not landed.
     """
 
-    def __init__(self, exchange: Exchange, rules: Rules, batch: int, in_flight: int) -> None:
-        self.exchange, self.rules, self.batch, self.in_flight = exchange, rules, batch, in_flight
+    def __init__(self, exchange: Exchange, spec: BufferSpec, batch: int, in_flight: int, timeout: float | None) -> None:
+        self.exchange, self.batch = exchange, batch
+        self.settings = spec, batch, in_flight, timeout
         self.busy: set[OwnWriter] = set()
         self._each: list[OwnWriter] = []
         self._next = -1
@@ -75,7 +78,7 @@ class OwnWriter(ShardWriter):
 
     def __init__(self, group: OwnWriters, shard: int) -> None:
         actors = [link.actor for link in group.exchange.links.all]
-        super().__init__(actors, shard, group.rules, group.batch, group.in_flight)
+        super().__init__(actors, shard, *group.settings)
         self._group = group
         self._using = threading.RLock()
 

@@ -22,6 +22,7 @@ from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
 from ..store import state
 from ..store.options import Options
+from ..store.recipe.spec import BufferSpec
 from ..store.schema import Schema
 from ..store.store import Store
 from ..store.tree import levels
@@ -61,20 +62,6 @@ class Rows(Store):
     def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise a ValueError if a state, apart from columns, is inconsistent."""
         state.check(self.options, arrays)
-
-
-class Setup(NamedTuple):
-    """The rows that a shard is to hold. The learner makes it, since a shard does without MindSpore.
-
-    Attributes:
-        schema (Schema): The columns.
-        options (Options): How rows are stored and drawn.
-        description (dict): Description of the same buffer, as files have it.
-    """
-
-    schema: Schema
-    options: Options
-    description: dict[str, Any]
 
 
 class Report(NamedTuple):
@@ -134,16 +121,16 @@ class Shard:
     No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
 
     Args:
-        setup (Setup): The rows to hold.
+        spec (BufferSpec): The buffer to hold.
         path (Union[str, None]): File that `keep` writes. A process that replaces a dead one reads it, if it exists.
         resume (bool): Whether the first process reads it too.
     """
 
-    def __init__(self, setup: Setup, path: str | None, resume: bool) -> None:
+    def __init__(self, spec: BufferSpec, path: str | None, resume: bool) -> None:
         self.identity = secrets.randbits(62)
-        self.rows = Rows(setup.schema, setup.options)
-        self._description, self._parts = setup.description, [Part("", self.rows, True)]
-        self._prioritized, self._weighted = setup.options.beta is not None, setup.options.weighting is not None
+        self.rows = Rows(spec.columns, spec.options)
+        self._description, self._parts = spec.to_json(), [Part("", self.rows, True)]
+        self._prioritized, self._weighted = spec.prioritized, spec.weighted
         self._path = None if path is None else Path(path)
         self._learner_state: dict[str, Any] = {}
         self._inserted = self._begun = self._wanted = self._grants = 0

@@ -9,29 +9,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..buffers.base import Buffer
+from ..columns import Columns
 from ..store.checks import check_number, check_size, need_weights
 from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
 from ..store.naming import named, sample_names
 from ..store.rate_rule import Wait
+from ..store.recipe.classes import read
 from ..store.recipe.registry import registered
+from ..store.recipe.spec import BufferSpec
 from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
 from .cluster import Link, Links, actors, claim, connect
-from .configuration import sample_sizes, schema_of, setups, shard_configs, split, template
+from .configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
 from .drawing import Batches
 from .exchange import MOST_SHARDS, Exchange, begin
 from .own_writers import POLL, OwnWriters
 from .shard import Report
-from .writer import Rules, ShardWriter, bits
+from .writer import ShardWriter, bits
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
@@ -151,14 +153,14 @@ class ShardedReplay(NoContainer):
         batch = check_size(_NAME, "batch", settings.get("batch", 64))
         in_flight = check_size(_NAME, "in_flight", settings.get("in_flight", 2))
         configs = shard_configs(config, self.num_shards)
-        smallest = template(configs[-1])
-        self._sizes = sample_sizes(configs, smallest)
+        spec, limiter = smallest_shard(configs[-1])
+        parts = shard_specs(spec, configs)
+        self._sizes = sample_sizes(parts)
         self.sample_size = self._sizes.checked(config["sample_size"])
-        if smallest.limiter is not None:
-            smallest.limiter.check_sizes(batch, self.sample_size)
+        if limiter is not None:
+            limiter.check_sizes(batch, self.sample_size)
         self._ray = connect()
         self._folder = settings.get("folder")
-        parts = setups(smallest, configs)
         name = settings.get("name")
         place = None if name is None else claim(name)
         shards, new = actors(parts, settings, resume)
@@ -166,28 +168,31 @@ class ShardedReplay(NoContainer):
         self._turn = count()
         self._drawing = threading.RLock()
         try:
-            self.capacity = sum(part.options.capacity for part in parts)
+            self.capacity = sum(part.capacity for part in parts)
             self.nbytes, learner_state = begin(self._links, parts, resume)
-            self._set_up(smallest, batch, in_flight, config.get("seed"), learner_state)
+            self._set_up(spec, limiter, batch, in_flight, config.get("seed"), learner_state)
         except BaseException:
             self._links.end(new)
             raise
 
     def _set_up(
-        self, buffer: Buffer, batch: int, in_flight: int, seed: int | None, learner_state: Mapping[str, Any]
+        self,
+        spec: BufferSpec,
+        limiter: RateLimiter | None,
+        batch: int,
+        in_flight: int,
+        seed: int | None,
+        learner_state: Mapping[str, Any],
     ) -> None:
-        """Make the learner's parts, given the buffer of the smallest shard."""
-        self._columns = columns = buffer.columns
-        self.names, self.shapes, self.types = buffer.names, buffer.shapes, buffer.types
-        self.num_envs, self.has_episodes = buffer.num_envs, buffer.has_episodes
-        self.prioritized, self.weighted = buffer.prioritized, buffer.weighted
-        self._contents, plan = buffer.spec, buffer.options.plan._replace(n=self.sample_size)
-        limiter, buffer.limiter = buffer.limiter, None
-        self._exchange = Exchange(self._links, limiter, buffer.options.beta)
+        """Make the learner's parts, given what the smallest shard is."""
+        self._contents, plan = spec, spec.options.plan._replace(n=self.sample_size)
+        self._columns = columns = cast(Columns, spec.columns)
+        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
+        self.num_envs, self.has_episodes = spec.num_envs, spec.has_episodes
+        self.prioritized, self.weighted = spec.prioritized, spec.weighted
+        self._exchange = Exchange(self._links, limiter, spec.options.beta)
         timeout = None if limiter is None else limiter.timeout
-        weights = buffer.weighted, buffer.prioritized
-        rules = Rules(schema_of(buffer), buffer.options.streams, buffer.options.rule, *weights, timeout)
-        self._writers = OwnWriters(self._exchange, rules, batch, in_flight)
+        self._writers = OwnWriters(self._exchange, read(spec.to_json()), batch, in_flight, timeout)
         self._exchange.resume(learner_state)
         before = (
             []

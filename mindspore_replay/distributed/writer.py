@@ -4,41 +4,22 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..store.inputs import as_array, as_priority, as_versions, bad_version, check_length
 from ..store.rate_rule import PATIENCE
-from ..store.schema import Schema, is_tensor
+from ..store.recipe.spec import BufferSpec
+from ..store.schema import is_tensor
 from ..store.state import LAST_CLOCK
-from ..store.windows import END, FINAL, WindowRule, continues, marks_of
+from ..store.windows import END, FINAL, continues, marks_of
 from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
 #: Seconds between two questions to a shard that is restarting.
 _AGAIN = 0.1
-
-
-class Rules(NamedTuple):
-    """Properties of the shards' buffers that a writer needs.
-
-    Attributes:
-        columns (Schema): Their columns.
-        num_envs (int): An insertion has a multiple of this number of rows; 0 for any number.
-        rule (Union[WindowRule, None]): Where windows may start, if rows know their episode.
-        weighted (bool): Whether rows have weights.
-        prioritized (bool): Whether rows have priorities.
-        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
-    """
-
-    columns: Schema
-    num_envs: int
-    rule: WindowRule | None
-    weighted: bool
-    prioritized: bool
-    timeout: float | None
 
 
 class ShardWriter:
@@ -58,9 +39,10 @@ class ShardWriter:
     Args:
         actors (Sequence[ActorHandle]): The shards.
         shard (int): Number of the shard to begin with.
-        rules (Rules): Properties of the shards' buffers.
+        spec (BufferSpec): What the buffer of a shard is.
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
+        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
 
     Attributes:
         shard (int): Number of the shard that it inserts into.
@@ -80,13 +62,21 @@ class ShardWriter:
         >>> replay.close()
     """
 
-    def __init__(self, actors: Sequence[Any], shard: int, rules: Rules, batch: int, in_flight: int) -> None:
+    def __init__(
+        self,
+        actors: Sequence[Any],
+        shard: int,
+        spec: BufferSpec,
+        batch: int,
+        in_flight: int,
+        timeout: float | None = None,
+    ) -> None:
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
         self._actors, self._session = list(actors), session()
         self._has_ended = False
-        self._rules = rules
+        self._spec, self._timeout = spec, timeout
         self._batch = batch
         self._in_flight = in_flight
         self._rows = 0
@@ -102,7 +92,7 @@ class ShardWriter:
                 f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
                 f"collected and {self._in_transit} on their way: flush() it before."
             )
-        return ShardWriter, (self._actors, self.shard, self._rules, self._batch, self._in_flight)
+        return ShardWriter, (self._actors, self.shard, self._spec, self._batch, self._in_flight, self._timeout)
 
     def __repr__(self) -> str:
         return (
@@ -113,22 +103,22 @@ class ShardWriter:
     @property
     def names(self) -> tuple[str, ...] | None:
         """Names of the columns; ``None`` without."""
-        return self._rules.columns.given_names
+        return self._spec.columns.given_names
 
     @property
     def types(self) -> tuple[str, ...]:
         """Dtype of each column."""
-        return self._rules.columns.dtypes
+        return self._spec.columns.dtypes
 
     @property
     def num_envs(self) -> int:
         """Environments that insert in step."""
-        return max(self._rules.num_envs, 1)
+        return max(self._spec.options.streams, 1)
 
     @property
     def has_episodes(self) -> bool:
         """Whether rows know their episode."""
-        return self._rules.rule is not None
+        return self._spec.has_episodes
 
     def insert(
         self,
@@ -159,11 +149,11 @@ class ShardWriter:
             RuntimeError: If no shard is left, since the buffer was closed, for example.
         """
         self._check_open()
-        rules = self._rules
+        columns = self._spec.columns
         if _misplaced or _unknown:
-            raise rules.columns.wrong_insert(exp, _misplaced, _unknown)
-        fields = rules.columns.as_fields(rules.columns.in_order(exp))
-        rows = rules.columns.layout(fields, rules.num_envs).rows
+            raise columns.wrong_insert(exp, _misplaced, _unknown)
+        fields = columns.as_fields(columns.in_order(exp))
+        rows = columns.layout(fields, self._spec.options.streams).rows
         more = self._marks(rows, priority, end, final, version)
         if rows == 0:
             return self
@@ -176,7 +166,7 @@ class ShardWriter:
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
         given = [field.asnumpy() if is_tensor(field) else field for field in fields]
-        shapes = rules.columns.shapes
+        shapes = columns.shapes
         self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(given, shapes)])
         self._more.append(more)
         self._rows += rows
@@ -186,23 +176,23 @@ class ShardWriter:
 
     def _marks(self, rows: int, priority: Any, end: Any, final: Any, version: Any) -> dict[str, np.ndarray]:
         """Return priorities, versions and episode flags, one for each row."""
-        rules, name = self._rules, "ShardWriter"
+        spec, name = self._spec, "ShardWriter"
         more: dict[str, np.ndarray] = {}
         if priority is not None:
-            if not rules.prioritized:
+            if not spec.prioritized:
                 raise RuntimeError(f"For '{name}', 'insert(priority=...)' needs a buffer with priorities.")
             given = as_priority(name, priority)
             check_length(name, given, rows)
             more["priority"] = np.broadcast_to(given, rows)
         if version is not None:
-            if not rules.weighted:
+            if not spec.weighted:
                 raise RuntimeError(f"For '{name}', 'insert(version=...)' needs a buffer with weights.")
             versions = as_versions(name, version)
             check_length(name, versions, rows, "versions")
             if versions.min() < 0:
                 raise bad_version(name, versions, LAST_CLOCK)
             more["version"] = np.broadcast_to(versions, rows)
-        if rules.rule is not None:
+        if spec.has_episodes:
             more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
         elif not (end is False and final is False):
             raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
@@ -213,7 +203,7 @@ class ShardWriter:
 
         If it `waits`, not those of the newest episode while a final row may still belong to it.
         """
-        rule = self._rules.rule
+        rule = self._spec.options.rule
         if rule is None:
             return self._rows
         parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
@@ -258,7 +248,7 @@ class ShardWriter:
 
     def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
         """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
-        limit = self._rules.timeout
+        limit = self._timeout
         if limit is not None and limit <= PATIENCE:
             return self._arrived(ref, limit)
         if self._arrived(ref, PATIENCE):
@@ -279,7 +269,7 @@ class ShardWriter:
         self.waited += time.perf_counter() - start
         if not arrived:
             raise TimeoutError(
-                f"For 'RateLimiter', {rows} rows could not be inserted within {self._rules.timeout:g} s; they are "
+                f"For 'RateLimiter', {rows} rows could not be inserted within {self._timeout:g} s; they are "
                 f"still on their way to shard {shard}. First sample rows, or disable() it while the buffer is filled."
             )
         self._sent.popleft()

@@ -13,9 +13,10 @@ from mindspore import Tensor, bfloat16
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
 from mindspore_replay.checkpoint import description, file_format
 from mindspore_replay.config.configuration import BUFFER_TYPES
-from mindspore_replay.distributed.configuration import setups, template
-from mindspore_replay.distributed.shard import Setup, Shard
+from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
+from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
+from mindspore_replay.store.recipe.spec import BufferSpec
 from mindspore_replay.training.statistics import statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -48,8 +49,8 @@ def config(kind: str) -> dict[str, Any]:
     }
 
 
-def setup(kind: str) -> Setup:
-    return setups(template(config(kind)), [config(kind)])[0]
+def spec_of(kind: str) -> BufferSpec:
+    return shard_specs(smallest_shard(config(kind))[0], [config(kind)])[0]
 
 
 def rows(first: int, n: int) -> list[np.ndarray]:
@@ -59,7 +60,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
     """Return a shard and a buffer with the same rows."""
-    shard, buffer = Shard(setup(kind), None, False), create_buffer(config(kind))
+    shard, buffer = Shard(spec_of(kind), None, False), create_buffer(config(kind))
     shard.report({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
     if buffer.weighted:
@@ -76,7 +77,7 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 
 def begun(kind: str, path: Path) -> Shard:
     """Return a shard that loads a file."""
-    shard = Shard(setup(kind), None, False)
+    shard = Shard(spec_of(kind), None, False)
     shard._begin(path, read=True)
     return shard
 
@@ -97,7 +98,7 @@ def assert_same_state(shard: Shard, buffer: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_what_a_buffer_does(kind: str):
     shard, buffer = filled(kind)
-    assert shard.begin(setup(kind).description)[0] == buffer.nbytes
+    assert shard.begin(spec_of(kind).to_json())[0] == buffer.nbytes
     for n in (1, 3, 2):
         parts = shard.draw(n).parts
         assert_same(parts, buffer.with_sample_size(n).full_sample())
@@ -123,7 +124,7 @@ def test_it_does_what_a_buffer_does(kind: str):
 
 
 def test_rows_bring_their_versions():
-    shard = Shard(setup("limits"), None, False)
+    shard = Shard(spec_of("limits"), None, False)
     shard.report({"clock": 2, "largest": 1.0})
     shard.grant(np.inf)
     shard.insert(
@@ -156,10 +157,10 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     assert_same_state(shard, load(shard._path))
     again = begun(kind, shard._path)
     assert_same_state(again, buffer)
-    assert again.begin(setup(kind).description)[1] == {"samples": 2}
+    assert again.begin(spec_of(kind).to_json())[1] == {"samples": 2}
     assert_same(again.draw(2).parts, buffer.with_sample_size(2).full_sample())
     other = "prioritized" if kind == "uniform" else "uniform"
-    if type(template(config(other))) is not type(buffer):
+    if smallest_shard(config(other))[0].kind != buffer.spec.kind:
         with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
             begun(other, shard._path)
 
@@ -167,7 +168,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
 def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
     own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
-    shard, buffer = Shard(setups(template(own), [own])[0], None, False), create_buffer(own)
+    shard, buffer = Shard(shard_specs(smallest_shard(own)[0], [own])[0], None, False), create_buffer(own)
     shard.grant(np.inf)
     given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]
     shard.insert([bits(array) for array in given], 2, {})
@@ -184,9 +185,9 @@ def test_the_bits_of_bfloat16():
 WITHOUT_MINDSPORE = """
 import pickle, sys
 sys.modules["mindspore"] = None
-setup, path = pickle.loads(sys.stdin.buffer.read())
+spec, path = pickle.loads(sys.stdin.buffer.read())
 from mindspore_replay.distributed.shard import Shard
-shard = Shard(setup, None, False)
+shard = Shard(spec, None, False)
 shard._begin(path, read=True)
 shard.check_valid()
 sys.stdout.buffer.write(pickle.dumps([part.tolist() for part in shard.draw(2).parts]))
@@ -198,7 +199,7 @@ def test_it_does_without_mindspore(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
     shard._path = tmp_path / "shard.safetensors"
     shard.keep({}, False)
-    given = pickle.dumps((setup(kind), shard._path))
+    given = pickle.dumps((spec_of(kind), shard._path))
     done = subprocess.run([sys.executable, "-c", WITHOUT_MINDSPORE], input=given, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
     assert pickle.loads(done.stdout) == [part.asnumpy().tolist() for part in buffer.with_sample_size(2).full_sample()]
@@ -206,10 +207,10 @@ def test_it_does_without_mindspore(kind: str, tmp_path: Path):
 
 def test_each_shard_has_its_capacity_and_seed():
     configs = [{**config("n steps"), "capacity": 30 - i, "seed": 3 + i} for i in range(2)]
-    for part, own in zip(setups(template(configs[-1]), configs), configs):
+    for part, own in zip(shard_specs(smallest_shard(configs[-1])[0], configs), configs):
         buffer = create_buffer(own)
         assert part.options == buffer.options
-        assert part.description == description.describe(buffer)
+        assert part.to_json() == description.describe(buffer)
 
 
 def test_every_class_of_a_description_has_a_name():

@@ -148,7 +148,7 @@ def test_a_writer_does_not_wait_longer_than_the_limiter_says(
 ):
     limiter = {"samples_per_insert": 1.0, "min_size": 5, "error_buffer": 10}
     with ShardedReplay(config(limiter={**limiter, "timeout": 0.3}, capacity=1000), batch=5, in_flight=1) as replay:
-        assert replay.writer(0)._rules.timeout == 0.3
+        assert replay.writer(0)._timeout == 0.3
     with ShardedReplay(config(limiter=limiter, capacity=1000), batch=5, in_flight=1) as replay:
         writer = replay.writer(0)
         for i in range(3):
@@ -156,11 +156,10 @@ def test_a_writer_does_not_wait_longer_than_the_limiter_says(
         monkeypatch.setattr(writer_module, "PATIENCE", 0.1)
         writer.insert(rows(range(15, 20)))  # the limiter blocks it
         # Set a timeout like the limiter's only now: on a busy machine, allowed rows may take longer.
-        patience = writer._rules
-        writer._rules = patience._replace(timeout=0.3)
+        writer._timeout = 0.3
         with pytest.raises(TimeoutError, match=r"5 rows could not be inserted within 0\.3 s; they are still on their"):
             writer.insert(rows(range(20, 25)))
-        writer._rules = patience
+        writer._timeout = None
         assert [record.message.split(":")[0] for record in caplog.records if "for 0.1 s" in record.message] == [
             "5 rows could not be inserted into shard 0 for 0.1 s"
         ]

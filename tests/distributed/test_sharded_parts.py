@@ -1,6 +1,7 @@
 """The parts of sharded buffers, without Ray: configurations, handles, choices of shards, weights, sums."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -9,14 +10,19 @@ import pytest
 from clusters import assert_distribution
 from mindspore import Tensor
 
-from mindspore_replay import HindsightRelabel, PrioritizedReplayBuffer, RateLimiter, ReplayBuffer, create_buffer
-from mindspore_replay.columns import Columns
+from mindspore_replay import (
+    FrameStack,
+    HindsightRelabel,
+    PrioritizedReplayBuffer,
+    RateLimiter,
+    ReplayBuffer,
+    create_buffer,
+)
 from mindspore_replay.distributed import ShardWriter
-from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, split, template
+from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.distributed.writer import Rules
-from mindspore_replay.store import Schema, WindowRule
+from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -137,7 +143,7 @@ def test_configurations_of_shards():
 def test_wrong_configurations(change: dict[str, Any], message: str):
     def make() -> None:
         config, settings = split({**CONFIG, "shards": 2, **change}, {})
-        template(shard_configs(config, settings["number"])[-1])
+        smallest_shard(shard_configs(config, settings["number"])[-1])
 
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
@@ -147,10 +153,10 @@ def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
     rates = {"push_sample_rate_limit": {"max": 1, "min": 0.5}, "sample_min_limit_ratio": 2}
     config = {**CONFIG, "sample_size": 60, "thruput_controller": rates}
     parts = shard_configs(config, 3)
-    smallest = template(parts[-1])
-    sizes = sample_sizes(parts, smallest)
+    spec, limiter = smallest_shard(parts[-1])
+    sizes = sample_sizes(shard_specs(spec, parts))
     assert sizes.checked(config["sample_size"]) == 60
-    rules = [buffer.limiter.rule.asnumpy() for buffer in (smallest, create_buffer(config))]
+    rules = [limiter.rule.asnumpy() for limiter in (limiter, create_buffer(config).limiter)]
     assert rules[0].tolist() == rules[1].tolist()
     assert 120 in rules[0]
     assert sizes.checked(100) == 100
@@ -160,7 +166,7 @@ def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
         sizes.checked("many")
     sequences = shard_configs({**CONFIG, "type": "sequence", "sequence_length": 11}, 3)
     with pytest.raises(ValueError, match="'sample_size' must be at most 70,"):
-        sample_sizes(sequences, template(sequences[-1])).checked(71)
+        sample_sizes(shard_specs(smallest_shard(sequences[-1])[0], sequences)).checked(71)
 
 
 def test_a_configuration_is_a_mapping():
@@ -196,12 +202,13 @@ def writer(
     prioritized: bool = False,
     num_envs: int = 1,
     batch: int = 4,
-    schema: Schema | None = None,
-    terminated: int = -1,
+    columns: tuple[Any, ...] = ([(2,), ()], ["float32", "int32"]),
+    names: Sequence[str] = ("a", "b"),
 ) -> tuple[ShardWriter, _Sent]:
-    columns = schema or Columns("ReplayBuffer", [(2,), ()], ["float32", "int32"], ["a", "b"])
-    rule = WindowRule(0, 2, 1, True, num_envs, 0, terminated, True) if has_episodes else None
-    made = ShardWriter([None], 0, Rules(columns, num_envs, rule, prioritized, prioritized, None), batch, 100)
+    recipe: Any = PrioritizedRecipe if prioritized else ReplayRecipe
+    views = [FrameStack(1, observation=names[1])] if has_episodes else []
+    spec = recipe(1, 100, *columns, names=names, num_envs=num_envs, views=views).spec
+    made = ShardWriter([None], 0, spec, batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
@@ -231,13 +238,13 @@ def test_a_writer_sends_whole_batches_and_copies():
 
 
 def test_a_writer_takes_bfloat16_in_every_form():
-    made, sent = writer(schema=Schema("ReplayBuffer", [(2,), ()], ["bfloat16", "int32"]))
+    made, sent = writer(columns=([(2,), ()], ["bfloat16", "int32"]))
     half = Tensor([1.5, -2.0], ms.bfloat16)
     for given in (half, half.asnumpy(), half.asnumpy().view(np.uint16), [1.5, -2.0]):
         made.insert([given, 1])
     ((fields, _, _),) = sent
     assert fields[0].tolist() == [[0x3FC0, 0xC000]] * 4
-    with pytest.raises(TypeError, match="column 0: expected bfloat16, but got float32"):
+    with pytest.raises(TypeError, match="column 'a': expected bfloat16, but got float32"):
         made.insert([np.zeros(2, np.float32), 1])
     assert made.collected == 0
 
@@ -258,7 +265,7 @@ def test_a_writer_sends_whole_episodes():
 
 def test_a_writer_takes_a_column_of_terminations_as_ends():
     """A final row that comes next is sent with the episode that it belongs to."""
-    made, sent = writer(has_episodes=True, terminated=0, schema=Schema("ReplayBuffer", [(), ()], ["bool", "int32"]))
+    made, sent = writer(True, columns=([(), ()], ["bool", "int32"]), names=("terminated", "step"))
     for step in range(10):
         made.insert([step in (1, 6), step], final=step == 7)
     assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6, 7]]
@@ -294,7 +301,7 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
         ({"prioritized": True}, {"priority": [1.0, 2.0]}, ValueError, "have shape [1]"),
         ({"has_episodes": True}, {"end": 1}, TypeError, "'end' must hold bools"),
         ({"has_episodes": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
-        ({"num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
+        ({"has_episodes": True, "num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
         ({}, {"version": 0}, RuntimeError, "'insert(version=...)' needs a buffer with weights"),
         ({"prioritized": True}, {"version": -1}, ValueError, "but got -1"),
         ({"prioritized": True}, {"version": [0, 1]}, ValueError, "have shape [1]"),

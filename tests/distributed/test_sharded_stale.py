@@ -10,10 +10,11 @@ from clusters import assert_distribution
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import cluster
 from mindspore_replay.distributed.cluster import Links
-from mindspore_replay.distributed.configuration import setups, template
+from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
 from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
-from mindspore_replay.distributed.shard import Setup, Shard
+from mindspore_replay.distributed.shard import Shard
+from mindspore_replay.store.recipe.spec import BufferSpec
 from mindspore_replay.store.windows import SamplePlan
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -34,8 +35,8 @@ class Reference:
 class Actor:
     """A shard in this process with the interface of a Ray actor. Records the names of its calls."""
 
-    def __init__(self, setup: Setup, asked: list[str]) -> None:
-        self.shard, self.asked = Shard(setup, None, False), asked
+    def __init__(self, spec: BufferSpec, asked: list[str]) -> None:
+        self.shard, self.asked = Shard(spec, None, False), asked
 
     def __getattr__(self, method: str) -> Any:
         def remote(*arguments: Any) -> Reference:
@@ -53,11 +54,11 @@ class Setting:
         config = {"type": kind, "capacity": ROWS, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
         self.asked: list[str] = []
         configs = [{**config, **weights, **more, "seed": i, "backend": "native"} for i in range(2)]
-        parts = setups(template(configs[-1]), configs)
+        parts = shard_specs(smallest_shard(configs[-1])[0], configs)
         actors = [Actor(part, self.asked) for part in parts]
         self.stores = [actor.shard.rows for actor in actors]
         self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
-        options, schema = parts[0].options, parts[0].schema
+        options, schema = parts[0].options, parts[0].columns
         types = [schema.numpy_type(dtype) for _, dtype in options.plan.specs(schema)]
         replace, uses = more.get("replace", True), more.get("max_use")
         rows = BATCH if replace else 4

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..schema import Schema
 from .arguments import decoded
 from .parts import Episodes, InEpochs, InOrder, Limits, Parts, Prioritized, Sequences, Uniform, sampler_of, span_of
 from .spec import BufferSpec, Recipe, recipes
@@ -382,11 +383,24 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
             self.burn_in, self.stride, self.pad_end = span[1:]
 
 
-def read(description: Mapping[str, Any], seed: int = 0) -> BufferSpec:
+def spec_of(cls: type, arguments: Mapping[str, Any], columns: type[Schema] = Schema) -> BufferSpec:
+    """Return what a buffer of a class with these arguments is, without making it; errors are the constructor's."""
+    recipe: Any = getattr(cls, "recipe", None)
+    if recipe is None or cls.__init__ is not recipe.__init__:  # type: ignore[misc]
+        raise ValueError(f"For '{cls.__name__}', the constructor must be that of a public class.")
+    return _described(cls.__name__, recipe, arguments, columns)
+
+
+def read(description: Mapping[str, Any], seed: int | None = 0) -> BufferSpec:
     """Return the buffer that JSON describes. Errors are those of the constructors, or name what is malformed."""
-    kind = description.get("kind", description["class"])
+    name = description["class"]
+    kind = description.get("kind", name)
     if kind not in recipes:
         raise ValueError(f"there is no class {kind!r}")
-    made = type(str(description["class"]), (recipes[kind],), {})  # whose name errors give
-    arguments: Any = decoded(description["arguments"])
-    return made(capacity=description["capacity"], seed=seed, **arguments).spec  # type: ignore[no-any-return]
+    arguments = {**decoded(description["arguments"]), "capacity": description["capacity"], "seed": seed}
+    return _described(str(name), recipes[kind], arguments, Schema)
+
+
+def _described(name: str, recipe: Any, arguments: Mapping[str, Any], columns: type[Schema]) -> BufferSpec:
+    """Return the `spec` of an object of a class of this name, which errors give."""
+    return type(name, (recipe,), {"_columns_of": columns})(**arguments).spec  # type: ignore[no-any-return]

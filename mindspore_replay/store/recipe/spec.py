@@ -22,7 +22,7 @@ class BufferSpec:
 
     Args:
         cls_name (str): Its class.
-        kind (Union[str, None]): The public class whose constructor it has; ``None`` for a class with parts of its own.
+        recipe (Union[type, None]): Its constructor, a class of `classes`; ``None`` if it has one of its own.
         columns (Schema): Its columns.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
@@ -36,10 +36,17 @@ class BufferSpec:
     """
 
     def __init__(
-        self, cls_name: str, kind: str | None, columns: Schema, sample_size: int, capacity: int, num_envs: int,
-        seed: int, parts: Parts,
-    ) -> None:  # fmt: skip
-        self.cls_name, self.kind, self.columns, self.parts = cls_name, kind, columns, parts
+        self,
+        cls_name: str,
+        recipe: type["Recipe"] | None,
+        columns: Schema,
+        sample_size: int,
+        capacity: int,
+        num_envs: int,
+        seed: int,
+        parts: Parts,
+    ) -> None:
+        self.cls_name, self.recipe, self.columns, self.parts = cls_name, recipe, columns, parts
         self.sample_size, self.capacity, self.num_envs, self.seed = sample_size, capacity, num_envs, seed
         self.layout: SampleLayout = parts.layout(cls_name, columns)
         self.options: Options = parts.options(cls_name, self.layout, sample_size, capacity, num_envs, seed)
@@ -64,12 +71,17 @@ class BufferSpec:
     def resized(self, sample_size: Any) -> "BufferSpec":
         """Return the same buffer for another sample size; raise an error if it is none."""
         size = check_size(self.cls_name, "sample_size", sample_size)
-        made = self.cls_name, self.kind, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
+        made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
         return BufferSpec(*made)
+
+    @property
+    def kind(self) -> str | None:
+        """The public class whose constructor it has; ``None`` if it has one of its own."""
+        return None if self.recipe is None else self.recipe.kind
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the constructor of its `kind`, but for the capacity, the seed and the place."""
-        if self.kind is None:
+        if self.recipe is None:
             return {}
         columns, parts = self.columns, self.parts
         labels = columns.given_names or range(len(columns))
@@ -80,7 +92,7 @@ class BufferSpec:
             **{"prioritized": self.prioritized, **vars(parts.sampler)},
             **{**parts.limits._asdict(), **parts.span._asdict()},
         }
-        return {key: known[key] for key in inspect.signature(recipes[self.kind].__init__).parameters if key in known}
+        return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
 
     @property
     def foreign(self) -> str | None:
@@ -174,7 +186,9 @@ class Recipe(KeepsArguments):
 
     #: A class for the columns.
     _columns_of: ClassVar[type[Schema]] = Schema
-    _kind: ClassVar[str | None] = None
+    #: The class with the constructor, and the public class of which that is.
+    recipe: ClassVar[Any] = None
+    kind: ClassVar[str | None] = None
 
     spec: BufferSpec
 
@@ -182,7 +196,7 @@ class Recipe(KeepsArguments):
         """Keep the name of the public class whose constructor it has."""
         super().__init_subclass__(**others)
         if kind is not None:
-            cls._kind, recipes[kind] = kind, cls
+            cls.kind, cls.recipe, recipes[kind] = kind, cls, cls
 
     def __init__(
         self,
@@ -211,4 +225,4 @@ class Recipe(KeepsArguments):
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
         parts = parts.checked(name, size, most)
-        self.spec = BufferSpec(name, self._kind, columns, size, most, num_envs, check_seed(name, seed), parts)
+        self.spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
