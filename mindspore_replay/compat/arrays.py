@@ -141,9 +141,5 @@ class TensorArrayClear(_OnArray):
 
 
 @ms.jit_class
-class TensorArrayClose(_OnArray):
+class TensorArrayClose(TensorArrayClear):
     """``(handle) -> int64 []``: forgets all rows; the memory is freed with the array."""
-
-    def __call__(self, handle):
-        """Forget all rows."""
-        return handle.clear()

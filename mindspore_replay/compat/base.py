@@ -41,15 +41,18 @@ class RingOperator(Operator):
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``, as for `ReplayBuffer`.
     """
 
-    def _set_up(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, backend: str) -> None:
+    def _set_up(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, backend: str, seed: int = 0) -> None:
         name = type(self).__name__
         self.capacity = check_size(name, "capacity", capacity)
         self.columns = Columns(name, buffer_shape, buffer_dtype)
         self.backend = native.choose_backend(backend, name)
         if self.backend == "composite":
             self.columns.check_composite()
-        self._any_type = self.backend == "native"  # MindSpore's operators cannot scatter bool
+        self.native = self.backend == "native"
         self.number = next(_numbers)
+        # The caller's arrays have neither serial numbers nor a random state.
+        self.serials = self._parameter("serials", np.zeros(2, np.int64))
+        self.random_state = self._parameter("random_state", initial_state(seed))
         self.check_ring = self._check_in_graph(self._check_ring, "Ring")
 
     def _check_in_graph(self, check: Any, what: str) -> Any:
@@ -62,10 +65,6 @@ class RingOperator(Operator):
         load_in_place(parameter)
         return parameter
 
-    def _own_state(self, seed: int) -> tuple[Parameter, Parameter]:
-        """Make the state that a ring needs beside the caller's arrays: serial numbers, and a random state."""
-        return (self._parameter("serials", np.zeros(2, np.int64)), self._parameter("random_state", initial_state(seed)))
-
     def _check_ring(self, shapes: tuple[Any, ...], types: tuple[Any, ...], cursors: tuple[Any, ...]) -> bool:
         name, columns = type(self).__name__, self.columns
         if len(shapes) != len(columns):
@@ -73,7 +72,8 @@ class RingOperator(Operator):
         wrong = []
         for i, (shape, dtype) in enumerate(zip(shapes, types)):
             expected, stored = (self.capacity, *columns.shapes[i]), columns.stored_types[i]
-            if tuple(shape) != expected or (dtype != stored and not (dtype == columns.types[i] and self._any_type)):
+            # MindSpore's operators cannot scatter bool.
+            if tuple(shape) != expected or (dtype != stored and not (dtype == columns.types[i] and self.native)):
                 wrong.append(
                     f"column {i}: expected {type_name(stored)} {expected}, but got {type_name(dtype)} {tuple(shape)}"
                 )

@@ -27,7 +27,7 @@ def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
 
 
 class _Create(Operator):
-    """Makes a buffer. A call gives its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
+    """Makes a buffer. A call returns its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
 
     def _keep(self, buffer: Buffer) -> None:
         number = next(_handles)
@@ -41,32 +41,34 @@ class _Create(Operator):
 class _OnHandle(Operator):
     """An operator on the buffer that a handle identifies."""
 
-    def _find(self, handle: int, kind: type[Buffer]) -> Any:
+    kind: type[Buffer]
+
+    def __init__(self, handle: int) -> None:
         name = type(self).__name__
-        buffer = _buffers.get(check_size(name, "handle", handle, minimum=0))
-        if not isinstance(buffer, kind):
+        self.buffer: Any = _buffers.get(check_size(name, "handle", handle, minimum=0))
+        if not isinstance(self.buffer, self.kind):
             raise ValueError(
-                f"For '{name}', 'handle' must be that of a {kind.__name__} that was not destroyed, but got {handle}."
+                f"For '{name}', 'handle' must be that of a {self.kind.__name__} that was not destroyed, but got "
+                f"{handle}."
             )
         self.number = int(handle)
         self.handle = Tensor([self.number], ms.int64)
-        self.buffer: Any = buffer
-        return buffer
 
 
 class _Sample(_OnHandle):
-    """Draws rows of a buffer, by a twin of it for samples of this size."""
+    """Draws rows of a buffer, through another buffer on the same rows whose samples have this size."""
 
-    def _set_up(self, handle: int, kind: type[Buffer], batch_size: int, shapes: Any, dtypes: Any) -> None:
-        name, buffer = type(self).__name__, self._find(handle, kind)
+    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
+        super().__init__(handle)
+        name, buffer = type(self).__name__, self.buffer
         self.batch_size = check_size(name, "batch_size", batch_size)
-        given = Columns(name, shapes, dtypes)
-        if (given.shapes, given.types) != (buffer.shapes, buffer.types):
+        columns = Columns(name, shapes, dtypes)
+        if (columns.shapes, columns.types) != (buffer.shapes, buffer.types):
             raise ValueError(
                 f"For '{name}', 'shapes' and 'dtypes' must be those of the buffer, {buffer.shapes} and {buffer.types}, "
-                f"but got {given.shapes} and {given.types}."
+                f"but got {columns.shapes} and {columns.types}."
             )
-        self.twin: Any = buffer.with_sample_size(self.batch_size)
+        self.resized: Any = buffer.with_sample_size(self.batch_size)
 
     def _draw(self, **arguments: Any) -> tuple[Tensor, ...]:
         with self.buffer.lock:
@@ -77,7 +79,7 @@ class _Sample(_OnHandle):
                     f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "
                     "drawn."
                 )
-            return self.twin.sample(**arguments)
+            return self.resized.sample(**arguments)
 
 
 class _Push(_OnHandle):
@@ -160,8 +162,7 @@ class PriorityReplayBufferPush(_Push):
         TypeError, ValueError: If the row does not fit, or no buffer has this handle.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._find(handle, PrioritizedReplayBuffer)
+    kind = PrioritizedReplayBuffer
 
 
 @ms.jit_class
@@ -186,18 +187,17 @@ class PriorityReplayBufferSample(_Sample):
             `beta` outside [0, 1].
     """
 
-    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
-        self._set_up(handle, PrioritizedReplayBuffer, batch_size, shapes, dtypes)
+    kind = PrioritizedReplayBuffer
 
     def _call_graph(self, beta):
-        return self.twin.sample(beta=ops.reshape(ops.cast(beta, ms.float64), ()))
+        return self.resized.sample(beta=ops.reshape(ops.cast(beta, ms.float64), ()))
 
     @graph_body(_call_graph)
     def __call__(self, beta: Any) -> tuple[Tensor, ...]:
         """Check `beta`, and return handles, importance weights and rows of a sample."""
         name = type(self).__name__
-        given = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
-        return self._draw(beta=check_number(name, "beta", given))
+        number = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
+        return self._draw(beta=check_number(name, "beta", number))
 
 
 @ms.jit_class
@@ -216,8 +216,7 @@ class PriorityReplayBufferUpdate(_OnHandle):
             on a priority that is negative, NaN or infinite.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._find(handle, PrioritizedReplayBuffer)
+    kind = PrioritizedReplayBuffer
 
     def __call__(self, indices, priorities):
         """Set the priorities, and return the handle of the buffer."""
@@ -237,8 +236,7 @@ class PriorityReplayBufferDestroy(_Destroy):
         RuntimeError: If the buffer was destroyed before.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._find(handle, PrioritizedReplayBuffer)
+    kind = PrioritizedReplayBuffer
 
 
 @ms.jit_class
@@ -271,8 +269,7 @@ class ReservoirReplayBufferPush(_Push):
     Args, Inputs, Raises: As for `PriorityReplayBufferPush`.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._find(handle, ReservoirReplayBuffer)
+    kind = ReservoirReplayBuffer
 
 
 @ms.jit_class
@@ -290,11 +287,10 @@ class ReservoirReplayBufferSample(_Sample):
         RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
     """
 
-    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
-        self._set_up(handle, ReservoirReplayBuffer, batch_size, shapes, dtypes)
+    kind = ReservoirReplayBuffer
 
     def _call_graph(self):
-        return self.twin.sample()
+        return self.resized.sample()
 
     @graph_body(_call_graph)
     def __call__(self) -> tuple[Tensor, ...]:
@@ -309,5 +305,4 @@ class ReservoirReplayBufferDestroy(_Destroy):
     Args, Raises: As for `PriorityReplayBufferDestroy`.
     """
 
-    def __init__(self, handle: int) -> None:
-        self._find(handle, ReservoirReplayBuffer)
+    kind = ReservoirReplayBuffer

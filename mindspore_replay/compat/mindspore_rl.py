@@ -50,11 +50,10 @@ class UniformReplayBuffer(ReplayBuffer):
         super().__init__(sample_size, capacity, shapes, types, backend=backend)
         layout = self.shapes, self.types
         self.buffer_append = BufferAppend(capacity, *layout, backend=backend)
-        own = self.serials, self.random_state
-        self.buffer_append.own = own
+        self.buffer_append.serials = self.serials
         self.buffer_get = BufferGetItem(capacity, *layout, backend=backend)
         self.buffer_sample = BufferSample(capacity, sample_size, *layout, backend=backend)
-        self.buffer_sample.own, self.buffer_sample.random_state = own, self.random_state
+        self.buffer_sample.serials, self.buffer_sample.random_state = self.serials, self.random_state
 
 
 @mixin

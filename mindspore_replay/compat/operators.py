@@ -47,8 +47,6 @@ class BufferAppend(RingOperator):
 
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
-        self.own = self._own_state(0)
-        self.native = self.backend == "native"
         self.write: Any = (
             native.custom("replay_insert", lambda *_: (1,), ms.int64)
             if self.native
@@ -63,9 +61,9 @@ class BufferAppend(RingOperator):
     def _append(self, buffer, exp, count, head):
         ops.assign(head, head * ops.cast(count > 0, ms.int32))
         if self.native:
-            self.write(*buffer, head, count, self.own[0], *exp)
+            self.write(*buffer, head, count, self.serials, *exp)
         else:
-            self.write(buffer, head, count, self.own[0], exp)
+            self.write(buffer, head, count, self.serials, exp)
         return count + 0
 
     def _call_graph(self, buffer, exp, count, head):
@@ -113,8 +111,6 @@ class BufferGetItem(RingOperator):
 
     def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
-        self.own = self._own_state(0)
-        self.native = self.backend == "native"
         shapes = tuple(shape or (1,) for shape in self.columns.shapes)
         self.read: Any = (
             native.custom("replay_read", lambda *_: shapes, tuple(self.columns.types))
@@ -134,7 +130,7 @@ class BufferGetItem(RingOperator):
 
     def _row(self, buffer, count, head, index):
         if self.native:
-            return self.single(self.read(*buffer, head, count, self.own[0], index))
+            return self.single(self.read(*buffer, head, count, self.serials, index))
         return self.read(buffer, head, count, index)
 
     def _call_graph(self, buffer, count, head, index):
@@ -197,12 +193,9 @@ class BufferSample(RingOperator):
         *,
         backend: str = "auto",
     ) -> None:
-        self._set_up(capacity, buffer_shape, buffer_dtype, backend)
+        self._set_up(capacity, buffer_shape, buffer_dtype, backend, check_seed("BufferSample", seed or None))
         self.batch_size = check_size("BufferSample", "batch_size", batch_size, maximum=self.capacity)
-        self.own = self._own_state(check_seed("BufferSample", seed or None))
-        self.random_state = self.own[1]
         replace = not check_bool("BufferSample", "unique", unique)
-        self.native = self.backend == "native"
         outputs = tuple(Output(WINDOW, column) for column in range(len(self.columns)))
         plan = SamplePlan(self.batch_size, "uniform", outputs, replace=replace)
         if self.native:
@@ -216,8 +209,8 @@ class BufferSample(RingOperator):
 
     def _rows(self, buffer, count, head):
         if self.native:
-            return self.sample(*buffer, head, count, *self.own, self.plan, self.all_rows)
-        slots, ok = self.draw(self.own[1], head, count, self.all_rows)
+            return self.sample(*buffer, head, count, self.serials, self.random_state, self.plan, self.all_rows)
+        slots, ok = self.draw(self.random_state, head, count, self.all_rows)
         rows = self.gather(buffer, slots)
         return rows if self.blank is None else self.blank(rows, ok)
 

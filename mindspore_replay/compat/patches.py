@@ -20,40 +20,14 @@ _INNER = mindspore_api.INNER_OPERATORS
 
 _RINGS = ("BufferAppend", "BufferGetItem", "BufferSample")
 _HANDLES = (
-    "PriorityReplayBufferCreate",
-    "PriorityReplayBufferDestroy",
-    "PriorityReplayBufferPush",
-    "PriorityReplayBufferSample",
-    "PriorityReplayBufferUpdate",
-    "ReservoirReplayBufferCreate",
-    "ReservoirReplayBufferDestroy",
-    "ReservoirReplayBufferPush",
-    "ReservoirReplayBufferSample",
+    *(f"PriorityReplayBuffer{name}" for name in ("Create", "Destroy", "Push", "Sample", "Update")),
+    *(f"ReservoirReplayBuffer{name}" for name in ("Create", "Destroy", "Push", "Sample")),
 )
 _REMOVED = (
-    "BatchAssign",
-    "DiscountedReturn",
-    "EnvCreate",
-    "EnvReset",
-    "EnvStep",
-    "MuxReceive",
-    "MuxSend",
-    "TensorsQueueClear",
-    "TensorsQueueClose",
-    "TensorsQueueCreate",
-    "TensorsQueueGet",
-    "TensorsQueuePut",
-    "TensorsQueueSize",
+    *("BatchAssign", "DiscountedReturn", "EnvCreate", "EnvReset", "EnvStep", "MuxReceive", "MuxSend"),
+    *(f"TensorsQueue{name}" for name in ("Clear", "Close", "Create", "Get", "Put", "Size")),
 )
-_ARRAYS = (
-    "TensorArray",
-    "TensorArrayClear",
-    "TensorArrayClose",
-    "TensorArrayRead",
-    "TensorArraySize",
-    "TensorArrayStack",
-    "TensorArrayWrite",
-)
+_ARRAYS = tuple(f"TensorArray{name}" for name in ("", "Clear", "Close", "Read", "Size", "Stack", "Write"))
 _REMOVED_OF_ARRAYS = ("TensorArrayGather",)
 
 
