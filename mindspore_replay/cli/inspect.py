@@ -27,49 +27,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the contents of the file, and plot them if asked to."""
-    parts, nbytes = overview(options.file)
-    readings = [_reading(part) for part in parts]
+    buffers, nbytes = overview(options.file)
+    readings = [_reading(buffer) for buffer in buffers]
     if options.json:
-        objects = {part.name: _as_object(part, reading) for part, reading in zip(parts, readings)}
+        objects = {buffer.name: _as_object(buffer, reading) for buffer, reading in zip(buffers, readings)}
         print(json.dumps(objects[""] if list(objects) == [""] else objects))
     else:
-        version = parts[0].library_version if parts else "unknown"
+        version = buffers[0].library_version if buffers else "unknown"
         print(f"{options.file}: {nbytes:,} bytes on the disk, written by mindspore_replay {version}")
-        for part, reading in zip(parts, readings):
-            print(_as_text(part, reading))
+        for buffer, reading in zip(buffers, readings):
+            print(_as_text(buffer, reading))
     if options.plot:
-        _plot(parts, readings, options.plot)
+        _plot(buffers, readings, options.plot)
         if not options.json:
             print(f"drawn: {options.plot}")
     return 0
 
 
-def _reading(part: Overview) -> Statistics:
-    values, histograms = statistics_of(part.state)
+def _reading(buffer: Overview) -> Statistics:
+    values, histograms = statistics_of(buffer.state)
     if values["inserted"]:
         values["samples_per_insert"] = values["sampled"] / values["inserted"]
-    returns = part.returns()
+    returns = buffer.returns()
     if returns.size:
         values |= {"episodes": returns.size, "return_mean": float(returns.mean()), "return_max": float(returns.max())}
     return Statistics(values, histograms)
 
 
-def _as_object(part: Overview, reading: Statistics) -> dict[str, Any]:
-    fields = {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in part.fields.items()}
+def _as_object(buffer: Overview, reading: Statistics) -> dict[str, Any]:
+    fields = {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in buffer.fields.items()}
     return {
-        "library_version": part.library_version,
-        "description": part.description,
+        "library_version": buffer.library_version,
+        "description": buffer.description,
         "columns": fields,
         **as_json(*reading),
     }
 
 
-def _as_text(part: Overview, reading: Statistics) -> str:
-    given = part.description.get("arguments", {"": part.description.get("reason")})
-    more = [f"{key}={value!r}" for key, value in given.items() if key not in ("shapes", "types", "names")]
-    lines = [f"{part.name + ': ' if part.name else ''}{part.description['class']}({', '.join(more)})", "  columns"]
-    width = max(map(len, [*part.fields, *reading.values]))
-    lines += [f"    {name:{width}}  {dtype} {list(shape)}" for name, (dtype, shape) in part.fields.items()]
+def _as_text(buffer: Overview, reading: Statistics) -> str:
+    arguments = buffer.description.get("arguments", {"": buffer.description.get("reason")})
+    more = [f"{key}={value!r}" for key, value in arguments.items() if key not in ("shapes", "types", "names")]
+    lines = [
+        f"{buffer.name + ': ' if buffer.name else ''}{buffer.description['class']}({', '.join(more)})",
+        "  columns",
+    ]
+    width = max(map(len, [*buffer.fields, *reading.values]))
+    lines += [f"    {name:{width}}  {dtype} {list(shape)}" for name, (dtype, shape) in buffer.fields.items()]
     lines.append("  numbers")
     lines += [f"    {name:{width}}  {number_text(value)}" for name, value in reading.values.items()]
     for name, (edges, counts) in reading.histograms.items():
@@ -77,7 +80,7 @@ def _as_text(part: Overview, reading: Statistics) -> str:
     return "\n".join(lines)
 
 
-def _plot(parts: list[Overview], readings: list[Statistics], path: str) -> None:
+def _plot(buffers: list[Overview], readings: list[Statistics], path: str) -> None:
     try:
         import matplotlib
     except ImportError as error:
@@ -85,14 +88,14 @@ def _plot(parts: list[Overview], readings: list[Statistics], path: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(len(parts), 3, figsize=(12, 3.4 * len(parts)), layout="constrained", squeeze=False)
-    for (priorities, ages, returns), part, reading in zip(grid, parts, readings):
+    figure, grid = plt.subplots(len(buffers), 3, figsize=(12, 3.4 * len(buffers)), layout="constrained", squeeze=False)
+    for (priorities, ages, returns), buffer, reading in zip(grid, buffers, readings):
         _draw_histogram(priorities, reading, "priority", "priority")
         if "priority" in reading.histograms and reading.histograms["priority"].edges[0] > 0:
             priorities.set_xscale("log")
         _draw_histogram(ages, reading, "age", "age, rows inserted since")
-        _draw_returns(returns, part.returns())
-        ages.set_title(f"{part.name + ': ' if part.name else ''}{part.description['class']}")
+        _draw_returns(returns, buffer.returns())
+        ages.set_title(f"{buffer.name + ': ' if buffer.name else ''}{buffer.description['class']}")
     figure.savefig(path, dpi=100)
     plt.close(figure)
 

@@ -183,8 +183,8 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     if number == 1:
         return _made(buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)
-    own = [_own_storage(arguments, i) | ({} if seed is None else {"seed": seed + i}) for i in range(number)]
-    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in own])
+    individual = [_own_storage(arguments, i) | ({} if seed is None else {"seed": seed + i}) for i in range(number)]
+    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in individual])
 
 
 def arguments_of(config: Mapping[str, Any]) -> tuple[type, dict[str, Any], Mapping[str, Any] | None]:
@@ -240,7 +240,7 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
         elif isinstance(value, Mapping) and isinstance(config.get(key), Mapping):
             merged[key] = _with_types(config[key], value)
         else:
-            names = [name for name, part in config.items() if isinstance(part, Mapping)]
+            names = [name for name, section in config.items() if isinstance(section, Mapping)]
             raise ValueError(
                 "For 'create_buffer', 'create_config' must hold 'type', or a mapping with it for each buffer, "
                 f"but it has {key!r}{hint(str(key), ['type', *names])}. Of DI-engine's create_config give the part "
@@ -251,23 +251,23 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with the keys of `params` on its top level."""
-    given = {key: value for key, value in config.items() if key != "params"}
+    outer = {key: value for key, value in config.items() if key != "params"}
     params = config.get("params") or {}
     _check_mapping("params", params)
-    twice = sorted(set(given) & set(params))
+    twice = sorted(set(outer) & set(params))
     if twice:
         raise ValueError(f"For 'create_buffer', {twice} stand both in the configuration and in its 'params'.")
-    return given | (flat(params) if params else {})
+    return outer | (flat(params) if params else {})
 
 
 def check_part(function: str, config: Mapping[str, Any]) -> None:
     """Raise a ValueError for the configuration of a whole training, in which that of the buffer is a part."""
     path = [] if _is_several(config) else _path_to_part(config)
     if path:
-        part = "".join(f"[{key!r}]" for key in path)
+        section = "".join(f"[{key!r}]" for key in path)
         raise ValueError(
             f"For '{function}', 'config' must be the part that describes the buffer, but got that of a whole training: "
-            f"give config{part}."
+            f"give config{section}."
         )
 
 
@@ -280,10 +280,10 @@ def _path_to_part(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_several(config: Mapping[str, Any]) -> bool:
-    given = [key for key in _SEVERAL_KEYS if key in config]
-    if len(given) > 1:
-        raise ValueError(f"For 'create_buffer', {given} mean the same: give one of them.")
-    return any(config[key] for key in given)
+    keys = [key for key in _SEVERAL_KEYS if key in config]
+    if len(keys) > 1:
+        raise ValueError(f"For 'create_buffer', {keys} mean the same: give one of them.")
+    return any(config[key] for key in keys)
 
 
 def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,14 +296,14 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
     common = {key: value for key, value in config.items() if key not in names}
     buffers: dict[str, Any] = {}
     for name in names:
-        part = flat(config[name])
-        own = {_ARGUMENTS.get(key, key) for key in part}
-        part |= {key: value for key, value in common.items() if _ARGUMENTS.get(key, key) not in own}
-        if "storage" not in own:
-            part |= _own_storage(common, name)
-        buffers[name] = create_buffer(part)
+        section = flat(config[name])
+        set_here = {_ARGUMENTS.get(key, key) for key in section}
+        section |= {key: value for key, value in common.items() if _ARGUMENTS.get(key, key) not in set_here}
+        if "storage" not in set_here:
+            section |= _own_storage(common, name)
+        buffers[name] = create_buffer(section)
         if common.get("seed") is not None:
-            common["seed"] += part.get("number", 1)
+            common["seed"] += section.get("number", 1)
         if isinstance(buffers[name], nn.CellList):
             # The Cells in a dict get no prefix, and each list numbers its Cells from 0.
             buffers[name].update_parameters_name(f"{name}.")
@@ -317,12 +317,12 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         config = di_engine.without_empty_limits(accepted, config)
         _check_known(config, [*accepted, *_OWN_KEYS, *di_engine.KEYS, *di_engine.OF_PRIORITIES])
-    given = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+    values = {key: value for key, value in config.items() if key not in _OWN_KEYS}
     for key, argument in _SCHEMA_KEYS.items():
         if key in config:
-            di_engine.need_once(key, argument if argument in given else None, argument)
-            given[argument] = config[key]
-    arguments = di_engine.to_arguments(buffer_cls, accepted, given)
+            di_engine.need_once(key, argument if argument in values else None, argument)
+            values[argument] = config[key]
+    arguments = di_engine.to_arguments(buffer_cls, accepted, values)
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
     needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted]
     needed += [] if config.get(di_engine.LIMITER) is None or "sample_size" in needed else ["sample_size"]

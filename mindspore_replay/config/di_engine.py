@@ -74,13 +74,13 @@ def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -
     }
 
 
-def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
+def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Translate DI-engine's keys; all others are unchanged.
 
     Args:
         buffer_cls (type): The class, as `class_by_priority` gives it.
         accepted (Collection[str]): Names of its arguments. A key that is one of these is not translated.
-        given (Mapping): Keys and values.
+        values (Mapping): Keys and values.
 
     Returns:
         dict: Arguments by name.
@@ -89,53 +89,55 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], given: Mapping[str
         TypeError: If a value is of another type.
         ValueError: If a key has no counterpart, contradicts the class, or means the same as another one.
     """
-    theirs = {key for key in KEYS if key in given and key not in accepted}
-    refused = [f"{key!r}: {REFUSED[key][1]}" for key in REFUSED if key in theirs and not _asks_nothing(key, given[key])]
+    foreign = {key for key in KEYS if key in values and key not in accepted}
+    refused = [
+        f"{key!r}: {REFUSED[key][1]}" for key in REFUSED if key in foreign and not _asks_nothing(key, values[key])
+    ]
     if refused:
         raise ValueError(f"For 'create_buffer', there is no counterpart of {'; of '.join(refused)}.")
     for key in IGNORED:
-        if key in theirs and not isinstance(given[key], IGNORED[key]):
+        if key in foreign and not isinstance(values[key], IGNORED[key]):
             kind = IGNORED[key].__name__
-            raise TypeError(f"For 'create_buffer', {key!r} must be of type {kind}, but got {given[key]!r}.")
-    kept = {key: value for key, value in given.items() if key not in theirs or key in (*RENAMED, *SWITCHES)}
+            raise TypeError(f"For 'create_buffer', {key!r} must be of type {kind}, but got {values[key]!r}.")
+    kept = {key: value for key, value in values.items() if key not in foreign or key in (*RENAMED, *SWITCHES)}
     return _renamed(accepted, _switched(buffer_cls, accepted, kept))
 
 
-def _switched(buffer_cls: type, accepted: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
+def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any]) -> dict[str, Any]:
     """Replace `priority` and `priority_IS_weight` by the arguments that they stand for."""
-    switches = {key: _checked_bool(key, given[key]) for key in SWITCHES if key in given and key not in accepted}
-    given = {key: value for key, value in given.items() if key not in switches}
+    switches = {key: _checked_bool(key, values[key]) for key in SWITCHES if key in values and key not in accepted}
+    values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
     either = issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))  # prioritized or not
     if either:
         if priority is not None:
-            need_once("priority", "prioritized" if "prioritized" in given else None, "prioritized")
-            given["prioritized"] = priority
-        prioritized = given.get("prioritized", False) is True
+            need_once("priority", "prioritized" if "prioritized" in values else None, "prioritized")
+            values["prioritized"] = priority
+        prioritized = values.get("prioritized", False) is True
     if priority is not None and priority != prioritized:
         does = "draws" if prioritized else "does not draw"
         raise ValueError(f"For 'create_buffer', 'priority' is {priority}, but '{buffer_cls.__name__}' {does} by it.")
     if priority is False:
-        given = {key: value for key, value in given.items() if key not in OF_PRIORITIES}
+        values = {key: value for key, value in values.items() if key not in OF_PRIORITIES}
     if correction is False:
-        given = {key: value for key, value in given.items() if key not in (*_CORRECTION, "beta_steps")}
+        values = {key: value for key, value in values.items() if key not in (*_CORRECTION, "beta_steps")}
         if prioritized:
-            given["beta"] = 0.0
-    needing = [key for key in given if key in OF_PRIORITIES and (either or key not in accepted)]
+            values["beta"] = 0.0
+    needing = [key for key in values if key in OF_PRIORITIES and (either or key not in accepted)]
     needing += ["priority_IS_weight"] if correction else []
     if needing and not prioritized:
         raise ValueError(
             f"For 'create_buffer', {needing} need priorities, which '{buffer_cls.__name__}' has not: name the type "
             "'prioritized' or give 'priority': True, or leave them out."
         )
-    return given
+    return values
 
 
-def _renamed(accepted: Collection[str], given: Mapping[str, Any]) -> dict[str, Any]:
+def _renamed(accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         argument = key if key in accepted else RENAMED.get(key, key)
         need_once(key, spelled.get(argument), argument)
         spelled[argument] = key

@@ -59,5 +59,7 @@ class StoredRows:
         flags = {} if self._flags is None else {name: name for name in _FLAGS}
         fields = dict(zip(self.columns.names, zip(self.columns.shapes, self.columns.numpy_types)))
         for slots in self.slots(chunk_rows(row_bytes(fields[column] for column in names.values()))):
-            chunks = ({name: self.read(column, part) for name, column in {**names, **flags}.items()} for part in slots)
+            chunks = (
+                {name: self.read(column, chunk) for name, column in {**names, **flags}.items()} for chunk in slots
+            )
             yield from episodes_of(steps_of(chunks, observations))

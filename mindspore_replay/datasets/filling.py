@@ -99,7 +99,7 @@ def make_buffer(
     single = knows_episodes(buffer_cls, arguments) and not _relabels(arguments.get("views"))
     if single:
         fields = {name: field for name, field in fields.items() if name in source.fields}
-    lengths, known, lost = (part[... if chosen is None else chosen] for part in source.lengths())
+    lengths, known, lost = (array[... if chosen is None else chosen] for array in source.lengths())
     if lengths.sum() == 0:
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
     # An episode takes one row more for its last observation; transitions lack a row where the next one is unknown.
@@ -140,12 +140,12 @@ def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
     """Return the dtype of each column: the dataset's, unless `types` names it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
         raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
-    given = types or {}
-    left, wanted = set(given), []
+    by_name = types or {}
+    left, wanted = set(by_name), []
     for name, (_, dtype) in fields.items():
         plain = name.removeprefix("next_")
-        key = next((key for key in (name, plain, plain.split(".")[0]) if key in given), None)
-        wanted.append(dtype.name if key is None else given[key])
+        key = next((key for key in (name, plain, plain.split(".")[0]) if key in by_name), None)
+        wanted.append(dtype.name if key is None else by_name[key])
         left.discard(key)
     if left:
         raise ValueError(f"For '{what}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
@@ -154,9 +154,9 @@ def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
 
 def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]) -> None:
     """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
-    given = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
-    if given:
-        raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {given} too.")
+    superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
+    if superfluous:
+        raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {superfluous} too.")
     if not hasattr(buffer, "columns"):
         raise TypeError(f"For '{what}', 'buffer' must be a buffer, but got {type(buffer).__name__}.")
     if buffer.num_envs != 1:
@@ -172,10 +172,10 @@ def match(
     """Map each column of a buffer to the dataset's: the same name, or that of an observation without its prefix."""
     names = {name: name for name in fields}
     for name in observations:
-        part = name.partition(".")[2]
-        if part:
-            names.setdefault(part, name)
-            names.setdefault(f"next_{part}", f"next_{name}")
+        path = name.partition(".")[2]
+        if path:
+            names.setdefault(path, name)
+            names.setdefault(f"next_{path}", f"next_{name}")
     missing = [name for name in buffer.columns.names if name not in names]
     if missing:
         raise ValueError(
@@ -247,8 +247,8 @@ class _Rows(NamedTuple):
 
     def between(self, begin: int, stop: int) -> "_Rows":
         """Return a copy of a range of rows."""
-        part = slice(begin, stop)
-        return _Rows([array[part].copy() for array in self.columns], self.end[part].copy(), self.final[part].copy())
+        rows = slice(begin, stop)
+        return _Rows([array[rows].copy() for array in self.columns], self.end[rows].copy(), self.final[rows].copy())
 
 
 class Filler:
@@ -335,7 +335,7 @@ class Filler:
             self._pending -= begin
 
     def _joined(self) -> "_Rows":
-        columns = [np.concatenate(arrays) for arrays in zip(*(part.columns for part in self._parts))]
+        columns = [np.concatenate(arrays) for arrays in zip(*(rows.columns for rows in self._parts))]
         return _Rows(columns, *(np.concatenate([getattr(p, k) for p in self._parts]) for k in ("end", "final")))
 
     def _insert(self, rows: "_Rows") -> None:

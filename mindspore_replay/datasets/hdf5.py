@@ -98,7 +98,7 @@ class Hdf5Table:
             elif isinstance(item, h5py.Dataset):
                 self._add(key, item)
             else:
-                item.visititems(lambda name, part, key=key: self._add(f"{key}/{name}", part))
+                item.visititems(lambda name, dataset, key=key: self._add(f"{key}/{name}", dataset))
 
     def _add(self, key: str, item: Any) -> None:
         if hasattr(item, "dtype"):

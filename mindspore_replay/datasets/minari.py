@@ -129,7 +129,7 @@ class MinariSource:
             length = self._table.length
         else:
             metadata = self._dataset.storage.get_episode_metadata(self._indices)
-            length = np.array([int(part["total_steps"]) for part in metadata], np.int64)
+            length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
         return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
 
     def table(self) -> EpisodeTable:
@@ -149,12 +149,12 @@ class MinariSource:
 
     def _steps(self, episode: Any) -> Steps:
         """Return the steps of one episode; all its observations are known."""
-        given = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
-        n, place = len(given["reward"]), f"episode {episode.id} of {self.label}"
+        scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
+        n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
             **spaces.flatten(self._dataset.observation_space, episode.observations, "observation"),
             **spaces.flatten(self._dataset.action_space, episode.actions, "action"),
-            **given,
+            **scalars,
         }
         wrong = []
         for name, (shape, _) in self.fields.items():
@@ -252,20 +252,20 @@ def to_minari(
         [3. 4. 5.] False True
     """
     minari = optional("minari", "to_minari")
-    given = _spaces(env, observation_space, action_space)
-    names = _columns(buffer, given)
-    _check_images(given, metadata.get("data_format"))
+    env_spaces = _spaces(env, observation_space, action_space)
+    names = _columns(buffer, env_spaces)
+    _check_images(env_spaces, metadata.get("data_format"))
     with buffer.lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        export = _EpisodeExport(given, dataset_id)
+        export = _EpisodeExport(env_spaces, dataset_id)
         buffers = export.buffers(StoredRows(buffer).episodes(names, tuple(export.observations)), shown)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
-        spaces_given = {f"{key}_space": space for key, space in given.items()}
+        space_arguments = {f"{key}_space": space for key, space in env_spaces.items()}
         episodes: Any = itertools.chain(first, buffers)
-        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, env=env, **spaces_given, **metadata)
+        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, env=env, **space_arguments, **metadata)
     export.report()
     return dataset
 
@@ -273,11 +273,11 @@ def to_minari(
 class _EpisodeExport:
     """Converts steps to Minari's episodes, and counts steps that were repeated or dropped."""
 
-    def __init__(self, given: Mapping[str, Any], dataset_id: str) -> None:
+    def __init__(self, env_spaces: Mapping[str, Any], dataset_id: str) -> None:
         self._minari_episode = optional("minari.data_collector", "to_minari").EpisodeBuffer
-        self._given, self._dataset_id = given, dataset_id
-        self.observations = spaces.leaves("to_minari", given["observation"], "observation")
-        self._fields = {**self.observations, **spaces.leaves("to_minari", given["action"], "action")}
+        self._spaces, self._dataset_id = env_spaces, dataset_id
+        self.observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
+        self._fields = {**self.observations, **spaces.leaves("to_minari", env_spaces["action"], "action")}
         self._episodes = self._repeated = self._dropped = 0
 
     def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator[Any]:
@@ -303,8 +303,8 @@ class _EpisodeExport:
         terminated, truncated = steps.flag("terminated")[:n], steps.flag("truncated")[:n]
         truncated[-1] |= not terminated[-1]
         return self._minari_episode(
-            observations=spaces.unflatten(self._given["observation"], columns, "observation"),
-            actions=spaces.unflatten(self._given["action"], columns, "action"),
+            observations=spaces.unflatten(self._spaces["observation"], columns, "observation"),
+            actions=spaces.unflatten(self._spaces["action"], columns, "action"),
             rewards=fit("to_minari", label, "reward", reward, ((), reward.dtype)),
             terminations=terminated,
             truncations=truncated,
@@ -331,26 +331,28 @@ class _EpisodeExport:
 
 def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, Any]:
     """Return the spaces of observations and actions."""
-    given = {"observation": observation_space, "action": action_space}
-    if any(space is None for space in given.values()):
+    env_spaces = {"observation": observation_space, "action": action_space}
+    if any(space is None for space in env_spaces.values()):
         if env is None:
             raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
         made = env if hasattr(env, "action_space") else optional("gymnasium", "to_minari").make(env)
-        given = {key: getattr(made, f"{key}_space") if space is None else space for key, space in given.items()}
+        env_spaces = {
+            key: getattr(made, f"{key}_space") if space is None else space for key, space in env_spaces.items()
+        }
         if made is not env:
             made.close()
-    return given
+    return env_spaces
 
 
-def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
+def _columns(buffer: Any, env_spaces: Mapping[str, Any]) -> dict[str, str]:
     """Return the buffer's column for each name in a dataset."""
-    there = buffer.columns.names
-    observations = spaces.leaves("to_minari", given["observation"], "observation")
-    needed = [*observations, *spaces.leaves("to_minari", given["action"], "action"), "reward"]
+    columns = buffer.columns.names
+    observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
+    needed = [*observations, *spaces.leaves("to_minari", env_spaces["action"], "action"), "reward"]
     names = {}
     for name in [*needed, *(f"next_{name}" for name in observations), "terminated", "truncated"]:
         short = name.replace("observation.", "", 1)
-        found = [column for column in (name, short) if column in there]
+        found = [column for column in (name, short) if column in columns]
         if found:
             names[name] = found[0]
     achieved = buffer.achieved_goal
@@ -363,14 +365,14 @@ def _columns(buffer: Any, given: Mapping[str, Any]) -> dict[str, str]:
     if missing:
         raise ValueError(
             f"For 'to_minari', 'buffer' must have columns for both spaces and the reward, but got none for {missing}; "
-            f"it has {list(there)}."
+            f"it has {list(columns)}."
         )
     return names
 
 
-def _check_images(given: Mapping[str, Any], data_format: str | None) -> None:
+def _check_images(env_spaces: Mapping[str, Any], data_format: str | None) -> None:
     """Raise a ValueError for images that Minari would write in a form that it cannot read."""
-    for key, space in given.items():
+    for key, space in env_spaces.items():
         for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():
             if dtype != np.uint8 or len(shape) not in (2, 3):
                 continue

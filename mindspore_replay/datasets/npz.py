@@ -97,10 +97,10 @@ def from_npz(
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
         has_episodes = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
-        there = set(table.arrays)
-        if flagged and has_episodes and episodes is None and (buffer is None or there.issuperset(buffer.columns.names)):
+        keys = set(table.arrays)
+        if flagged and has_episodes and episodes is None and (buffer is None or keys.issuperset(buffer.columns.names)):
             return _as_it_is(table, names, buffer, types, progress, arguments)
-        lacking = buffer is not None and not there.issuperset(buffer.columns.names)
+        lacking = buffer is not None and not keys.issuperset(buffer.columns.names)
         by_episode = flagged or has_episodes or lacking or episodes is not None
         source = TableSource("from_npz", table, names, by_episode=by_episode)
         if flagged and not source.observations:
@@ -117,8 +117,8 @@ def _as_it_is(
     """Insert the rows with their flags, as the buffer that wrote the file had them."""
     source = TableSource("from_npz", table, names)
     if buffer is None:
-        given = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
-        made = {"capacity": source.size, **given}
+        others = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
+        made = {"capacity": source.size, **others}
         buffer = schema_buffer("from_npz", _class_of(arguments), source.fields, types, made)
     else:
         check_given("from_npz", buffer, types, arguments)

@@ -13,7 +13,9 @@ def leaves(what: str, space: Any, name: str) -> dict[str, Field]:
     """Return shape and dtype of each leaf of a space, by name: ``"observation.arm.position"``, ``"observation.0"``."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        return {k: field for key, part in _parts(space) for k, field in leaves(what, part, f"{name}.{key}").items()}
+        return {
+            k: field for key, subspace in _parts(space) for k, field in leaves(what, subspace, f"{name}.{key}").items()
+        }
     if kind is None:
         raise TypeError(
             f"For '{what}', {name!r} must be of a space whose values are arrays of one shape, which are Box, Discrete, "
@@ -25,7 +27,9 @@ def leaves(what: str, space: Any, name: str) -> dict[str, Field]:
 def flatten(space: Any, values: Any, name: str) -> Arrays:
     """Return the arrays of the leaves of nested values, by name."""
     if _kind(space) in ("Dict", "Tuple"):
-        return {k: v for key, part in _parts(space) for k, v in flatten(part, values[key], f"{name}.{key}").items()}
+        return {
+            k: v for key, subspace in _parts(space) for k, v in flatten(subspace, values[key], f"{name}.{key}").items()
+        }
     return {name: np.asarray(values)}
 
 
@@ -33,7 +37,7 @@ def unflatten(space: Any, columns: Mapping[str, np.ndarray], name: str) -> Any:
     """Return nested values from the arrays of the leaves; each leaf is a list of rows."""
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        parts = {key: unflatten(part, columns, f"{name}.{key}") for key, part in _parts(space)}
+        parts = {key: unflatten(subspace, columns, f"{name}.{key}") for key, subspace in _parts(space)}
         return parts if kind == "Dict" else tuple(parts.values())
     return list(columns[name])
 

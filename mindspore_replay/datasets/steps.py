@@ -143,32 +143,32 @@ def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def only(steps: Iterable[Steps], chosen: np.ndarray | None) -> Iterator[Steps]:
     """Return the steps of the episodes for which `chosen` is true."""
     episode = 0
-    for part in steps:
+    for chunk in steps:
         if chosen is None:
-            yield part
+            yield chunk
             continue
-        ended = np.cumsum(part.end)
-        rows = np.flatnonzero(chosen[episode + ended - part.end])
+        ended = np.cumsum(chunk.end)
+        rows = np.flatnonzero(chosen[episode + ended - chunk.end])
         episode += int(ended[-1]) if len(ended) else 0
-        yield part.take(rows)
+        yield chunk.take(rows)
 
 
 def episodes_of(steps: Iterable[Steps]) -> Iterator[Steps]:
     """Return the same steps, one episode at a time."""
-    parts: list[Steps] = []
+    chunks: list[Steps] = []
     for chunk in steps:
         begin = 0
         for stop in np.flatnonzero(chunk.end) + 1:
-            yield _joined([*parts, chunk.take(np.arange(begin, stop))])
-            parts, begin = [], int(stop)
+            yield _joined([*chunks, chunk.take(np.arange(begin, stop))])
+            chunks, begin = [], int(stop)
         if begin < len(chunk.end):
-            parts.append(chunk.take(np.arange(begin, len(chunk.end))))
+            chunks.append(chunk.take(np.arange(begin, len(chunk.end))))
 
 
-def _joined(parts: Sequence[Steps]) -> Steps:
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-    following = {name: np.concatenate([part.following[name] for part in parts]) for name in parts[0].following}
-    return Steps(columns, following, *(np.concatenate([getattr(p, k) for p in parts]) for k in ("known", "end")))
+def _joined(chunks: Sequence[Steps]) -> Steps:
+    columns = {name: np.concatenate([chunk.columns[name] for chunk in chunks]) for name in chunks[0].columns}
+    following = {name: np.concatenate([chunk.following[name] for chunk in chunks]) for name in chunks[0].following}
+    return Steps(columns, following, *(np.concatenate([getattr(p, k) for p in chunks]) for k in ("known", "end")))
 
 
 class Summary:
@@ -200,5 +200,5 @@ class Summary:
         """Return the table, and whether the observation after each episode is known."""
         types = np.int64, np.float64, np.bool_, np.bool_, np.bool_
         columns = zip(*self._parts) if self._parts else ([] for _ in types)
-        *table, known = (np.concatenate([np.zeros(0, t), *parts]).astype(t) for t, parts in zip(types, columns))
+        *table, known = (np.concatenate([np.zeros(0, t), *chunks]).astype(t) for t, chunks in zip(types, columns))
         return EpisodeTable(*table), known

@@ -152,8 +152,8 @@ class TableSource:
 def d4rl_source(what: str, table: Table) -> TableSource:
     """Make the source of a file with D4RL's keys."""
     names = column_names(list(table.arrays))
-    there = {name.split(".")[0] for name in names}
-    missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in there]
+    present = {name.split(".")[0] for name in names}
+    missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in present]
     if missing:
         raise ValueError(
             f"For '{what}', {table.label} must have D4RL's keys, but lacks {missing}; it has {list(table.arrays)[:20]}."

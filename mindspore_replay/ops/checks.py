@@ -68,10 +68,10 @@ class Blank:
 
     def __call__(self, outputs, ok):
         """Return the outputs, or zeros."""
-        given = ()
+        blanked = ()
         for i in range(len(outputs)):
-            given = (*given, ops.select(ok, outputs[i], zeros_like(outputs[i])))
-        return given
+            blanked = (*blanked, ops.select(ok, outputs[i], zeros_like(outputs[i])))
+        return blanked
 
 
 def raise_earlier_failure() -> None:

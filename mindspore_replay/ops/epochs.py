@@ -48,9 +48,9 @@ class _Order:
 
 @ms.jit_class
 class DrawInEpochs:
-    """``(sample_range, given_beta) -> slots [n], given [n] bool, ok``: the next batch of the epoch.
+    """``(sample_range, given_beta) -> slots [n], filled [n] bool, ok``: the next batch of the epoch.
 
-    Slots that are not given are padding. Begins the next epoch if no batch is left. Not `ok`, and the graph fails, if
+    Slots that are not filled are padding. Begins the next epoch if no batch is left. Not `ok`, and the graph fails, if
     there are too few rows for one.
     """
 
@@ -73,15 +73,15 @@ class DrawInEpochs:
         """Return, for each position of an epoch, its row's slot, and how many rows were found up to there."""
         row, domain = self.order(item(epoch, KEY), item(epoch, SIZE))
         serials = epoch[FIRST] + row
-        there = ops.logical_and(row < item(epoch, SIZE), serials < item(self.state.serials, 0))
+        remaining = ops.logical_and(row < item(epoch, SIZE), serials < item(self.state.serials, 0))
         oldest = item(self.state.serials, 0) - ops.cast(self.state.count, ms.int64)
-        there = ops.logical_and(there, serials >= oldest)
-        there = ops.logical_and(there, self.order.positions >= epoch[POSITION])
-        there = ops.logical_and(there, self.order.positions < domain)
+        remaining = ops.logical_and(remaining, serials >= oldest)
+        remaining = ops.logical_and(remaining, self.order.positions >= epoch[POSITION])
+        remaining = ops.logical_and(remaining, self.order.positions < domain)
         slots = ops.floor_mod(serials - item(self.state.serials, 1), self.state.capacity)
         if self.state.weights is not None:
-            there = ops.logical_and(there, gather(self.leaves(self.state.weights), slots, 0) > 0)
-        return slots, ops.cumsum(ops.cast(there, ms.int64), 0), domain
+            remaining = ops.logical_and(remaining, gather(self.leaves(self.state.weights), slots, 0) > 0)
+        return slots, ops.cumsum(ops.cast(remaining, ms.int64), 0), domain
 
     def enough(self, counts):
         """Return how many rows an epoch still has, and whether that is another batch."""
@@ -99,21 +99,21 @@ class DrawInEpochs:
         slots, counts, domain = self.found(current)
         total, ok = self.enough(counts)
         self.check(ok, (total, self.last))
-        given = self.targets <= total
+        filled = self.targets <= total
         at = gather(slots, ops.minimum(searchsorted(counts, self.targets), self.end), 0)
-        drawn = ops.select(given, at, zeros_like(at) + item(at, 0))
+        drawn = ops.select(filled, at, zeros_like(at) + item(at, 0))
         after = item(searchsorted(counts, self.last), 0) + self.one
         position = ops.select(total >= self.wanted, after, domain)
         current = stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
         # A failed check does not stop what follows it.
         ops.assign(random_state, random_state + self.advance * ops.cast(ok, ms.int64))
         ops.assign(epoch, ops.select(ok, ops.depend(current, drawn), epoch + self.zero))
-        return drawn, given, ok
+        return drawn, filled, ok
 
 
 @ms.jit_class
 class Pad:
-    """``(outputs, given [n] bool) -> outputs``: with zeros for samples that are padding, and -1 for their handles."""
+    """``(outputs, filled [n] bool) -> outputs``: with zeros for samples that are padding, and -1 for their handles."""
 
     def __init__(self, plan: SamplePlan, columns: Columns) -> None:
         self.fills = tuple(
@@ -122,10 +122,10 @@ class Pad:
         self.ones = tuple((1,) * (len(output.shape(plan.n, columns)) - 1) for output in plan.outputs)
         self.n = plan.n
 
-    def __call__(self, outputs, given):
+    def __call__(self, outputs, filled):
         """Return the outputs."""
         padded = ()
         for i in range(len(self.fills)):
-            mask = ops.reshape(given, (self.n, *self.ones[i]))
+            mask = ops.reshape(filled, (self.n, *self.ones[i]))
             padded = (*padded, ops.select(mask, outputs[i], self.fills[i]))
         return padded

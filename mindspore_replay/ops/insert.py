@@ -70,13 +70,15 @@ class _RowState:
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
         ok, steps = self.rows.before_insertion(rows, slots, n, ends, self.accepts(priority, version, n))
-        given = ops.reshape(normal(priority), (-1,))
-        given = newest(given, slots.shape[0]) if given.shape[0] > 1 else ops.broadcast_to(given, slots.shape)
+        priorities = ops.reshape(normal(priority), (-1,))
+        priorities = (
+            newest(priorities, slots.shape[0]) if priorities.shape[0] > 1 else ops.broadcast_to(priorities, slots.shape)
+        )
         tree = self.tree.view(self.state.weights)
-        weight = ops.select(ok, self.rows.first_weights(given), gather(tree, slots, 0))
+        weight = ops.select(ok, self.rows.first_weights(priorities), gather(tree, slots, 0))
         self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
         self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
-        self.set_state(slots, given, version, ok)
+        self.set_state(slots, priorities, version, ok)
         largest = ops.maximum(self.state.max_priority, ops.reduce_max(priority))
         ops.assign(self.state.max_priority, ops.select(ok, largest, self.state.max_priority))
         written = n * ops.cast(ok, ms.int64)
@@ -103,9 +105,9 @@ class _RowState:
             ok = ops.logical_and(ok, room >= n)
         return ok
 
-    def set_state(self, slots, given, version, ok):
+    def set_state(self, slots, priorities, version, ok):
         """Write priorities, use counts and insertion clocks."""
-        given = ops.select(ok, given, gather(self.priorities(self.state.priorities), slots, 0))
+        priorities = ops.select(ok, priorities, gather(self.priorities(self.state.priorities), slots, 0))
         uses = gather(self.uses(self.state.use_counts), slots, 0)
         uses = ops.select(ok, self.rows.first_uses(slots), uses)
         clocks = gather(self.clocks(self.state.insertion_clocks), slots, 0)
@@ -114,7 +116,7 @@ class _RowState:
             new = ops.reshape(version, (-1,))
             new = newest(new, slots.shape[0]) if new.shape[0] > 1 else ops.broadcast_to(new, slots.shape)
         clocks = ops.select(ok, new, clocks)
-        ops.scatter_update(self.state.priorities, slots, given)
+        ops.scatter_update(self.state.priorities, slots, priorities)
         ops.scatter_update(self.state.use_counts, slots, uses)
         ops.scatter_update(self.state.insertion_clocks, slots, clocks)
 

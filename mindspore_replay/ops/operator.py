@@ -37,10 +37,10 @@ class Operator:
     ) -> None:
         items = native.signature(name).present(groups)
         self.front, inputs = _front(items, state, constants or {})
-        given = [item for item in items if item.role == OUTPUT]
-        types = _types(given, columns, outputs)
-        shapes = _shapes(inputs, given, len(self.front), columns, outputs)
-        self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(given) else types)
+        returned = [item for item in items if item.role == OUTPUT]
+        types = _types(returned, columns, outputs)
+        shapes = _shapes(inputs, returned, len(self.front), columns, outputs)
+        self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(returned) else types)
 
 
 @ms.jit_class
@@ -108,21 +108,21 @@ def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) ->
     return tuple(front), inputs
 
 
-def _is_one(given: Sequence[Item]) -> bool:
+def _is_one(returned: Sequence[Item]) -> bool:
     """Return True if the operator returns one Tensor instead of a tuple."""
-    return len(given) == 1 and given[0].is_one
+    return len(returned) == 1 and returned[0].is_one
 
 
-def _types(given: Sequence[Item], columns: Columns, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
+def _types(returned: Sequence[Item], columns: Columns, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
     types: list[Any] = []
-    for item in given:
+    for item in returned:
         several = {"rows": columns.dtypes, "outputs": [dtype for _, dtype in outputs]}
         types += (TYPES[dtype] for dtype in several.get(item.name, [item.dtype]))
     return tuple(types)
 
 
 def _shapes(
-    inputs: Sequence[Item], given: Sequence[Item], first: int, columns: Columns, outputs: Sequence[tuple[Any, str]]
+    inputs: Sequence[Item], returned: Sequence[Item], first: int, columns: Columns, outputs: Sequence[tuple[Any, str]]
 ) -> Callable[..., Any]:
     """Return a function from the shapes of all arguments to those of the outputs.
 
@@ -133,13 +133,13 @@ def _shapes(
         leads = {item.extents: tuple(shape) for item, shape in zip(inputs, shapes[first:])}
         leads |= {("m",): tuple(leads.get(("2m",), ())[:1])}
         found: list[tuple[int, ...]] = []
-        for item in given:
+        for item in returned:
             if item.name == "outputs":
                 found += (shape for shape, _ in outputs)
             elif item.name == "rows":
                 found += ((*leads[item.extents], *shape) for shape in columns.shapes)
             else:
                 found.append(leads[item.extents] if item.extents in leads else (int(item.extents[0]),))
-        return found[0] or (1,) if _is_one(given) else tuple(shape or (1,) for shape in found)
+        return found[0] or (1,) if _is_one(returned) else tuple(shape or (1,) for shape in found)
 
     return infer

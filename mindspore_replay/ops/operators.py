@@ -97,20 +97,20 @@ class Operators:
         #: For each column, one that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
         if self.weighted:
-            given = state, state.row_rule, rule
+            of_rows = state, state.row_rule, rule
             limit = options.max_staleness
             most = Tensor(options.stale_after())
             self._insert_versions = make(
                 "insert", lambda: self._insert, more=frozenset({"versions"}), max_staleness=most
             )
-            self._delete = make("delete", lambda: updates.CompositeDelete(*given))
-            self._advance = make("advance", lambda: updates.CompositeAdvance(*given, limit), max_staleness=most)
+            self._delete = make("delete", lambda: updates.CompositeDelete(*of_rows))
+            self._advance = make("advance", lambda: updates.CompositeAdvance(*of_rows, limit), max_staleness=most)
             self._info = make("info", lambda: updates.CompositeInfo(state))
             self._sums = make("sums", lambda: CompositeSums(state))
             # Where weights are 0 and 1 their sum counts rows.
             self._count = CountInRange(state) if options.beta is not None else None
             self._summary = make("summary", lambda: CompositeSummary(state))
-            self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*given))
+            self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*of_rows))
         if rule is not None:
             flag = options.end_flags
             self._end_episodes = make(
@@ -151,9 +151,9 @@ class Operators:
             return self._insert(inputs)
         return self._insert_versions((*inputs, version))
 
-    def number(self, given):
+    def number(self, scalar):
         """Return a scalar as ``[]``; a kernel returns ``[1]``."""
-        return ops.reshape(given, ()) if self.native else given
+        return ops.reshape(scalar, ()) if self.native else scalar
 
     def count(self):
         """Return the number of rows stored, int32 ``[]``."""

@@ -69,8 +69,8 @@ class ReservoirHandles:
         known = ops.logical_and(handles >= item(serials, 1), handles < item(serials, 0))
         asked = ops.select(known, handles, zeros_like(handles) + item(serials, 1))
         slots, kept = self.find(serials, self.state.random_state, asked)
-        there = gather(self.view(self.state.row_serials), slots, 0) == handles
-        stored = ops.logical_and(ops.logical_and(known, kept), there)
+        matches = gather(self.view(self.state.row_serials), slots, 0) == handles
+        stored = ops.logical_and(ops.logical_and(known, kept), matches)
         self.view.done(self.state.row_serials, stored)
         return slots, stored
 

@@ -38,9 +38,10 @@ class _Uniform:
 
 @ms.jit_class
 class _ByRank:
-    """``(sample_range [2], given_beta) -> slots [n], None, ok``: each eligible row is equally likely.
+    """``(sample_range [2], given_beta) -> slots [n], None, ok``: eligible rows of the range, by their ranks.
 
-    Weights must be 0 and 1. Not `ok`, and the graph fails, if fewer than n rows are eligible. Changes the random state.
+    Ranks are random, or those of the oldest or the newest rows, in order. Weights must be 0 and 1. Not `ok`, and the
+    graph fails, if fewer than n rows are eligible. Advances the random state, as every draw does.
     """
 
     def __init__(self, state: State, plan: SamplePlan) -> None:
@@ -48,11 +49,14 @@ class _ByRank:
         self.n = Tensor(plan.n, ms.int64)
         self.zero = Tensor(0, ms.int64)
         self.one = Tensor(1, ms.int64)
-        self.ordered = plan.ordered
+        self.in_order, self.newest = plan.in_order, plan.draw == "newest_first"
+        self.from_oldest = plan.ordered or plan.in_order
+        self.first_ranks = Tensor(np.arange(plan.n), ms.int64)
+        self.advance = Tensor([0, plan.n], ms.int64)
         self.capacity = state.capacity
         self.bound = SliceBound()
         self.bits = Bits(plan.n)
-        self.ranks = Ranks(plan.n, plan.replace)
+        self.random_ranks = Ranks(plan.n, plan.replace)
         self.tree = CompositeTree(state.capacity)
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
@@ -66,51 +70,19 @@ class _ByRank:
         eligible = item(ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64), 0)
         enough = eligible >= self.n
         self.check(enough, (eligible, self.n))
-        bits, advanced = self.bits(random_state)
-        targets = ops.cast(self.ranks(bits, eligible) + self.one, ms.float64)
+        if self.in_order:
+            ranks = eligible - self.one - self.first_ranks if self.newest else self.first_ranks
+            advanced = random_state + self.advance
+        else:
+            bits, advanced = self.bits(random_state)
+            ranks = self.random_ranks(bits, eligible)
+        targets = ops.cast(ranks + self.one, ms.float64)
         rotated = self.tree.rotate(tree, ops.floor_mod(first + head, self.capacity), targets)
-        if not self.ordered:
+        if not self.from_oldest:
             rotated = ops.select(size < self.capacity, rotated, targets)
         slots = self.tree.descend(tree, rotated, enough)
         # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(enough, advanced, random_state))
-        return slots, None, enough
-
-
-@ms.jit_class
-class _InOrder:
-    """``(sample_range [2], given_beta) -> slots [n], None, ok``: the oldest eligible rows, or the newest ones first.
-
-    Weights must be 0 and 1. Not `ok`, and the graph fails, if fewer than n rows are eligible. Advances the random
-    state, as every draw does.
-    """
-
-    def __init__(self, state: State, plan: SamplePlan) -> None:
-        self.state = state
-        self.n = Tensor(plan.n, ms.int64)
-        self.ranks = Tensor(np.arange(1, plan.n + 1), ms.int64)
-        self.newest = plan.draw == "newest_first"
-        self.zero, self.one = Tensor(0, ms.int64), Tensor(1, ms.int64)
-        self.advance = Tensor([0, plan.n], ms.int64)
-        self.bound = SliceBound()
-        self.tree = CompositeTree(state.capacity)
-        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
-
-    def __call__(self, sample_range, given_beta):
-        random_state = self.state.random_state
-        tree = self.tree.view(self.state.weights)
-        head = ops.cast(self.state.head, ms.int64)
-        count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(items(sample_range, 0, 1), count)
-        size = ops.maximum(self.bound(items(sample_range, 1, 2), count) - first, self.zero)
-        eligible = item(ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64), 0)
-        enough = eligible >= self.n
-        self.check(enough, (eligible, self.n))
-        ranks = eligible + self.one - self.ranks if self.newest else self.ranks
-        targets = self.tree.rotate(tree, ops.floor_mod(first + head, self.state.capacity), ops.cast(ranks, ms.float64))
-        slots = self.tree.descend(tree, targets, enough)
-        # A failed check does not stop what follows it.
-        ops.assign(random_state, random_state + self.advance * ops.cast(enough, ms.int64))
         return slots, None, enough
 
 
@@ -187,8 +159,8 @@ DRAWS: dict[str, Any] = {
     "uniform": _Uniform,
     "rank": _ByRank,
     "priority": _ByPriority,
-    "oldest_first": _InOrder,
-    "newest_first": _InOrder,
+    "oldest_first": _ByRank,
+    "newest_first": _ByRank,
     "epochs": DrawInEpochs,
 }
 
@@ -203,11 +175,11 @@ class CompositeSample:
 
     def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
         self.draw = DRAWS[plan.draw](state, plan)
-        self.give: Any
+        self.outputs: Any
         if rule is None or not plan.reaches_out:
-            self.give = RowsDrawn(state, plan, columns)
+            self.outputs = RowsDrawn(state, plan, columns)
         else:
-            self.give = WindowsAround(state, plan, columns, rule)
+            self.outputs = WindowsAround(state, plan, columns, rule)
         self.deliver = None if state.weights is None else Deliver(state, plan.max_use)
         self.pads = plan.draw == "epochs"
         self.pad = None if stops_graphs() and not self.pads else Pad(plan, columns)
@@ -215,7 +187,7 @@ class CompositeSample:
     def __call__(self, sample_range, given_beta):
         """Draw a sample, and return its outputs."""
         slots, importance, ok = self.draw(sample_range, given_beta)
-        outputs = self.give(slots, importance, ok)
+        outputs = self.outputs(slots, importance, ok)
         if self.pads:  # and `importance` says which samples are no padding
             ok = ops.logical_and(ok, importance)
         if self.pad is not None:

@@ -80,18 +80,18 @@ class Marks:
         terminated = ops.reshape(rows[self.column], (n,))
         terminated = terminated if terminated.dtype == ms.bool_ else terminated != 0
         ended = ops.bitwise_and(ops.cast(said, ms.int32), END) > 0
-        alone = ops.select(ops.logical_and(terminated, ops.logical_not(ended)), zeros_like(said) + self.end, said)
+        row_flags = ops.select(ops.logical_and(terminated, ops.logical_not(ended)), zeros_like(said) + self.end, said)
         if self.needs_next:
             unknown = ops.logical_and(ended, ops.logical_not(terminated))
             final = ops.bitwise_and(ops.cast(said, ms.int32), FINAL) > 0
             unknown = ops.logical_and(unknown, ops.logical_not(final))
-            alone = ops.select(unknown, ops.bitwise_or(said, self.open), alone)
+            row_flags = ops.select(unknown, ops.bitwise_or(said, self.open), row_flags)
         if n <= self.streams:
-            return alone, alone
-        before = alone[: -self.streams]
-        followed = self.follows(before, alone[self.streams :])
+            return row_flags, row_flags
+        before = row_flags[: -self.streams]
+        followed = self.follows(before, row_flags[self.streams :])
         before = ops.select(followed, self.followed(before), before)
-        return alone, concat((before, alone[-self.streams :]))
+        return row_flags, concat((before, row_flags[-self.streams :]))
 
     def final(self, flags):
         """Return which rows are final because the caller says so."""
@@ -109,7 +109,7 @@ class Marks:
 
 @ms.jit_class
 class NextSteps:
-    """``(alone [n] uint8, marks [n] uint8) -> steps [n] int64, followed, ok``: the steps of rows about to be inserted.
+    """``(row flags [n] uint8, marks [n] uint8) -> steps [n] int64, followed, ok``: the steps of rows to be inserted.
 
     The arguments are the results of `Marks`. `followed` says, in the slots before the new rows, whether their episodes
     had ended and go on now. Not `ok`, and the graph fails, if a row would make its episode too long.
@@ -124,7 +124,7 @@ class NextSteps:
         self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
         self.check = check("insert", FAILURES[TOO_LONG])
 
-    def __call__(self, alone, marks):
+    def __call__(self, row_flags, marks):
         """Return the steps, the rows that are followed, and whether no episode becomes too long; ``None``: no limit."""
         streams = self.rule.streams
         slots, stored = self.handles.slots(self.handles.next() + self.newest)
@@ -133,7 +133,7 @@ class NextSteps:
         goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
         followed = None
         if self.rule.terminated >= 0:
-            followed = ops.logical_and(stored, self.marks.follows(before, alone[:streams]))
+            followed = ops.logical_and(stored, self.marks.follows(before, row_flags[:streams]))
             goes_on = ops.logical_or(goes_on, followed)
             followed = (slots, before, followed)
         first = gather(self.steps(self.state.steps), slots, 0) + 1
@@ -149,7 +149,7 @@ class NextSteps:
         steps = ops.reshape(steps, (-1,))
         if self.rule.max_length == 0:
             return steps, followed, None
-        ends = ops.bitwise_and(ops.cast(alone, ms.int64), END)
+        ends = ops.bitwise_and(ops.cast(row_flags, ms.int64), END)
         ok = ops.all(steps - ends < self.rule.max_length - 1)
         self.check(ok, (steps,))
         return steps, followed, ok
@@ -260,8 +260,8 @@ class Windows:
     def before_insertion(self, rows, slots, n, ends, ok):
         """Write the steps and flags of n new rows; returns whether they may be inserted, and their steps."""
         written = slots.shape[0]
-        alone, marks = self.marks(rows, ends, n)
-        steps, followed, fits = self.next_steps(alone, marks)
+        row_flags, marks = self.marks(rows, ends, n)
+        steps, followed, fits = self.next_steps(row_flags, marks)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
         steps = ops.select(ok, newest(steps, written), gather(self.steps(self.state.steps), slots, 0))

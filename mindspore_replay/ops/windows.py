@@ -73,10 +73,10 @@ class RowsDrawn:
     def __call__(self, slots, importance, ok):
         """Return the outputs."""
         handles = None if self.handles is None else self.handles.of(slots)
-        given = (handles, importance, *self.gather(self.state.columns, slots))
+        values = (handles, importance, *self.gather(self.state.columns, slots))
         outputs = ()
         for place in self.places:
-            outputs = (*outputs, given[place])
+            outputs = (*outputs, values[place])
         return outputs
 
 
@@ -104,17 +104,17 @@ class WindowsAround:
         slots = ops.cast(starts, ms.int64)
         handles = self.handles.of(slots)
         steps = gather(self.steps(self.state.steps), slots, 0)
-        after, given_steps, transitions = self.extent(handles)
+        after, sample_steps, transitions = self.extent(handles)
         goals, relabelled = slots, slots < 0
         if self.goals is not None:
             goals, relabelled = self.goals(handles, slots, steps, ok)
         before = ops.minimum(steps, self.rule.past)
-        given = (handles, importance)
+        values = (handles, importance)
         for i in range(len(self.around)):
-            given = (*given, self.around[i](slots, before, after, given_steps, transitions, goals, relabelled))
+            values = (*values, self.around[i](slots, before, after, sample_steps, transitions, goals, relabelled))
         outputs = ()
         for place in self.places:
-            outputs = (*outputs, given[place])
+            outputs = (*outputs, values[place])
         self.steps.done(self.state.steps, outputs)
         return outputs
 
@@ -125,8 +125,8 @@ class WindowsAround:
         ends = ops.bitwise_and(flags, END)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
-        there = ops.cast(self.up_to_first(broken), ms.int64)
-        after = column(ops.cumsum(there, 1), self.reach - 1)
+        unbroken = ops.cast(self.up_to_first(broken), ms.int64)
+        after = column(ops.cumsum(unbroken, 1), self.reach - 1)
         if self.by_steps:
             last = column(ops.gather_elements(flags, 1, ops.expand_dims(after - 1, 1)), 0)
             none = ops.bitwise_and(last, FINAL) > 0
@@ -136,9 +136,9 @@ class WindowsAround:
             return after, transitions, transitions
         longest = self.plan.chain
         final = ops.bitwise_and(columns(flags, 0, longest), FINAL) > 0
-        broken = ops.logical_or(columns(there, 0, longest) == 0, final)
+        broken = ops.logical_or(columns(unbroken, 0, longest) == 0, final)
         if self.plan.needs_next:
-            followed = ops.logical_or(columns(ends, 0, longest) > 0, columns(there, 1, longest + 1) > 0)
+            followed = ops.logical_or(columns(ends, 0, longest) > 0, columns(unbroken, 1, longest + 1) > 0)
             broken = ops.logical_or(broken, ops.logical_not(followed))
         chain = column(ops.cumsum(ops.cast(self.up_to_first(broken), ms.int64), 1), longest - 1)
         return after, after, ops.maximum(chain, ops.ones_like(chain))
@@ -150,7 +150,7 @@ class WindowsAround:
 
 @ms.jit_class
 class _Around:
-    """``(slots, before, after, given, transitions, goal slots, relabelled bool) -> output``: rows around starts.
+    """``(slots, before, after, sample steps, transitions, goal slots, relabelled bool) -> output``: rows around starts.
 
     The arguments are int64 ``[n]`` but for the last; the output may also say how far each start's episode reaches.
     """
@@ -175,7 +175,7 @@ class _Around:
         whole_runs = self.from_last or self.of_chain
         steps = np.broadcast_to(first + runs, positions.shape) if whole_runs else positions
         self.chain_steps = Tensor(steps.reshape(1, -1), ms.int64)
-        self.alone = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
+        self.is_start = positions.size == 1 and output.first == 0 and output.anchor == FROM_START
         row = columns.shapes[output.column]
         self.ones = (1,) * len(row)
         self.row = row
@@ -190,36 +190,36 @@ class _Around:
     def slots_at(self, slots, positions):
         return ops.floor_mod(ops.expand_dims(slots, 1) + positions * self.streams, self.capacity)
 
-    def __call__(self, slots, before, after, given, transitions, goal_slots, relabelled):
+    def __call__(self, slots, before, after, sample_steps, transitions, goal_slots, relabelled):
         kind = self.output.kind
         if kind == LENGTH:
-            return ops.cast(given, ms.int32)
+            return ops.cast(sample_steps, ms.int32)
         if kind == CHAIN:
-            return self.chain_lengths(before, given, transitions)
+            return self.chain_lengths(before, sample_steps, transitions)
         if kind == RELABELLED:
             return relabelled
         if kind == RETURN:
-            return self.returns(slots, before, given, transitions)
+            return self.returns(slots, before, sample_steps, transitions)
         if kind == DISCOUNT:
-            return self.discount(slots, before, given, transitions)
+            return self.discount(slots, before, sample_steps, transitions)
         positions, until = self.positions, self.until
         if self.from_last:
             ahead = self.chain_steps + self.chains(transitions) - 1
             positions, until = positions + ahead, until + ahead
         else:
-            after = given
+            after = sample_steps
         inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
         if self.of_chain:
             inside = positions - self.chain_steps < self.chains(transitions)
         if (self.from_last or self.of_chain) and self.by_steps:
-            inside = ops.logical_and(inside, self.held(before, given))
+            inside = ops.logical_and(inside, self.held(before, sample_steps))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
         rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
         if kind == GOAL:
             goals = gather(self.view(self.state.columns[self.output.other]), ops.expand_dims(goal_slots, 1), 0)
             rows = ops.select(ops.reshape(relabelled, (-1, 1, *self.ones)), goals, rows)
-        if not self.alone or self.by_steps:
+        if not self.is_start or self.by_steps:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
@@ -228,22 +228,22 @@ class _Around:
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
         return ops.maximum(chains, zeros_like(chains))
 
-    def held(self, before, given):
+    def held(self, before, sample_steps):
         """Return which steps are in the sample, ``[n, T]``."""
         return ops.logical_and(
-            self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(given, 1)
+            self.chain_steps >= ops.expand_dims(-before, 1), self.chain_steps < ops.expand_dims(sample_steps, 1)
         )
 
-    def chain_lengths(self, before, given, transitions):
+    def chain_lengths(self, before, sample_steps, transitions):
         lengths = self.chains(transitions)
         if self.by_steps:
-            lengths = lengths * ops.cast(self.held(before, given), ms.int64)
+            lengths = lengths * ops.cast(self.held(before, sample_steps), ms.int64)
         return ops.cast(ops.reshape(lengths, self.out_shape), ms.int32)
 
-    def returns(self, slots, before, given, transitions):
+    def returns(self, slots, before, sample_steps, transitions):
         inside = self.chain_index < ops.expand_dims(self.chains(transitions), 2)
         if self.by_steps:
-            inside = ops.logical_and(inside, ops.expand_dims(self.held(before, given), 2))
+            inside = ops.logical_and(inside, ops.expand_dims(self.held(before, sample_steps), 2))
         n, steps = inside.shape[0], inside.shape[1]
         positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, steps * self.longest))
         rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
@@ -254,12 +254,12 @@ class _Around:
         total = column(ops.cumsum(terms, 1), self.longest - 1)
         return ops.cast(ops.reshape(total, self.out_shape), self.out_type)
 
-    def discount(self, slots, before, given, transitions):
+    def discount(self, slots, before, sample_steps, transitions):
         chains = self.chains(transitions)
         last = self.slots_at(slots, self.chain_steps + chains - 1)
         none = gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
         if self.by_steps:
-            none = ops.logical_or(none, ops.logical_not(self.held(before, given)))
+            none = ops.logical_or(none, ops.logical_not(self.held(before, sample_steps)))
         discounts = ops.masked_fill(gather(self.powers, chains, 0), none, self.none)
         return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
 

@@ -178,6 +178,6 @@ def number_text(value: float) -> str:
 
 def bars(counts: np.ndarray, width: int = 32) -> str:
     """Draw a distribution as a row of bars, with at most `width` groups of intervals; the largest has full height."""
-    groups = [int(part.sum()) for part in np.array_split(counts, min(width, len(counts)))]
+    groups = [int(group.sum()) for group in np.array_split(counts, min(width, len(counts)))]
     highest = max(max(groups), 1)
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * group // highest)] for group in groups)

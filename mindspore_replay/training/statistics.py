@@ -76,21 +76,21 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
     return Statistics(values | known.values(), known.histograms())
 
 
-def merged(parts: Mapping[int, Statistics]) -> Statistics:
+def merged(shards: Mapping[int, Statistics]) -> Statistics:
     """Return the statistics of all shards together, and of each as ``shard_0/...``, with distributions.
 
     Numbers are added; of minima and maxima the overall one is taken; averages are over all rows, weighted by rows that
     can be drawn, or by rows stored for use counts.
 
     Args:
-        parts (Mapping[int, Statistics]): Statistics of each shard by its number.
+        shards (Mapping[int, Statistics]): Statistics of each shard by its number.
 
     Returns:
         Statistics: Values and distributions.
     """
     values: dict[str, float] = {}
-    for key in dict.fromkeys(key for part in parts.values() for key in part.values):
-        having = [part.values for part in parts.values() if key in part.values]
+    for key in dict.fromkeys(key for shard in shards.values() for key in shard.values):
+        having = [shard.values for shard in shards.values() if key in shard.values]
         numbers = [one[key] for one in having]
         if key.endswith("_max"):
             values[key] = max(numbers)
@@ -101,8 +101,8 @@ def merged(parts: Mapping[int, Statistics]) -> Statistics:
             values[key] = sum(number * n for number, n in zip(numbers, rows)) / sum(rows)
         else:
             values[key] = sum(numbers)
-    values |= {f"shard_{i}/{key}": value for i, part in parts.items() for key, value in part.values.items()}
-    histograms = {f"shard_{i}/{key}": found for i, part in parts.items() for key, found in part.histograms.items()}
+    values |= {f"shard_{i}/{key}": value for i, shard in shards.items() for key, value in shard.values.items()}
+    histograms = {f"shard_{i}/{key}": found for i, shard in shards.items() for key, found in shard.histograms.items()}
     return Statistics(values, histograms)
 
 
@@ -202,7 +202,7 @@ class _Rows:
         """Return the distributions of the rows added."""
         if self.live == 0:
             return {}
-        found = {name: parts.histogram() for name, parts in self.parts.items()}
+        found = {name: shards.histogram() for name, shards in self.parts.items()}
         return found | {"priority": self._of_priorities()} if "beta" in self.state else found
 
     def _of_priorities(self) -> Histogram:

@@ -14,12 +14,12 @@ NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
 
 def _mode(mode: Any) -> str:
     """Return the value of an autoreset mode, given as an `AutoresetMode`, its value or its name."""
-    given = getattr(mode, "value", mode)
+    name = getattr(mode, "value", mode)
     expected = f"For 'VectorRows', 'autoreset_mode' must be a gymnasium AutoresetMode or one of {', '.join(MODES)}"
-    if not isinstance(given, str):
+    if not isinstance(name, str):
         raise TypeError(f"{expected}, but got {mode!r} ({type(mode).__name__}).")
     for value in MODES:
-        if given.replace("_", "").lower() == value.lower():
+        if name.replace("_", "").lower() == value.lower():
             return value
     raise ValueError(f"{expected}, but got {mode!r}.")
 
@@ -208,16 +208,16 @@ class VectorRows:
         """Raise an error for a step that is impossible in this autoreset mode."""
         if not isinstance(info, Mapping):
             raise TypeError(f"For 'VectorRows', 'info' must be a dict, but got {type(info).__name__}.")
-        final, given = info.get("final_obs"), info.get("_final_obs")
-        if given is None and self.autoreset_mode == SAME_STEP and isinstance(final, np.ndarray):
-            given = [row is not None for row in final]  # some environments give an array with None, and no mask
-        given = np.zeros_like(done) if final is None or given is None else np.asarray(given, np.bool_)
+        final, has_final = info.get("final_obs"), info.get("_final_obs")
+        if has_final is None and self.autoreset_mode == SAME_STEP and isinstance(final, np.ndarray):
+            has_final = [row is not None for row in final]  # some environments give an array with None, and no mask
+        has_final = np.zeros_like(done) if final is None or has_final is None else np.asarray(has_final, np.bool_)
         if self.autoreset_mode == SAME_STEP:
-            wrong, reason = done & ~given, "are done without a final observation in info['final_obs']"
+            wrong, reason = done & ~has_final, "are done without a final observation in info['final_obs']"
         elif self.autoreset_mode == NEXT_STEP and (done & self._was_done).any():
             wrong, reason = done & self._was_done, "are done in the step that should reset them (or call reset())"
         else:
-            wrong, reason = done & given, "are done with a final observation in info['final_obs']"
+            wrong, reason = done & has_final, "are done with a final observation in info['final_obs']"
         if wrong.any():
             raise ValueError(
                 f"For 'VectorRows', 'autoreset_mode' must be that of the environments, but got "
@@ -277,13 +277,13 @@ class VectorRows:
         columns = {f"next_{key}": key for key in keys if f"next_{key}" in exp}
         columns |= {key: key for key in keys if key == self._achieved}
         for name, key in columns.items():
-            rows, part = exp[name], np.asarray(parts.get(key))
-            if part.shape != rows.shape[1:] or not np.can_cast(part.dtype, rows.dtype, "same_kind"):
+            rows, value = exp[name], np.asarray(parts.get(key))
+            if value.shape != rows.shape[1:] or not np.can_cast(value.dtype, rows.dtype, "same_kind"):
                 raise ValueError(
                     f"For 'VectorRows', info['final_obs'][{i}] must have {key!r} of shape {rows.shape[1:]} and kind "
-                    f"{rows.dtype}, but got shape {part.shape}, {part.dtype}."
+                    f"{rows.dtype}, but got shape {value.shape}, {value.dtype}."
                 )
-            rows[i] = _cast(name, part, rows.dtype)
+            rows[i] = _cast(name, value, rows.dtype)
 
     def _flags(self, terminated: np.ndarray, done: np.ndarray, whole: bool) -> dict[str, np.ndarray]:
         """Return the flags ``end`` and ``final``, in new arrays."""
