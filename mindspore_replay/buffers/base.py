@@ -18,12 +18,12 @@ from ..ops.state import State
 from ..store import library, state
 from ..store.call import Tensors
 from ..store.compressed import CompressedStore
+from ..store.episodes import END, FINAL
 from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.recipe.parts import Parts, Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.store import Store
-from ..store.windows import END, FINAL
 from .changes import Changes
 from .compile_time import compile_time
 from .compiled import CompiledCalls

@@ -15,13 +15,13 @@ from ..ops.operators import Operators
 from ..ops.primitives import item
 from ..store import library, state
 from ..store.checks import no_room
+from ..store.episodes import END, WindowRule, continues, marks_of
 from ..store.epochs import has_batch, progress
 from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
 from ..store.memory import give_back
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.schema import Batch, Schema
-from ..store.windows import END, WindowRule, continues, marks_of
 
 
 def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import mindspore as ms
 from ..ops import native
 from ..store.folder import create
 from ..store.library import library_for
-from ..store.windows import DISCOUNT, RETURN
+from ..store.plan import DISCOUNT, RETURN
 
 DEVICE, HOST = "device", "host"
 

@@ -10,9 +10,9 @@ from ..ops import native, random, ring
 from ..ops.checks import blank
 from ..ops.eager import graph_body
 from ..store.checks import check_bool, check_seed, check_size
+from ..store.plan import WINDOW, Output, SamplePlan
 from ..store.random import ALL_ROWS
 from ..store.schema import type_name
-from ..store.windows import WINDOW, Output, SamplePlan
 from .base import RingOperator
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from ..ops.eager import wait_for_work
-from ..store import windows as store_windows
+from ..store import episodes
 from .filling import row_bytes
 from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
 
-_FLAGS = {END: store_windows.END, FINAL: store_windows.FINAL}
+_FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
 
 
 class StoredRows:

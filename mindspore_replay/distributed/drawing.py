@@ -8,7 +8,7 @@ from mindspore import Tensor
 
 from ..mindspore_api import share
 from ..store import library
-from ..store.windows import SamplePlan
+from ..store.plan import SamplePlan
 from .cluster import Link
 from .exchange import Exchange, joined
 from .shard import Drawn, Report

@@ -8,12 +8,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..store.episodes import END, FINAL, continues, marks_of
 from ..store.inputs import as_array, as_priority, as_versions, bad_version, check_length
 from ..store.rate_rule import PATIENCE
 from ..store.recipe.spec import BufferSpec
 from ..store.schema import is_tensor
 from ..store.state import LAST_CLOCK
-from ..store.windows import END, FINAL, continues, marks_of
 from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")

@@ -10,7 +10,7 @@ from mindspore import Tensor, ops
 from ..columns import TYPES, Columns
 from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
 from ..store.library import FAILURES, TOO_FEW_ROWS
-from ..store.windows import HANDLE, SamplePlan
+from ..store.plan import HANDLE, SamplePlan
 from .checks import check
 from .in_place import InPlace
 from .primitives import gather, item, searchsorted, stack, zeros_like

@@ -8,8 +8,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.episodes import WindowRule
 from ..store.library import FAILURES, TOO_FEW_ROWS
-from ..store.windows import WindowRule
 from .checks import blank, check
 from .in_place import InPlace
 from .primitives import concat, gather, range_of, searchsorted, zeros_like

@@ -10,8 +10,8 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..store.late import COUNTS_INVALID
 from ..store.options import Options
+from ..store.plan import HANDLE, WEIGHT
 from ..store.random import ALL_ROWS
-from ..store.windows import HANDLE, WEIGHT
 from . import updates
 from .checks import stops_graphs
 from .groups import CompositeSampleGroups

@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.windows import WindowRule
+from ..store.episodes import WindowRule
 from .in_place import InPlace
 from .primitives import gather, item
 from .rows import Uses

@@ -10,8 +10,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
+from ..store.episodes import WindowRule
 from ..store.library import BAD_WEIGHT, FAILURES, TOO_FEW_ROWS
-from ..store.windows import SamplePlan, WindowRule
+from ..store.plan import SamplePlan
 from .checks import check, stops_graphs
 from .epochs import DrawInEpochs, Pad
 from .in_place import InPlace
@@ -154,7 +155,7 @@ class _ByPriority:
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
 #: draw, made with the state and the plan. In place of weights, epochs give a mask of the samples that are no padding.
-#: Kernels implement those of `store.windows.DRAWS`; others run graphs.
+#: Kernels implement those of `store.plan.DRAWS`; others run graphs.
 DRAWS: dict[str, Any] = {
     "uniform": _Uniform,
     "rank": _ByRank,

@@ -4,8 +4,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.episodes import WindowRule
 from ..store.state import LAST_CLOCK
-from ..store.windows import WindowRule
 from .in_place import InPlace
 from .primitives import gather, item, stack, zeros_like
 from .reservoir import handles_of

@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.episodes import DELETED, END, FINAL, OPEN, WindowRule
 from ..store.library import FAILURES, TOO_LONG
-from ..store.windows import DELETED, END, FINAL, OPEN, WindowRule
 from .checks import check
 from .in_place import InPlace
 from .primitives import column, columns, concat, gather, range_of, zeros_like

@@ -8,11 +8,11 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
+from ..store.episodes import END, WindowRule
 from ..store.late import MOST_LATE, PENDING
 from ..store.library import BAD_WEIGHT, FAILURES
 from ..store.state import LAST_CLOCK, UPDATE_BLOCK
 from ..store.tree import initial_weights
-from ..store.windows import END, WindowRule
 from .checks import check, stops_graphs
 from .in_place import InPlace
 from .primitives import gather, item, normal, stack, zeros_like

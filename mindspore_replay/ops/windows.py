@@ -10,12 +10,10 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns, numpy_type
-from ..store.windows import (
+from ..store.episodes import DELETED, END, FINAL, WindowRule
+from ..store.plan import (
     CHAIN,
-    DELETED,
     DISCOUNT,
-    END,
-    FINAL,
     FROM_LAST,
     FROM_START,
     GIVEN,
@@ -30,7 +28,6 @@ from ..store.windows import (
     WEIGHT,
     Output,
     SamplePlan,
-    WindowRule,
 )
 from .in_place import InPlace
 from .primitives import column, columns, gather, zeros_like

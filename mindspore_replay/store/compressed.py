@@ -18,9 +18,9 @@ from .inputs import as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
+from .plan import STACK, WINDOW
 from .schema import Batch, Schema, is_tensor
 from .store import STATE_VERSION, Store
-from .windows import STACK, WINDOW
 
 #: For an output with rows of a compressed column, the column and a function that makes its array.
 Place = tuple[int, Callable[[], np.ndarray]] | None

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .episodes import END, FINAL
 from .schema import Schema, is_tensor
-from .windows import END, FINAL
 
 _INFINITY = np.float32(np.inf).view(np.uint32)
 

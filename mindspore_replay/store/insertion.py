@@ -9,11 +9,11 @@ import numpy as np
 from . import library
 from .call import Array, Call, kept
 from .checks import no_room
+from .episodes import END, FINAL
 from .inputs import bad_version, check_length, ends_of, too_long
 from .options import Options
 from .schema import Batch, Schema
 from .state import ROOM, pending_note, room
-from .windows import END, FINAL
 
 
 class Insertion:

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .episodes import WindowRule
 from .epochs import EpochRule
 from .late import PENDING
-from .windows import SamplePlan, WindowRule
+from .plan import SamplePlan
 
 
 class Options(NamedTuple):

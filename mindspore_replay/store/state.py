@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .episodes import check_timeline, legal_starts
 from .epochs import FIRST, check_epoch
 from .late import pending
 from .memory import zeros
@@ -12,7 +13,6 @@ from .options import Options
 from .random import initial_state
 from .schema import Schema
 from .tree import build_weights, first_positive, initial_weights, tree_size
-from .windows import check_timeline, legal_starts
 
 #: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
 COUNTS = ("drawn", "used_up", "stale", "deleted", "invalid")

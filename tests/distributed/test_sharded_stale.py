@@ -14,8 +14,8 @@ from mindspore_replay.distributed.configuration import shard_specs, smallest_sha
 from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
 from mindspore_replay.distributed.shard import Shard
+from mindspore_replay.store.plan import SamplePlan
 from mindspore_replay.store.recipe.spec import BufferSpec
-from mindspore_replay.store.windows import SamplePlan
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 

@@ -18,8 +18,8 @@ from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
 from mindspore_replay.ops import native
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
 from mindspore_replay.store.call import Array, Call, kept
+from mindspore_replay.store.plan import WINDOW
 from mindspore_replay.store.tree import build_weights
-from mindspore_replay.store.windows import WINDOW
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 

@@ -14,8 +14,8 @@ from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops import random
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+from mindspore_replay.store.plan import HANDLE
 from mindspore_replay.store.random import ALL_ROWS, initial_state
-from mindspore_replay.store.windows import HANDLE
 
 INT64 = range(-(2**63), 2**63)
 

@@ -15,8 +15,8 @@ from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operators import Operators
 from mindspore_replay.ops.state import State
 from mindspore_replay.store import Options, Output, SamplePlan
+from mindspore_replay.store.plan import WINDOW
 from mindspore_replay.store.state import make
-from mindspore_replay.store.windows import WINDOW
 
 CAPACITY = 5
 SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (2,)]

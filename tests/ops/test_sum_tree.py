@@ -20,9 +20,9 @@ from mindspore_replay.ops.operator import operator
 from mindspore_replay.ops.state import State
 from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+from mindspore_replay.store.plan import WINDOW
 from mindspore_replay.store.state import make
 from mindspore_replay.store.tree import FANOUT, build_weights, initial_weights, levels
-from mindspore_replay.store.windows import WINDOW
 
 CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
 #: Those of composite operators, each with graphs of its own: from one node to five levels, with full and partial nodes.

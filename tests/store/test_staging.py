@@ -10,8 +10,8 @@ import pytest
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.columns import Columns
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
+from mindspore_replay.store.plan import WINDOW
 from mindspore_replay.store.schema import DTYPES
-from mindspore_replay.store.windows import WINDOW
 
 pytestmark = pytest.mark.cpu_only("rows staged for directly called kernels")
 

@@ -24,7 +24,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
 )
 from mindspore_replay.store import KernelError, Options, Output, SamplePlan, Schema, Store
-from mindspore_replay.store.windows import HANDLE, WEIGHT, WINDOW
+from mindspore_replay.store.plan import HANDLE, WEIGHT, WINDOW
 
 pytestmark = pytest.mark.cpu_only("a store keeps its rows in host memory")
 
@@ -43,7 +43,7 @@ WITHOUT_MINDSPORE = """
 import sys
 import numpy as np
 from mindspore_replay.store import KernelError, Options, Output, SamplePlan, Schema, Store, WindowRule
-from mindspore_replay.store.windows import HANDLE, LENGTH, MASK, WEIGHT, WINDOW
+from mindspore_replay.store.plan import HANDLE, LENGTH, MASK, WEIGHT, WINDOW
 
 schema = Schema("Store", [(4,), (), (2,)], ["float32", "int32", "bool"], ["o", "a", "b"])
 ROWS = tuple(Output(WINDOW, i) for i in range(3))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..checks import check_number
-from ..windows import STRATEGIES
+from ..plan import STRATEGIES
 from .arguments import Shown
 from .layout import Hindsight
 from .registry import registered

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
 from ..schema import Schema
-from ..windows import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
 
 
 class Steps(NamedTuple):

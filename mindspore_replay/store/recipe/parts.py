@@ -3,14 +3,17 @@
 A public class chooses the parts and passes them to `Buffer`, which checks them and makes `Options` of them.
 """
 
+import math
 from typing import Any, NamedTuple
 
 from ..checks import check_bool, check_number, check_size
+from ..episodes import END, FINAL, WindowRule
 from ..epochs import EpochRule
 from ..options import Options
+from ..plan import DISCOUNT, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan
 from ..rate_rule import seconds_of
+from ..schema import Schema
 from ..state import LAST_CLOCK
-from ..windows import END, FINAL, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan, WindowRule, with_ends
 from .layout import SampleLayout, Steps, past_of
 
 
@@ -348,7 +351,7 @@ class Parts(NamedTuple):
             num_envs=num_envs,
             seed=seed,
             weighting=sampler.weighting if weighted else None,
-            rule=None if rule is None else with_ends(rule, plan, layout.columns),
+            rule=None if rule is None else _with_ends(rule, plan, layout.columns),
             never_evicts_valid=sampler.never_evicts_valid,
             epochs=sampler.epochs,
             max_staleness=limits.max_staleness,
@@ -359,3 +362,17 @@ class Parts(NamedTuple):
             end_flags=END | FINAL if layout.needs_next else END,
             cls_name=name,
         )
+
+
+def _with_ends(rule: WindowRule, plan: SamplePlan, schema: Schema) -> WindowRule:
+    """Return the rule with what it takes to see where an episode ends.
+
+    The column that says so is the one that makes discounts zero, or one named ``"terminated"`` with one number a row.
+    """
+    columns = [output.column for output in plan.outputs if output.kind == DISCOUNT]
+    if not columns and schema.given_names is not None and "terminated" in schema.names:
+        columns.append(schema.names.index("terminated"))
+    known = (
+        columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in (*schema.late, *schema.compressed)
+    )
+    return rule._replace(terminated=columns[0] if known else -1, needs_next=plan.needs_next)

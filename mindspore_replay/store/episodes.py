@@ -1,0 +1,117 @@
+"""Order of rows in time: the ends of episodes, and the rows at which a window may start.
+
+Axes: ``C`` capacity.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+#: Flags of a row: it is the last of its episode; it is read and never drawn, since it holds only the observation after
+#: its episode or its next one is not known; no window may contain it; a final row may follow it in its episode, or, if
+#: it is no `END`, has followed it.
+END, FINAL, DELETED, OPEN = 1, 2, 4, 8
+
+
+class WindowRule(NamedTuple):
+    """Rule for valid windows, in steps of one stream.
+
+    Args:
+        past (int): Steps before the start; fewer at the beginning of an episode.
+        future (int): Steps from the start on, including it.
+        stride (int): Period of starts, counted from the first step of the episode.
+        pad_end (bool): Whether a window may extend beyond the end of its episode.
+        streams (int): Environments that insert in step.
+        max_length (int): Steps of the longest episode, 0 for no limit.
+        terminated (int): Column that is nonzero where an episode has terminated, -1 for none.
+        needs_next (bool): Whether the observation after a row is that of the next row.
+
+    Examples:
+        >>> from mindspore_replay.store import WindowRule
+        >>> rule = WindowRule(past=2, future=8, stride=1, pad_end=False, streams=1, max_length=0)
+        >>> print(rule.array())
+        [ 2  8  1  0  1  0 -1  0]
+    """
+
+    past: int
+    future: int
+    stride: int
+    pad_end: bool
+    streams: int
+    max_length: int
+    terminated: int = -1
+    needs_next: bool = False
+
+    def array(self) -> np.ndarray:
+        """Return the rule as an argument of kernels. Shape ``[8]``, int64."""
+        return np.array(self, np.int64)
+
+
+def marks_of(rule: WindowRule, ends: np.ndarray, terminated: np.ndarray | None) -> np.ndarray:
+    """Return the flags of new rows, whatever follows them, as in csrc/core/marks.h. Shape ``[n]``, uint8.
+
+    Args:
+        rule (WindowRule): The rule.
+        ends (numpy.ndarray): Flags that the caller gives. Shape ``[n]``, uint8.
+        terminated (Union[numpy.ndarray, None]): Whether each row says that it has terminated, bool ``[n]``; ``None``
+            if no column says so.
+    """
+    if terminated is None:
+        return ends
+    unknown = (ends == END) & ~terminated & rule.needs_next
+    return np.select([unknown, terminated & (ends & END == 0)], [END | FINAL | OPEN, END | OPEN], ends).astype(np.uint8)
+
+
+def continues(before: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """Return which rows with these flags belong to the episodes of the rows before them."""
+    follows = (before & OPEN > 0) & (flags & (FINAL | OPEN) == FINAL)
+    return (before & END == 0) | follows
+
+
+def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
+    """Find the slots of rows at which a window may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
+    capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
+    legal = np.zeros(capacity, bool)
+    slots = (int(state["head"]) + np.arange(count)) % capacity
+    for stream in range(streams):  # the rows of one stream, from the oldest
+        rows = slots[stream::streams]
+        legal[rows] = _legal_in_stream(state["steps"][rows], state["flags"][rows], state["use_counts"][rows] < 0, rule)
+    return legal
+
+
+def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, rule: WindowRule) -> np.ndarray:
+    index = np.arange(len(steps))
+    ends, deleted = flags & END > 0, flags & DELETED > 0
+    stops = ends.copy()  # rows after which a window cannot continue
+    stops[-1:] = True
+    stops[:-1] |= deleted[1:]
+    stop = np.minimum.accumulate(np.where(stops, index, len(index))[::-1])[::-1]
+    last = np.minimum(stop, index + rule.future - 1)
+    whole = last == index + rule.future - 1
+    barrier = np.maximum.accumulate(np.where(deleted, index, -1))
+    past = np.minimum(rule.past, steps)
+    fits = whole | ends[last] if rule.pad_end else whole
+    on_stride = steps % rule.stride == 0
+    if not rule.pad_end:
+        on_stride |= ends[last]
+    return fits & on_stride & (barrier < index - past) & (index >= past) & ~removed & (flags & FINAL == 0)
+
+
+def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
+    """Raise a ValueError if the steps of rows are not consecutive, or a deleted row counts as stored."""
+    slots = (int(state["head"]) + np.arange(int(state["count"]))) % len(state["steps"])
+    steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
+    following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
+    wrong = []
+    if (steps < 0).any() or (steps[streams:] != following).any():
+        wrong.append("'steps' are not consecutive in the rows of a stream")
+    if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED | OPEN)).any():
+        wrong.append("'flags' are none that rows have, or a deleted row counts as live")
+    if ((flags & FINAL > 0) & (flags & END == 0)).any():
+        wrong.append("a row with only an observation is not the last of its episode")
+    followed = flags & (END | OPEN) == OPEN
+    if followed[-streams:].any() or (followed[:-streams] & (flags[streams:] & FINAL == 0)).any():
+        wrong.append("a row that a final row must follow is followed by none")
+    if wrong:
+        raise ValueError(f"For '{cls_name}', the rows must make episodes: {'; '.join(wrong)}.")
