@@ -1,5 +1,16 @@
 """DI-engine's buffers under their own names and with their own methods, on the buffers of this library."""
 
+from .configured import (
+    AdvancedReplayBuffer,
+    DequeBufferWrapper,
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    IBuffer,
+    NaiveReplayBuffer,
+    SequenceReplayBuffer,
+    create_buffer,
+    get_buffer_cls,
+)  # fmt: skip
 from .deque_buffer import Buffer, DequeBuffer
 from .middleware import (
     PriorityExperienceReplay,
@@ -9,18 +20,14 @@ from .middleware import (
     sample_range_view,
     staleness_check,
     use_time_check,
-)
+)  # fmt: skip
+from .monitors import PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
 from .rows import BufferedData
 
 __all__ = [
-    "Buffer",
-    "BufferedData",
-    "DequeBuffer",
-    "PriorityExperienceReplay",
-    "clone_object",
-    "group_sample",
-    "padding",
-    "sample_range_view",
-    "staleness_check",
+    "AdvancedReplayBuffer", "Buffer", "BufferedData", "DequeBuffer", "DequeBufferWrapper", "ElasticReplayBuffer",
+    "EpisodeReplayBuffer", "IBuffer", "NaiveReplayBuffer", "PeriodicThruputMonitor", "PriorityExperienceReplay",
+    "SampledDataAttrMonitor", "SequenceReplayBuffer", "ThruputController", "UsedDataRemover", "clone_object",
+    "create_buffer", "get_buffer_cls", "group_sample", "padding", "sample_range_view", "staleness_check",
     "use_time_check",
-]
+]  # fmt: skip

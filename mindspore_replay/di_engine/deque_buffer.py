@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..store.checks import check_bool, check_size
 from .rows import BufferedData, Rows
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ def _extended(base: _Method) -> _Method:
 
 
 class Buffer:
-    """Base of buffers that middleware extends: functions ``(action, chain, *args, **kwargs)`` that calls go through.
+    """Base of buffers that middleware extends.
 
     Args:
         size (int): Most rows.
@@ -40,9 +41,10 @@ class Buffer:
         self._middleware: list[Callable[..., Any]] = []
 
     def use(self, func: Callable[..., Any]) -> Any:
-        """Add middleware, which calls `chain` and returns its result; the first that was added is the outermost.
+        """Add middleware, a function ``(action, chain, *args, **kwargs)`` that calls `chain` and returns its result.
 
-        `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or ``"clear"``.
+        The first that was added is the outermost; `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or
+        ``"clear"``.
         """
         self._middleware.append(func)
         return self
@@ -51,12 +53,9 @@ class Buffer:
 class DequeBuffer(Buffer):
     """The newest `size` rows, with the methods of DI-engine's class of this name.
 
-    Rows that are dicts, also nested ones, of arrays, Tensors and numbers of fixed shapes become columns, found from the
-    first row: then `replay` is an `mindspore_replay` buffer that compiled graphs draw from, and rows are copied when
-    they go in and come out. A Python float is kept as float32. All other rows are kept as the objects that they are,
-    and `replay` holds their places.
-
-    A row that was deleted, used up or became stale keeps its place until it is overwritten.
+    Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row: compiled
+    graphs draw them from `replay`, and rows are copied when they go in and come out. A Python float is kept as float32.
+    Other rows are kept as the objects that they are. A row that was removed keeps its place until it is overwritten.
 
     Args:
         size (int): Most rows.
@@ -64,8 +63,8 @@ class DequeBuffer(Buffer):
         objects (bool): Whether to keep all rows as objects. Default: ``False``.
 
     Attributes:
-        replay (Union[ReplayBuffer, ElasticReplayBuffer]): The buffer that holds the rows, made with the first row. Its
-            samples have one row: ``buffer.replay.with_sample_size(64)``.
+        replay (Union[ReplayBuffer, ElasticReplayBuffer]): Holds the rows; made with the first. Its samples are of one
+            row: take ``buffer.replay.with_sample_size(64)``.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -76,16 +75,15 @@ class DequeBuffer(Buffer):
         >>> buffer = DequeBuffer(size=10)
         >>> for step in range(12):
         ...     row = buffer.push({"step": step}, meta={"episode": step // 6})
-        >>> print(len(buffer), buffer[0].data, sorted(row.data["step"] for row in buffer.sample(10))[:3])
-        10 {'step': 2} [2, 3, 4]
-        >>> print([row.meta for row in buffer.sample(2, sample_range=slice(8, None))])
-        [{'episode': 1}, {'episode': 1}]
+        >>> print(len(buffer), buffer[0].data, [row.meta for row in buffer.sample(1, sample_range=slice(8, None))])
+        10 {'step': 2} [{'episode': 1}]
     """
 
     def __init__(self, size: int, sliced: bool = False, objects: bool = False) -> None:
         super().__init__(size)
-        self.sliced = sliced
-        self.rows = Rows(type(self).__name__, size, objects)
+        name = type(self).__name__
+        self.sliced = check_bool(name, "sliced", sliced)
+        self.rows = Rows(name, size, check_bool(name, "objects", objects))
 
     @property
     def replay(self) -> Any:
@@ -99,16 +97,14 @@ class DequeBuffer(Buffer):
 
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
         """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
-        limits = getattr(func, "limits", None)
-        if limits is not None:
-            self.rows.limit(**limits)
+        if hasattr(func, "limits"):
+            self.rows.limit(*func.limits)
         return super().use(func)  # type: ignore[no-any-return]
 
     def view(self) -> "DequeBuffer":
         """Return a buffer of the same rows without middleware."""
-        made = type(self).__new__(type(self))
-        Buffer.__init__(made, self.size)
-        made.sliced, made.rows = self.sliced, self.rows
+        made = type(self)(self.size, self.sliced)
+        made.rows = self.rows
         return made
 
     __copy__ = view
@@ -118,68 +114,102 @@ class DequeBuffer(Buffer):
         """Append a row, with what is known of it; return it with its index."""
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"For '{type(self).__name__}', 'meta' must be a dict or None, but got {meta!r}.")
-        return self.rows.push([data], [{} if meta is None else dict(meta)])[0]
+        return self.rows.push([data], [dict(meta or {})])[0]
 
     @_extended
     def sample(
-        self,
-        size: int | None = None,
-        indices: Sequence[str] | None = None,
-        replace: bool = False,
-        sample_range: slice | None = None,
-        ignore_insufficient: bool = False,
-        groupby: str | None = None,
+        self, size: int | None = None, indices: Sequence[str] | None = None, replace: bool = False,
+        sample_range: slice | None = None, ignore_insufficient: bool = False, groupby: str | None = None,
         unroll_len: int | None = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Draw rows.
 
         Args:
             size (Union[int, None]): Number of rows, or of groups. Default: ``None``, for that of `indices`.
             indices (Union[Sequence[str], None]): Rows to return instead. Default: ``None``.
-            replace (bool): Whether a row or group may come twice. Default: ``False``.
+            replace (bool): Whether a row or group may come again. Default: ``False``.
             sample_range (Union[slice, None]): The rows to draw from, oldest first. Default: ``None``, for all.
             ignore_insufficient (bool): Whether to warn and return nothing if there are too few. Default: ``False``.
-            groupby (Union[str, None]): Key of `meta`; then lists of the rows of which it has one value are returned.
-                Default: ``None``.
-            unroll_len (Union[int, None]): Successive rows of each group, of those that have as many. Default: ``None``,
-                for all rows.
+            groupby (Union[str, None]): Key of `meta`, for lists of the rows with one value of it. Default: ``None``.
+            unroll_len (Union[int, None]): Successive rows of each group that has as many. Default: ``None``, for all.
 
         Returns:
-            list[BufferedData]: The rows, or a list of them for each group. A row that comes again is a copy.
+            list[BufferedData]: The rows, or a list of them for each group. One that comes again is a copy.
 
         Raises:
-            TypeError, ValueError: If the arguments do not fit each other, or there are too few rows or groups.
-            KeyError: If an index is not that of a stored row.
+            TypeError, ValueError: If arguments do not fit each other, or there are too few rows or groups.
+            KeyError: If there is no row of an index.
         """
-        self._check_sample(size, indices, sample_range, groupby, unroll_len)
+        name = type(self).__name__
+        if (size is None and indices is None) or (
+            indices is not None and (groupby or size not in (None, len(indices)))
+        ):
+            raise ValueError(
+                f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
+                f"size={size}, indices={indices}, groupby={groupby!r}."
+            )
+        if unroll_len is not None and (groupby is None or unroll_len < 1):
+            raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
+        if sample_range is not None and not isinstance(sample_range, slice):
+            raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
         with self.rows.lock:
-            span = None if sample_range is None else range(*sample_range.indices(self.count()))
             if indices is not None:
-                return self.rows.deliver(self.rows.known(indices))
-            if groupby is not None:
-                rows: list[Any] = self._groups(size, groupby, replace, unroll_len, span)
+                return self.rows.deliver(self._handles(indices))
+            size = check_size(name, "size", size)
+            span = None if sample_range is None else range(*sample_range.indices(self.count()))
+            if groupby is None:
+                rows: list[Any] = self.rows.draw(size, replace, span)
             else:
-                rows = self.rows.draw(size, replace, span)  # type: ignore[arg-type]
+                rows = self._groups(size, groupby, replace, unroll_len, span)
         if len(rows) == size:
             return rows
-        there = self.count() if span is None else len(span)
-        kind = f"groups by {groupby!r}" if groupby is not None else "rows"
-        text = f"For '{type(self).__name__}', there must be {size} {kind} to sample, but got too few in {there} rows."
+        kind, there = (
+            "rows" if groupby is None else f"groups by {groupby!r}",
+            self.count() if span is None else len(span),
+        )
+        text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {there} rows."
         if not ignore_insufficient:
             raise ValueError(text)
         warnings.warn(text, stacklevel=3)
         return []
 
+    def _groups(
+        self, size: int, key: str, replace: bool, unroll_len: int | None, span: range | None
+    ) -> list[list[BufferedData]]:
+        live, groups = self.rows.live(), {}  # type: ignore[var-annotated]
+        for handle in live.tolist() if span is None else live[np.array(span, int)].tolist():
+            groups.setdefault(self.rows.meta(handle).get(key), []).append(handle)
+        long = [group for group in groups.values() if len(group) >= (unroll_len or 1)]
+        if not long or (len(long) < size and not replace):
+            return []
+        chosen = [self._window(long[i], unroll_len) for i in np.random.choice(len(long), size, replace)]
+        rows = iter(self.rows.deliver(np.array([handle for group in chosen for handle in group])))
+        return [[next(rows) for _ in group] for group in chosen]
+
+    def _window(self, group: list[int], length: int | None) -> list[int]:
+        if length is None:
+            return group
+        last = len(group) - length
+        first = int(np.random.randint(len(group) if self.sliced else last + 1))
+        first = min(first // length * length, last) if self.sliced else first
+        return group[first : first + length]
+
+    def _handles(self, indices: Sequence[str]) -> np.ndarray:
+        handles, stored = self.rows.handles(indices)
+        if not stored.all():
+            wrong = indices[int(np.argmin(stored))]
+            raise KeyError(f"For '{type(self).__name__}', 'index' must be that of a stored row, but got {wrong!r}.")
+        return handles
+
     @_extended
     def update(self, index: str, data: Any = None, meta: dict[str, Any] | None = None) -> bool:
         """Replace a row, and what is known of it, where given; return False if it is not stored."""
-        priority = None if self.rows.priorities is None or meta is None else meta.get("priority")
-        return self.rows.update(index, data, priority, meta)
+        return self.rows.update(index, data, meta)
 
     @_extended
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove rows by their indices; others are skipped."""
-        self.rows.delete(self.rows.handles_of([indices] if isinstance(indices, str) else list(indices)))
+        self.rows.delete([indices] if isinstance(indices, str) else list(indices))
 
     @_extended
     def clear(self) -> None:
@@ -190,18 +220,15 @@ class DequeBuffer(Buffer):
         """Return the number of rows."""
         return self.rows.count()
 
-    def __len__(self) -> int:
-        return self.count()
+    __len__ = count
 
     def get(self, idx: int) -> BufferedData:
         """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
         with self.rows.lock:
             live = self.rows.live()
             if not -live.size <= idx < live.size:
-                raise IndexError(
-                    f"For '{type(self).__name__}', 'idx' must be in [-{live.size}, {live.size}), since {live.size} "
-                    f"rows are stored, but got {idx}."
-                )
+                bounds = f"[-{live.size}, {live.size})"
+                raise IndexError(f"For '{type(self).__name__}', 'idx' must be in {bounds}, but got {idx}.")
             return self.rows.items(live[[idx]])[0]
 
     __getitem__ = get
@@ -209,7 +236,7 @@ class DequeBuffer(Buffer):
     def get_by_index(self, index: str) -> BufferedData:
         """Return a row by its index; a KeyError if it is not stored."""
         with self.rows.lock:
-            return self.rows.items(self.rows.known([index]))[0]
+            return self.rows.items(self._handles([index]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
         with self.rows.lock:
@@ -222,48 +249,6 @@ class DequeBuffer(Buffer):
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
         """Load a file of `save_data` that a buffer of this size and these limits wrote. It must be one you trust."""
         self.rows.load_state_dict(load(file_name))
-
-    def _check_sample(self, size: Any, indices: Any, sample_range: Any, groupby: Any, unroll_len: Any) -> None:
-        name = type(self).__name__
-        if size is None and indices is None:
-            raise ValueError(f"For '{name}', 'sample' needs 'size' or 'indices'.")
-        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
-            raise TypeError(f"For '{name}', 'size' must be an int, but got {size!r}.")
-        if size is not None and size < 1:
-            raise ValueError(f"For '{name}', 'size' must be positive, but got {size}.")
-        if indices is not None and (groupby is not None or size not in (None, len(indices))):
-            raise ValueError(
-                f"For '{name}', 'indices' must come without 'groupby', and as many as 'size', but got "
-                f"{len(indices)} with size={size} and groupby={groupby!r}."
-            )
-        if sample_range is not None and not isinstance(sample_range, slice):
-            raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
-        if unroll_len is not None and (groupby is None or unroll_len < 1):
-            raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
-
-    def _groups(
-        self, size: Any, key: str, replace: bool, unroll_len: int | None, span: range | None
-    ) -> list[list[BufferedData]]:
-        live = self.rows.live()
-        values = self.rows.metas(live, key)
-        groups: dict[Any, list[int]] = {}
-        for i in range(live.size) if span is None else span:
-            groups.setdefault(values[i], []).append(i)
-        long = [group for group in groups.values() if len(group) >= (unroll_len or 1)]
-        if not long or (len(long) < size and not replace):
-            return []
-        chosen = [long[i] for i in np.random.choice(len(long), size, replace)]
-        if unroll_len is not None:
-            chosen = [self._window(group, unroll_len) for group in chosen]
-        rows = iter(self.rows.deliver(live[[i for group in chosen for i in group]]))
-        return [[next(rows) for _ in group] for group in chosen]
-
-    def _window(self, group: list[int], length: int) -> list[int]:
-        last = len(group) - length
-        first = int(np.random.randint(len(group) if self.sliced else last + 1))
-        if self.sliced:
-            first = min(first // length * length, last)
-        return group[first : first + length]
 
 
 def save(file_name: str | os.PathLike[str], content: Any) -> None:

@@ -1,0 +1,520 @@
+"""DI-engine's buffers that configurations make."""
+
+import abc
+import copy
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, ops
+
+from ..store.checks import check_bool, check_number
+from .deque_buffer import DequeBuffer, load, save
+from .middleware import PriorityExperienceReplay, use_time_check
+from .monitors import Log, PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
+from .rows import BufferedData, Rows
+
+_INFINITY = float("inf")
+_EPISODE = 500  # rows of an episode, of which a sequence is a part
+_ADDED = ("replay_unique_id", "replay_buffer_idx", "IS", "priority", "use", "staleness")  # to rows, by a sample
+_NO_EFFECT = {"cfg_type", "name", "import_names", "multi_buffer", "min_sample_ratio", "replay_buffer_start_size"}
+
+
+class Config(dict):  # type: ignore[type-arg]
+    """A dict whose values are attributes too, also those of dicts in it."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__({key: Config(value) if isinstance(value, dict) else value for key, value in values.items()})
+
+    def __getattr__(self, key: str) -> Any:
+        if key not in self:
+            raise AttributeError(key)
+        return self[key]
+
+    __setattr__ = dict.__setitem__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Config":
+        return Config({key: copy.deepcopy(value, memo) for key, value in self.items()})
+
+    def merged(self, given: Mapping[str, Any]) -> "Config":
+        """Return a configuration with other values for some keys."""
+        own = {key: value for key, value in self.items() if isinstance(value, Config)}
+        nested = {key: own[key].merged(value) for key, value in given.items() if key in own}
+        return Config({**self, **given, **nested})
+
+
+class IBuffer(abc.ABC):
+    """Base of the buffers that configurations make.
+
+    Args:
+        cfg (Mapping): Any keys of `default_config`; the others have its values. `objects` keeps rows as objects.
+        tb_logger (Any): An object with the method ``add_scalar``, which gets numbers too. Default: ``None``.
+        exp_name (str): Name of the experiment, in the name of the text's logger. Default: ``"default_experiment"``.
+        instance_name (str): Name of the buffer, in tags and in ids of rows. Default: ``"buffer"``.
+
+    Raises:
+        TypeError: If a value is of another type.
+        ValueError: If a key is unknown, or a value outside its range.
+    """
+
+    config: Mapping[str, Any]
+
+    def __init__(
+        self, cfg: Mapping[str, Any], tb_logger: Any = None, exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+    ) -> None:  # fmt: skip
+        owner = type(self).__name__
+        if not isinstance(cfg, Mapping):
+            raise TypeError(f"For '{owner}', 'cfg' must be a mapping, but got {cfg!r}.")
+        unknown = sorted(map(str, set(cfg) - _KNOWN))
+        if unknown:
+            raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
+        self.cfg = Config(self.config).merged(cfg)
+        self._name, self._log = instance_name, Log(tb_logger, exp_name, instance_name)
+        self._objects = check_bool(owner, "objects", self.cfg.get("objects", False))
+
+    @classmethod
+    def default_config(cls) -> Config:
+        """Return the default configuration."""
+        return Config({**cls.config, "cfg_type": f"{cls.__name__}Dict"})
+
+    @abc.abstractmethod
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Append a row, or a list of them."""
+
+    @abc.abstractmethod
+    def update(self, info: Any) -> None:
+        """Update rows."""
+
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Return the number of rows."""
+
+
+class NaiveReplayBuffer(IBuffer):
+    """The newest rows, drawn uniformly. `replay` is the buffer underneath, as of a `DequeBuffer`.
+
+    Examples:
+        >>> from mindspore_replay.di_engine import NaiveReplayBuffer
+        >>> buffer = NaiveReplayBuffer({"replay_buffer_size": 4})
+        >>> buffer.push([{"step": step} for step in range(6)], cur_collector_envstep=6)
+        >>> print(buffer.count(), sorted(row["step"] for row in buffer.sample(4, 0)), buffer.sample(5, 0))
+        4 [2, 3, 4, 5] None
+    """
+
+    config: Mapping[str, Any] = {
+        "type": "naive", "replay_buffer_size": 10000, "deepcopy": False, "enable_track_used_data": False,
+        "periodic_thruput_seconds": 60,
+    }  # fmt: skip
+
+    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
+        self.rows = Rows(type(self).__name__, self.cfg.replay_buffer_size, self._objects)
+        self._thruput = PeriodicThruputMonitor(self._log, self._seconds())
+        self._envstep = -1
+        self._remover = UsedDataRemover() if self.cfg.enable_track_used_data else None
+        self.rows.gone = self._remover.add_used_data if self._remover else None
+
+    def _seconds(self) -> float:
+        return float(self.cfg.periodic_thruput_seconds)
+
+    @property
+    def replay(self) -> Any:
+        """The buffer of this library that holds the rows."""
+        return self.rows.replay
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Most rows."""
+        return self.rows.capacity
+
+    @property
+    def push_count(self) -> int:
+        """Rows pushed since the buffer was made or cleared."""
+        return self.rows.pushed()[1]
+
+    def start(self) -> None:
+        """Begin to delete the files of rows that left, if `enable_track_used_data`."""
+        if self._remover:
+            self._remover.start()
+
+    def close(self) -> None:
+        """Remove all rows, delete the files that are left, and flush what was logged."""
+        self.clear()
+        if self._remover:
+            self._remover.close()
+        self._log.close()
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Append a row, or a list of them, at so many steps of the environments; after an error nothing is stored."""
+        rows = list(data) if isinstance(data, list) else [data]
+        if rows and self._may_push(len(rows)):
+            kept = [self._taken(row) for row in rows]
+            if self._remover and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
+                raise TypeError(
+                    f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}."
+                )
+            self.rows.push([row for row, _ in kept], [meta for _, meta in kept])
+            self._envstep = cur_collector_envstep
+            self._thruput.add(self.count(), pushed=len(rows))
+
+    def _may_push(self, rows: int) -> bool:
+        return True
+
+    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
+        """Return a row as it is stored, and what is known of it."""
+        return self._copied(row), {}
+
+    def _copied(self, row: Any) -> Any:
+        return copy.deepcopy(row) if self.cfg.deepcopy else row
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> list[Any] | None:
+        """Draw rows.
+
+        Args:
+            size (int): Number of rows.
+            cur_learner_iter (int): The learner's iteration.
+            sample_range (Union[slice, None]): The rows to draw from, oldest first; by priority ``slice(-n, None)``.
+                Default: ``None``, for all.
+            replace (bool): Whether a row may come again; by priority it may. Default: ``False``.
+
+        Returns:
+            Union[list, None]: The rows; ``None`` if there are too few.
+        """
+        span = None if sample_range is None else range(*sample_range.indices(self.count()))
+        rows = self.rows.draw(size, replace, span)
+        self._thruput.add(self.count(), sampled=len(rows))
+        return None if len(rows) < size else [self._given(row) for row in rows]
+
+    def _given(self, row: BufferedData) -> Any:
+        return self._copied(row.data)
+
+    def update(self, info: Any) -> None:
+        """Do nothing: these rows have no priorities."""
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.rows.clear()
+
+    def count(self) -> int:
+        """Return the number of rows that were not removed."""
+        return self.rows.count()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state."""
+        return self.rows.state_dict()
+
+    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
+        """Load a state; of ``{"data": rows}`` the rows are pushed."""
+        given = copy.deepcopy(_state_dict) if deepcopy else _state_dict
+        if set(given) == {"data"}:
+            self.push(list(given["data"]), -1)
+        else:
+            self.rows.load_state_dict(given)
+
+    def save_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Write the rows to a file, by Python's ``pickle``, and make its folder if needed."""
+        with self.rows.lock:
+            live = self.rows.live()
+            save(file_name, [(row.data, row.meta) for row in self.rows.describe(live, self.rows.items(live))])
+
+    def load_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Push the rows of a file of `save_data`. It must be one you trust."""
+        rows = load(file_name)
+        self.rows.push([row for row, _ in rows], [meta for _, meta in rows])
+
+
+class EpisodeReplayBuffer(NaiveReplayBuffer):
+    """Whole episodes, each a row that is a list of steps."""
+
+    config = {**NaiveReplayBuffer.config, "type": "episode"}  # noqa: RUF012
+
+    @property
+    def episode_len(self) -> list[int]:
+        """Steps of each episode, oldest first."""
+        return [len(row.data) for row in self.rows.items(self.rows.live())]
+
+
+class ElasticReplayBuffer(NaiveReplayBuffer):
+    """The newest rows, of which those in a window are drawn: `set_buffer_size` of the steps that `update` gets."""
+
+    config = {**NaiveReplayBuffer.config, "type": "elastic"}  # noqa: RUF012
+
+    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
+        size = self.cfg.get("set_buffer_size")
+        if not callable(size):
+            raise TypeError(f"For 'ElasticReplayBuffer', 'set_buffer_size' must be a function, but got {size!r}.")
+        self.update(0)
+
+    def update(self, envstep: Any) -> None:
+        """Set the window for so many steps of the environments."""
+        self._window = int(self.cfg.set_buffer_size(envstep))
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> list[Any] | None:
+        """Draw rows of the window, as `NaiveReplayBuffer.sample` does; `sample_range` must be ``None``."""
+        if sample_range is not None:
+            raise ValueError(f"For 'ElasticReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
+        return super().sample(size, cur_learner_iter, slice(max(self.count() - self._window, 0), None), replace)
+
+
+class SequenceReplayBuffer(NaiveReplayBuffer):
+    """Successive rows: each 500 that are pushed are one episode, and no sequence is part of two."""
+
+    config = {**NaiveReplayBuffer.config, "type": "sequence"}  # noqa: RUF012
+
+    def sample(  # type: ignore[override]
+        self, batch: int, sequence: int, cur_learner_iter: int, sample_range: None = None, replace: bool = False
+    ) -> list[Any] | None:
+        """Draw `batch` lists of `sequence` rows; ``None`` if there are too few."""
+        if sample_range is not None:
+            raise ValueError(f"For 'SequenceReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
+        live = self.rows.live()
+        spans = list(self._spans(live, sequence))
+        if not spans or (live.size < batch * sequence and not replace):
+            return None
+        result = []
+        for i in np.random.randint(len(spans), size=batch):
+            first = int(self.rows.draw(1, span=spans[i])[0].index) - int(live[0])
+            result.append([self._given(row) for row in self.rows.items(live[first : first + sequence])])
+        self._thruput.add(self.count(), sampled=batch)
+        return result
+
+    @staticmethod
+    def _spans(live: np.ndarray, sequence: int) -> Iterator[range]:
+        """Return for each episode the positions at which a sequence may start."""
+        first, last = (int(live[0]), int(live[-1]) + 1) if live.size else (0, 0)
+        for begin in range(first // _EPISODE * _EPISODE, last, _EPISODE):
+            low, high = max(begin, first), min(begin + _EPISODE, last) - sequence + 1
+            if low < high:
+                yield range(low - first, high - first)
+
+
+class AdvancedReplayBuffer(NaiveReplayBuffer):
+    """Rows drawn by priority, with limits, monitors and control of the throughput.
+
+    A row is a dict, its ``"priority"`` not part of it, and from the learner's iteration ``"collect_iter"``.
+    A sample adds ``"replay_unique_id"`` and ``"replay_buffer_idx"``, which `update` takes, ``"IS"``, ``"priority"``,
+    ``"use"`` and ``"staleness"``, -1 without ``"collect_iter"``.
+
+    Examples:
+        >>> from mindspore_replay.di_engine import AdvancedReplayBuffer
+        >>> buffer = AdvancedReplayBuffer({"replay_buffer_size": 4, "max_use": 3})
+        >>> buffer.push([{"step": step, "priority": 1.0, "collect_iter": 0} for step in range(4)], 4)
+        >>> rows = buffer.sample(4, cur_learner_iter=2)
+        >>> print({key: rows[0][key] for key in ("step", "replay_unique_id", "IS", "use", "staleness")})
+        {'step': 0, 'replay_unique_id': 'buffer_0', 'IS': 1.0, 'use': 1, 'staleness': 2}
+        >>> keys = "replay_unique_id", "replay_buffer_idx"
+        >>> buffer.update({"priority": [3.0] * 4, **{key: [row[key] for row in rows] for key in keys}})
+    """
+
+    config = {  # noqa: RUF012
+        "type": "advanced", "replay_buffer_size": 4096, "max_use": _INFINITY, "max_staleness": _INFINITY, "alpha": 0.6,
+        "beta": 0.4, "anneal_step": int(1e5), "enable_track_used_data": False, "deepcopy": False,
+        "thruput_controller": {
+            "push_sample_rate_limit": {"max": _INFINITY, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1,
+        },
+        "monitor": {
+            "sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60},
+        },
+    }  # fmt: skip
+
+    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
+        cfg, control = self.cfg, self.cfg.thruput_controller
+        limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
+        priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
+        self.rows.limit(limits, {"priority": 0, "use_count": 1, "staleness": 2}, priorities)
+        rates = control.push_sample_rate_limit
+        limited = rates.min > 0 or rates.max != _INFINITY
+        self._controller = ThruputController(rates, control.window_seconds) if limited else None
+        self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
+
+    def _seconds(self) -> float:
+        return float(self.cfg.monitor.periodic_thruput.seconds)
+
+    @property
+    def push_count(self) -> int:
+        """Rows pushed since the buffer was made."""
+        return self.rows.pushed()[0]
+
+    @property
+    def beta(self) -> float:
+        """Strength of the importance weights of the next sample."""
+        return float(self.replay.beta.asnumpy()[0]) if self.rows.made else float(self.rows.priorities["beta"])
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        beta = check_number("AdvancedReplayBuffer", "beta", beta)
+        self.rows.priorities["beta"] = beta
+        if self.rows.made:
+            ops.assign(self.replay.beta, Tensor([beta], self.replay.beta.dtype))
+
+    def _may_push(self, rows: int) -> bool:
+        if self._controller and not self._controller.can_push(rows):
+            self._log.say(f"refused {rows} rows, since too few were sampled")
+            return False
+        return True
+
+    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
+        if not isinstance(row, dict):
+            raise TypeError(f"For 'AdvancedReplayBuffer', a row must be a dict, but got {row!r}. Nothing was stored.")
+        collected = row.get("collect_iter")
+        collected = min(collected) if isinstance(collected, (list, tuple)) else collected
+        kept = {key: value for key, value in row.items() if key not in _ADDED}
+        return self._copied(kept), {"priority": row.get("priority"), "train_iter_data_collected": collected}
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Append a row, or a list of them, as `NaiveReplayBuffer.push` does; none if too few were sampled."""
+        before = self.push_count
+        super().push(data, cur_collector_envstep)
+        if self._controller:
+            self._controller.add(pushed=self.push_count - before)
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> list[Any] | None:
+        """Draw rows by priority, as `NaiveReplayBuffer.sample`; ``None`` also if too few rows were pushed."""
+        self.rows.advance_to(cur_learner_iter)
+        enough = self.count() >= size * self.cfg.thruput_controller.sample_min_limit_ratio
+        if not enough or (self._controller and not self._controller.can_sample(size)):
+            self._log.say(f"refused a sample of {size} rows of {self.count()}")
+            return None
+        rows = super().sample(size, cur_learner_iter, sample_range, replace)
+        if rows:
+            self._monitor.add(rows, self.beta, cur_learner_iter, self._envstep)
+            if self._controller:
+                self._controller.add(sampled=size)
+        return rows
+
+    def _given(self, row: BufferedData) -> Any:
+        data, meta = self._copied(row.data), row.meta
+        stale = -1 if meta.get("train_iter_data_collected") is None else meta["staleness"]
+        place = int(row.index) % self.rows.capacity
+        known = meta["priority_IS"], meta["priority"], meta["use_count"], stale
+        data.update(zip(_ADDED, (f"{self._name}_{row.index}", place, *known)))
+        return data
+
+    def update(self, info: Any) -> None:
+        """Set priorities: lists ``"replay_unique_id"``, ``"replay_buffer_idx"`` and ``"priority"``, if that is there.
+
+        Rows that are not stored are skipped.
+        """
+        if "priority" in info and self.rows.made:
+            prefix = f"{self._name}_"
+            ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
+            handles, _ = self.rows.handles(ids)
+            places = np.array([int(place) for place in info["replay_buffer_idx"]], np.int64)
+            handles[handles % self.rows.capacity != places] = -1
+            if handles.size:
+                self.replay.update_priorities(handles, [float(one) for one in info["priority"]])
+
+
+class DequeBufferWrapper(IBuffer):
+    """A `DequeBuffer` with the configuration and methods of the others."""
+
+    config = {  # noqa: RUF012
+        "replay_buffer_size": 10000, "max_use": _INFINITY, "train_iter_per_log": 100, "priority": False,
+        "priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4,
+        "IS_weight_anneal_train_iter": int(1e5), "priority_max_limit": 1000,
+    }  # fmt: skip
+
+    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
+        cfg, self.buffer = self.cfg, DequeBuffer(self.cfg.replay_buffer_size, objects=self._objects)
+        if cfg.max_use != _INFINITY:
+            self.buffer.use(use_time_check(self.buffer, cfg.max_use))
+        if cfg.priority:
+            names = "priority_IS_weight priority_power_factor IS_weight_power_factor IS_weight_anneal_train_iter"
+            self.buffer.use(PriorityExperienceReplay(self.buffer, *(cfg[name] for name in names.split())))
+        self._last: Sequence[BufferedData] = ()
+        self._due = -_INFINITY
+
+    def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
+        """Draw rows; ``None`` if there are too few."""
+        if self.count() < size:
+            return None
+        self._last = rows = self.buffer.sample(size)
+        if train_iter >= self._due:
+            self._due = train_iter + self.cfg.train_iter_per_log
+            uses, priorities = ([row.meta[key] for row in rows if key in row.meta] for key in ("use_count", "priority"))
+            values = {"use_count_avg": np.mean(uses)} if uses else {}
+            values |= {"priority_avg": np.mean(priorities), "priority_max": np.max(priorities)} if priorities else {}
+            self._log.write({**values, "buffer_data_count": self.count()}, iter=train_iter)
+        for row in rows if self.cfg.priority and self.cfg.priority_IS_weight else ():
+            row.data["IS"] = row.meta["priority_IS"]
+        return [row.data for row in rows]
+
+    def push(self, data: Any, cur_collector_envstep: int = -1) -> None:
+        """Append rows."""
+        for row in data:
+            self.buffer.push(row, **{} if self.cfg.priority and "priority" in row else {"meta": {}})
+
+    def update(self, info: Any) -> None:
+        """Set the priorities of the last sample, at most `priority_max_limit` each."""
+        for row, priority in zip(self._last, info["priority"]) if self.cfg.priority else ():
+            row.meta["priority"] = min(self.cfg.priority_max_limit, float(priority))
+            self.buffer.update(row.index, None, row.meta)
+        self._last = ()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.buffer.count()
+
+    def save_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Write rows and their whole state to a file."""
+        self.buffer.save_data(file_name)
+
+    def load_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Load a file of `save_data`."""
+        self.buffer.load_data(file_name)
+
+
+_CLASSES: dict[str, Any] = {
+    "naive": NaiveReplayBuffer, "elastic": ElasticReplayBuffer, "sequence": SequenceReplayBuffer,
+    "episode": EpisodeReplayBuffer, "advanced": AdvancedReplayBuffer, "priority": AdvancedReplayBuffer,
+    "deque": DequeBufferWrapper,
+}  # fmt: skip
+_KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | _NO_EFFECT | {"type", "set_buffer_size", "objects"}
+
+
+def get_buffer_cls(cfg: Mapping[str, Any]) -> Any:
+    """Return the class that `type` of a configuration names or is, after an import of the modules in `import_names`.
+
+    Names are those of DI-engine: ``"naive"``, ``"elastic"``, ``"sequence"``, ``"episode"``, ``"advanced"``, also called
+    ``"priority"``, and ``"deque"``; a ValueError for others.
+    """
+    for name in cfg.get("import_names") or ():
+        importlib.import_module(name)
+    kind = cfg.get("type")
+    if not isinstance(kind, type) and kind not in _CLASSES:
+        raise ValueError(f"For 'create_buffer', 'type' must be a class or one of {list(_CLASSES)}, but got {kind!r}.")
+    return kind if isinstance(kind, type) else _CLASSES[kind]
+
+
+def create_buffer(cfg: Mapping[str, Any], *arguments: Any, **more: Any) -> Any:
+    """Return the buffer of a configuration; if that has `multi_buffer`, a dict with one for each mapping in it.
+
+    Args:
+        cfg (Mapping): The configuration.
+        arguments (Any): More arguments of the class.
+        more (Any): As `arguments`.
+
+    Examples:
+        >>> from mindspore_replay.di_engine import create_buffer
+        >>> buffer = create_buffer({"type": "advanced", "replay_buffer_size": 100})
+        >>> print(type(buffer).__name__, buffer.replay_buffer_size, buffer.beta)
+        AdvancedReplayBuffer 100 0.4
+    """
+    if cfg.get("multi_buffer"):
+        parts = {name: part for name, part in cfg.items() if isinstance(part, Mapping)}
+        return {
+            name: create_buffer(part, *arguments, **{"instance_name": name, **more}) for name, part in parts.items()
+        }
+    return get_buffer_cls(cfg)(cfg, *arguments, **more)
