@@ -87,6 +87,7 @@ class Header(NamedTuple):
         number (int): 0 for a file with all rows, else the number of the incremental file.
         previous (str): For an incremental file, checksum of the header of the file before it.
         description (Any): Description of the buffers.
+        note (Any): What the writer noted beside it; ``None`` if nothing.
         since (list[int]): For each buffer, the serial number of the first row whose columns the file holds.
         size (int): Bytes of the header and its length.
         library_version (str): Version of this library that wrote the file.
@@ -99,6 +100,7 @@ class Header(NamedTuple):
     number: int
     previous: str
     description: Any
+    note: Any
     since: list[int]
     size: int
     library_version: str
@@ -233,6 +235,7 @@ def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
         number=number,
         previous=metadata["previous"],
         description=_json(metadata["description"]),
+        note=_json(metadata.get("note", "null")),
         since=since,
         size=size,
         library_version=metadata["library_version"],

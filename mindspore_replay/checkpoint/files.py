@@ -43,8 +43,8 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Remove temporary files that killed processes left beside this file or its incremental files."""
-    ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*)?\.[0-9a-f]{16}\.tmp")
+    """Remove temporary files that killed processes left beside this file, its incremental files or its staged one."""
+    ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*|\.next)?\.[0-9a-f]{16}\.tmp")
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(path.parent):
             if ours.fullmatch(entry.name):
@@ -60,9 +60,22 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def incremental_path(path: Path, number: int) -> Path:
-    """Return the path of the incremental file with this number."""
-    return path.with_name(f"{path.name}.{number}")
+def numbered_path(path: Path, number: int) -> Path:
+    """Return the path of the incremental file with this number, or of the file with all rows, which has number 0."""
+    return path.with_name(f"{path.name}.{number}") if number else path
+
+
+def staged_path(path: Path) -> Path:
+    """Return the path of a file that is to become the newest of these files, once `publish` gives it its name."""
+    return path.with_name(f"{path.name}.next")
+
+
+def publish(path: Path) -> None:
+    """Give the staged file its name: that of `path`, which it replaces, or of the next incremental file."""
+    with open(staged_path(path), "rb") as file:
+        number = read_header(file, staged_path(path)).number
+    os.replace(staged_path(path), numbered_path(path, number))
+    _sync_folder(path.parent)
 
 
 def incremental_paths(path: Path) -> dict[int, Path]:

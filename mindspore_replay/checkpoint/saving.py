@@ -18,13 +18,14 @@ from .file_format import FORMAT, UPDATED, VERSION, Entry, checksum, header_bytes
 from .files import (
     WriteAll,
     check_names_free,
-    incremental_path,
+    numbered_path,
     progress_bar,
     read_header_at,
     real_path,
     remove_increments,
     remove_temporaries,
     replacing,
+    staged_path,
 )
 from .parts import CHUNK, Part, Slots, bytes_of, cursors_of
 
@@ -210,9 +211,19 @@ class _Written:
 
 
 def save_parts(
-    parts: Sequence[Part], path: str | os.PathLike[str], description: Any, *, incremental: bool, progress: bool = False
+    parts: Sequence[Part],
+    path: str | os.PathLike[str],
+    description: Any,
+    *,
+    incremental: bool,
+    progress: bool = False,
+    note: Any = None,
+    staged: bool = False,
 ) -> None:
-    """Write parts and their description to a file, as `save` does."""
+    """Write parts, their description and a note to a file, as `save` does.
+
+    If it is `staged`, older files stay as they are until `publish`.
+    """
     file = real_path(path)
     description = json.dumps(description, allow_nan=False)
     check_names_free(file)
@@ -232,10 +243,10 @@ def save_parts(
                 held.close()  # which waits for no graph any more
                 contents.check_unchanged(checksums)
 
-            written = _written(views, contents, file, description, last, progress, check)
+            written = _written(views, contents, file, description, last, note, staged, progress, check)
         for i, part in enumerate(parts):
             part.owner.last_saved = written, i
-    if last is None:
+    if last is None and not staged:
         remove_increments(file, written.id)
 
 
@@ -246,7 +257,7 @@ def _last_written(parts: Sequence[Part], views: Sequence[View], path: Path, desc
         return None
     if (last.path, last.description, last.loads) != (path, description, [view.loads for view in views]):
         return None
-    first, newest = (read_header_at(incremental_path(path, n) if n else path) for n in (0, last.number))
+    first, newest = (read_header_at(numbered_path(path, n)) for n in (0, last.number))
     whole = first and newest and first.number == 0 and first.id == last.id and newest.crc32 == last.crc32
     return last if whole else None
 
@@ -257,6 +268,8 @@ def _written(
     path: Path,
     description: str,
     last: _Written | None,
+    note: Any,
+    staged: bool,
     progress: bool,
     check: Callable[[dict[str, int]], None],
 ) -> _Written:
@@ -273,7 +286,9 @@ def _written(
         "description": description,
         "since": json.dumps(contents.since),
     }
-    crc32 = _write(incremental_path(path, number) if number else path, metadata, contents, progress, check)
+    if note is not None:
+        metadata["note"] = json.dumps(note)
+    crc32 = _write(staged_path(path) if staged else numbered_path(path, number), metadata, contents, progress, check)
     return _Written(
         path=path,
         id=identity,

@@ -12,7 +12,7 @@ import numpy as np
 from isal import isal_zlib
 
 from .file_format import Header, damaged, read_header
-from .files import incremental_paths, real_path
+from .files import incremental_paths, read_header_at, real_path, staged_path
 from .parts import Slots, bytes_of
 
 #: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as
@@ -130,21 +130,28 @@ class Source:
         return self._read_piece(self._scratch.memory[:nbytes], at)
 
 
-def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack) -> list[Source]:
-    """Open the file with all rows and its incremental files, in order; a ValueError if one is missing or damaged."""
+def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack, staged: bool = False) -> list[Source]:
+    """Open the file with all rows and its incremental files, in order; a ValueError if one is missing or damaged.
+
+    With `staged`, a staged incremental file is the last.
+    """
     readers = stack.enter_context(ThreadPoolExecutor(_THREADS))
     while True:
-        sources = _open_all(path, stack, readers)
+        sources = _open_all(path, stack, readers, staged)
         if sources[0].is_still(real_path(path)):
             return sources  # else the file was replaced while it was opened; open again
 
 
-def _open_all(path: str | os.PathLike[str], stack: contextlib.ExitStack, readers: Executor) -> list[Source]:
-    first = _open(real_path(path), os.fspath(path), stack, readers)
+def _open_all(
+    path: str | os.PathLike[str], stack: contextlib.ExitStack, readers: Executor, staged: bool
+) -> list[Source]:
+    first, others = _open(real_path(path), os.fspath(path), stack, readers), incremental_paths(real_path(path))
+    if staged and (header := read_header_at(staged_path(real_path(path)))) is not None:
+        others[header.number] = staged_path(real_path(path))
     if first.header.number:
         raise damaged(path, f"is incremental file {first.header.number} of another: load that")
     sources = [first]
-    for number, other in incremental_paths(real_path(path)).items():
+    for number, other in others.items():
         try:
             source = _open(other, f"{os.fspath(path)}.{number}", stack, readers)
         except FileNotFoundError:  # removed since the folder was listed

@@ -35,8 +35,9 @@ def ray_module() -> Any:
 
 
 @functools.cache
-def _worker() -> Any:
-    return importlib.import_module("ray._private.worker").global_worker
+def _connections() -> tuple[Any, Any]:
+    """Return Ray's objects for a connection as a driver or worker, and for one of Ray Client."""
+    return importlib.import_module("ray._private.worker").global_worker, importlib.import_module("ray.util.client").ray
 
 
 def session() -> Any:
@@ -44,8 +45,8 @@ def session() -> Any:
 
     Unlike a call of an actor, it connects to none. It is called for each row: Ray's public functions take 3 us.
     """
-    worker = _worker()
-    return None if worker.mode is None else worker.node
+    worker, client = _connections()
+    return client.get_context().client_worker if worker.mode is None else worker.node
 
 
 def connect() -> Any:

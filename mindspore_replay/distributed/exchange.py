@@ -1,8 +1,11 @@
 """Messages between the learner and its shards: answers contain totals; requests contain the clock and the quotas."""
 
+import builtins
 import math
+import re
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +16,7 @@ from ..buffers.parameters import overwrite
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link, Links, ray_module
-from .shard import Drawn, Report
+from .shard import Begun, Drawn, Report, other_run, save_number
 
 _SERIAL_BITS, _LIFE_BITS, _SHARD_BITS = 40, 11, 12
 MOST_SHARDS = 1 << _SHARD_BITS
@@ -86,7 +89,7 @@ class Exchange:
         self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
         self.largest = 1.0
         self.takes_back = self.outdated = False
-        #: Identifies the run in files, and the number of the save that each shard's file is of; 0 if there is none.
+        #: Identifies the run in files; and the number of each shard's last save; 0 if there is none.
         self.run, self.saves = secrets.token_hex(8), [0] * len(links.all)
         self._turn = 0
         self._lock = threading.RLock()
@@ -152,6 +155,28 @@ class Exchange:
         drawn = self.links.ask({link: partial(link.actor.draw.remote, n, *arguments) for link, n in rows.items()})
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
+
+    def save(self, links: Sequence[Link], incremental: bool) -> None:
+        """Let these shards write their files as one save. Files of the last save stay until all have written.
+
+        If shards die meanwhile, the others write again, and the save has older files of those.
+        """
+        while links:
+            number, before = time.time_ns(), self.saves  # no two saves of a run have the same number
+            saves = [number if link in links else last for link, last in zip(self.links.all, before)]
+            state = {**self.learner_state(), "saves": saves}
+            calls = {link: partial(link.actor.stage.remote, state, incremental, before[link.number]) for link in links}
+            try:
+                written = list(self.links.ask(calls, wait=True))
+            except BaseException:
+                for link in links:
+                    link.actor.settle.remote(before[link.number])
+                raise
+            if len(written) == len(links):
+                self.saves = saves
+                self.links.ask({link: partial(link.actor.settle.remote, number) for link in links}, wait=True)
+                return
+            links = written
 
     def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the buffers that hold the given rows.
@@ -253,13 +278,40 @@ class Exchange:
         return math.isfinite(room)
 
 
-def begin(links: Links, specs: Sequence[BufferSpec], resume: bool) -> tuple[int, dict[str, Any]]:
-    """Wait until all shards have started; return the bytes of their rows, and the latest state of a learner.
+def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: Any) -> tuple[int, dict[str, Any]]:
+    """Wait until all shards have started, and let those that resume load the newest save that all have.
+
+    Args:
+        links (Links): The shards.
+        specs (Sequence[BufferSpec]): What each is to hold.
+        resume (bool): Whether new shards load a save.
+        folder (Union[str, None]): Where saves are.
+
+    Returns:
+        tuple[int, dict]: Bytes of the rows, and the latest state of a learner; empty if there is none.
 
     Raises:
-        FileNotFoundError: If nothing was saved in the folder from which to resume.
-        ValueError: If the files there are not those of one save of as many shards, or shards have another description.
+        FileExistsError: If new shards are not to resume, and the folder holds a save.
+        FileNotFoundError: If new shards are to resume, and nothing was saved.
+        ValueError: If no save there is one of as many shards, or shards have another description.
     """
+    begun = _begun(links, specs)
+    states, chosen = [shard.learner_state for shard in begun], _newest_of_all(begun)
+    if any(shard.resumes for shard in begun):
+        _check_resumable(begun, chosen)
+    elif chosen and not any(states):
+        raise other_run(folder)
+    latest = max([*states, chosen], key=_age)
+    if folder is not None:
+        saves = chosen.get("saves", [0] * len(begun))
+        latest |= {"saves": saves} if latest else {}
+        links.ask({link: partial(link.actor.settle.remote, saves[link.number]) for link in links.all}, wait=True)
+    for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
+        links.accept(link, report)
+    return sum(shard.nbytes for shard in begun), latest
+
+
+def _begun(links: Links, specs: Sequence[BufferSpec]) -> list[Begun]:
     ray = ray_module()
     calls = [link.actor.begin.remote(spec.to_json()) for link, spec in zip(links.all, specs)]
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
@@ -269,42 +321,57 @@ def begin(links: Links, specs: Sequence[BufferSpec], resume: bool) -> tuple[int,
             f"the resources? {ray.cluster_resources()}"
         )
     try:
-        begun = ray.get(calls)
+        return list(ray.get(calls))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayActorError as error:
-        cause = str(error).strip().splitlines()[-1]
-        raise RuntimeError(f"For '{_NAME}', a shard could not begin: {cause}") from None
-    states = [state for _, state in begun]
-    if resume:
-        _check_saved(states)
-    for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
-        links.accept(link, report)
-    return sum(nbytes for nbytes, _ in begun), max(states, key=_age)
+        raise _as_raised(str(error)) from None
 
 
-def _age(state: Mapping[str, Any]) -> tuple[int, int]:
+def _as_raised(text: str) -> Exception:
+    """Return the error at the end of a traceback, of its type if Python has that; without one, the last line."""
+    name, words = "", text.strip().splitlines()[-1].strip()
+    for found in re.finditer(r"(?m)^(?:\w+\.)*(\w+Error): ", text):
+        name, words = found[1], text[found.end() :].strip()
+    kind = getattr(builtins, name, RuntimeError)
+    if issubclass(kind, UnicodeError):  # which takes more than words
+        kind = ValueError
+    return kind(f"For '{_NAME}', a shard could not begin: {words}")
+
+
+def _age(state: dict[str, Any]) -> tuple[int, int]:
     """Return numbers that grow with the samples and the saves before a state."""
     return state.get("samples", -1), max(state.get("saves", [0]))
 
 
-def _check_saved(states: Sequence[Mapping[str, Any]]) -> None:
-    """Raise an error unless the files that shards have read are of one run, and of its newest save."""
-    read = [state for state in states if state]
-    if not read:
+def _newest_of_all(begun: Sequence[Begun]) -> dict[str, Any]:
+    """Return the state of the learner in the newest save that all shards have; empty if there is none."""
+    for state in sorted((state for shard in begun for state in shard.saves), key=save_number, reverse=True):
+        if len(state["saves"]) == len(begun) and all(map(_has, begun, state["saves"])):
+            return dict(state)
+    return {}
+
+
+def _has(shard: Begun, number: int) -> bool:
+    return not number or number in map(save_number, shard.saves)
+
+
+def _check_resumable(begun: Sequence[Begun], chosen: Mapping[str, Any]) -> None:
+    """Raise an error if no save was chosen, or files are of another run too."""
+    if not chosen and not any(shard.has_file for shard in begun):
         raise FileNotFoundError(f"For '{_NAME}', 'resume' needs a folder that save() has written to.")
-    newest = max(read, key=lambda state: max(state.get("saves", [0])))
-    saves = newest.get("saves", [])
-    if len(saves) != len(states):
+    states = [state for shard in begun for state in shard.saves]
+    number = len(max(states, key=save_number)["saves"]) if states else len(begun)
+    if number != len(begun):
         raise ValueError(
-            f"For '{_NAME}', 'num_shards' must be {len(saves)}, the number of shards that were saved, but got "
-            f"{len(states)}. Rows stay in their shards: resume with num_shards={len(saves)}."
+            f"For '{_NAME}', 'num_shards' must be {number}, the number of shards that were saved, but got "
+            f"{len(begun)}. Rows stay in their shards: resume with num_shards={number}."
         )
-    own = [state["saves"][i] if state and "writing" not in state else 0 for i, state in enumerate(states)]
-    if len({state["run"] for state in read}) > 1 or any(number < least for number, least in zip(own, saves)):
+    runs = len({state["run"] for state in states})
+    if runs > 1 or not chosen:
+        why = f"they are of {runs} runs" if runs > 1 else "no save is there of all shards"
         raise ValueError(
-            f"For '{_NAME}', the files in 'folder' must be of one save, but those of its shards are of the saves {own} "
-            f"of {len({state['run'] for state in read})} runs: one was cut off, or files are missing or of elsewhere. "
+            f"For '{_NAME}', the files in 'folder' must be of one save, but {why}: some are missing, or of elsewhere. "
             "Resume from a copy of the folder, or begin in another one: load() reads each file there as a buffer."
         )
 

@@ -3,8 +3,8 @@
 import contextlib
 import importlib
 import itertools
-import json
 import math
+import os
 import secrets
 import threading
 import warnings
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..checkpoint.file_format import check_description
-from ..checkpoint.files import replacing
+from ..checkpoint.files import publish, read_header_at, remove_increments, remove_temporaries, staged_path
 from ..checkpoint.loading import load_parts
 from ..checkpoint.parts import Part, Plain
 from ..checkpoint.saving import save_parts
@@ -96,6 +96,25 @@ class Report(NamedTuple):
     clock: int
 
 
+class Begun(NamedTuple):
+    """What a learner must know of a shard to begin.
+
+    Attributes:
+        nbytes (int): Bytes of the rows.
+        learner_state (dict): The last state that a learner stored in this process; empty if there is none.
+        saves (list[dict]): The state of the learner in each save that the shard's files hold: one, or two if the newer
+            one was cut off.
+        has_file (bool): Whether there is any file but that of a save that was cut off.
+        resumes (bool): Whether the shard waits for `settle` to load its rows.
+    """
+
+    nbytes: int
+    learner_state: dict[str, Any]
+    saves: list[dict[str, Any]]
+    has_file: bool
+    resumes: bool
+
+
 class Drawn(NamedTuple):
     """Rows that a shard drew.
 
@@ -122,54 +141,56 @@ class Shard:
 
     Args:
         spec (BufferSpec): The buffer to hold.
-        path (Union[str, None]): File that `keep` writes. A process that replaces a dead one reads it, if it exists.
-        resume (bool): Whether the first process reads it too.
+        path (Union[str, None]): File to save to. A process that replaces a dead one loads it, if it exists.
+        resume (bool): Whether the first process loads it too, once `settle` says which save.
     """
 
     def __init__(self, spec: BufferSpec, path: str | None, resume: bool) -> None:
         self.identity = secrets.randbits(62)
-        self.rows = Rows(spec.columns, spec.options)
-        self._description, self._parts = spec.to_json(), [Part("", self.rows, True)]
+        self._description, self._path = spec.to_json(), None if path is None else Path(path)
         self._prioritized, self._weighted = spec.prioritized, spec.weighted
-        self._path = None if path is None else Path(path)
         self._learner_state: dict[str, Any] = {}
         self._inserted = self._begun = self._wanted = self._grants = 0
         self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
         self._sized: dict[int, Store] = {}
-        self._error: Exception | None = None
-        if self._path is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
-                replaces = importlib.import_module("ray").get_runtime_context().was_current_actor_reconstructed
-            try:
-                self._begin(self._path, resume or replaces)
-            except Exception as error:
-                if replaces:
-                    raise
-                self._error = error  # a learner gets it from `begin` as it is
+        #: Whether rows are to be loaded; and what kept the process from starting, which a learner gets as it is.
+        self._resumes, self._error = resume and self._path is not None, None
+        replaces = self._path is not None and _replaces()
+        try:
+            self.rows = Rows(spec.columns, spec.options)
+            self._parts = [Part("", self.rows, True)]
+            if replaces:
+                self._load()
+            elif self._path is not None and not resume:
+                for other in sorted(self._path.parent.glob("shard_*.safetensors")):
+                    raise other_run(other)
+        except Exception as error:
+            if replaces:
+                raise
+            self._error = error
 
-    def _begin(self, path: Path, read: bool) -> None:
-        if not read:
-            for other in sorted(path.parent.glob("shard_*.safetensors")):
-                raise FileExistsError(
-                    f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {other} is there. Go on "
-                    "from it with resume=True, or name another folder."
-                )
-        elif path.exists():  # the learner notices a missing one
+    def _load(self) -> None:
+        """Load the newest file, a staged one too."""
+        assert self._path is not None
+        self._resumes, path = False, self._path
+        staged = read_header_at(staged_path(path))
+        if staged is not None and staged.number == 0:
+            path = staged_path(path)
+        if path.exists():
             with contextlib.ExitStack() as stack:
-                sources = open_sources(path, stack)
+                sources = open_sources(path, stack, staged=True)
                 check_description(sources[0].path, sources[-1].header.description)
                 load_parts(sources, self._parts, self._description)
-            self._learner_state = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            self._learner_state = sources[-1].header.note
 
-    def begin(self, expected: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Return the bytes of the rows, and the last state that a learner stored here; empty if there is none.
+    def begin(self, expected: dict[str, Any]) -> Begun:
+        """Return what a learner must know to begin.
 
         Raises:
-            ValueError: If the shard has another description.
-            Exception: What kept the shard from reading its file.
+            ValueError: If the shard has another description, or a file that cannot be read.
+            Exception: What kept the process from starting.
         """
         if self._error is not None:
             raise self._error
@@ -178,7 +199,14 @@ class Shard:
                 "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
-        return self.rows.nbytes, self._learner_state
+        published = staged = None
+        if self._path is not None:
+            staged = read_header_at(staged_path(self._path))
+            if self._path.exists():
+                with contextlib.ExitStack() as stack:
+                    published = open_sources(self._path, stack)[-1].header
+        saves = [state for header in (published, staged) if header and (state := header.note) is not None]
+        return Begun(self.rows.nbytes, self._learner_state, saves, published is not None, self._resumes)
 
     def report(self, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Report:
         """Report the state of the shard.
@@ -318,15 +346,56 @@ class Shard:
         with self.rows.lock:
             self.rows.check()
 
-    def keep(self, learner_state: dict[str, Any], incremental: bool) -> None:
-        """Write the file of the rows, and beside it the state of the learner."""
+    def stage(self, learner_state: dict[str, Any], incremental: bool, last: int) -> None:
+        """Write the rows and the state of the learner to a staged file, which `settle` publishes.
+
+        Args:
+            learner_state (dict): The state, with the number of this save as the largest in ``saves``.
+            incremental (bool): As for the function `save`.
+            last (int): Number of this shard's last save that all shards have written.
+        """
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._write_learner_state({**learner_state, "writing": True})  # first, so that rows never lack it
-        save_parts(self._parts, self._path, self._description, incremental=incremental)
-        self._write_learner_state(learner_state)
+        self.settle(last)
+        save_parts(self._parts, self._path, self._description, incremental=incremental, note=learner_state, staged=True)
 
-    def _write_learner_state(self, learner_state: dict[str, Any]) -> None:
+    def settle(self, number: int) -> None:
+        """Publish the staged file if it is of this save, else remove it; and load the rows if they are not yet."""
         assert self._path is not None
-        with replacing(self._path.with_suffix(".json"), "save") as file:
-            file.write(json.dumps(learner_state).encode())
+        path = self._path
+        staged = read_header_at(staged_path(path))
+        if staged is not None and save_number(staged.note) == number:
+            publish(path)
+        elif staged is not None:
+            os.unlink(staged_path(path))
+        remove_temporaries(path)
+        header = read_header_at(path)
+        if header is not None:
+            remove_increments(path, header.id)
+        if self._resumes:
+            self._load()
+
+
+# What `ray.method(concurrency_group="write")` does, in a module that imports no Ray. A call cannot name the group: Ray
+# Client refuses that.
+Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
+
+
+def other_run(path: Any) -> FileExistsError:
+    """Return the error for a folder with the shards of another run."""
+    return FileExistsError(
+        f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {path} is there. Go on from it with "
+        "resume=True, or name another folder."
+    )
+
+
+def save_number(learner_state: Mapping[str, Any]) -> int:
+    """Return the number of the save that holds this state of the learner."""
+    return max(learner_state["saves"])
+
+
+def _replaces() -> bool:
+    """Return True if this process replaces one that died."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
+        return bool(importlib.import_module("ray").get_runtime_context().was_current_actor_reconstructed)

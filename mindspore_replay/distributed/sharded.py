@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count
 from types import TracebackType
 from typing import Any, NoReturn, cast
@@ -169,7 +168,7 @@ class ShardedReplay(NoContainer):
         self._drawing = threading.RLock()
         try:
             self.capacity = sum(part.capacity for part in parts)
-            self.nbytes, learner_state = begin(self._links, parts, resume)
+            self.nbytes, learner_state = begin(self._links, parts, resume, self._folder)
             self._set_up(spec, limiter, batch, in_flight, config.get("seed"), learner_state)
         except BaseException:
             self._links.end(new)
@@ -547,8 +546,10 @@ class ShardedReplay(NoContainer):
     def save(self, *, incremental: bool = False) -> None:
         """Write each shard to ``shard_<number>.safetensors`` in the folder, all at once, as the function `save` does.
 
-        Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter holds
-        back, or whose shard does not answer, are in no file; their number is logged as a warning.
+        New files replace old ones once all shards have written theirs, so any process may be killed at any time: the
+        folder holds a save of all shards. Writers wait meanwhile. A shard that does not answer is skipped. Rows of this
+        process that the limiter holds back, or whose shard does not answer, are in no file; their number is logged as a
+        warning.
 
         Args:
             incremental (bool): As for the function `save`. Default: ``False``.
@@ -564,22 +565,7 @@ class ShardedReplay(NoContainer):
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
-        self._write(links, incremental)
-
-    def _write(self, links: Sequence[Link], incremental: bool) -> None:
-        """Let shards write their files, all as one save; those that die meanwhile keep the files of an earlier one."""
-        exchange = self._exchange
-        number = max(exchange.saves)
-        while links:
-            number += 1
-            saves = [number if link in links else before for link, before in zip(self._links.all, exchange.saves)]
-            learner_state = {**exchange.learner_state(), "saves": saves}
-            calls = {link: partial(link.actor.keep.remote, learner_state, incremental) for link in links}
-            written = list(self._links.ask(calls, wait=True))
-            if len(written) == len(links):
-                exchange.saves = saves
-                return
-            links = written
+        self._exchange.save(links, incremental)
 
     def statistics(self) -> Statistics:
         """Return the statistics of all shards together, as `ReplayMonitor` reads them, and of each as ``shard_0/...``.

@@ -232,7 +232,7 @@ class ShardWriter:
         self._rows -= rows
 
     def _insert(self, *batch: Any) -> Any:
-        return self._actors[self.shard].insert.options(concurrency_group="write").remote(*batch)
+        return self._actors[self.shard].insert.remote(*batch)
 
     def _await_room(self) -> None:
         while not self.has_room:

@@ -13,6 +13,7 @@ from mindspore import Tensor, bfloat16
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
 from mindspore_replay.checkpoint import description, file_format
 from mindspore_replay.config.configuration import BUFFER_TYPES
+from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
@@ -78,8 +79,15 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 def begun(kind: str, path: Path) -> Shard:
     """Return a shard that loads a file."""
     shard = Shard(spec_of(kind), None, False)
-    shard._begin(path, read=True)
+    shard._path = path
+    shard._load()
     return shard
+
+
+def keep(shard: Shard, number: int, incremental: bool = False) -> None:
+    """Save, as a learner lets shards do."""
+    shard.stage({"saves": [number]}, incremental, number - 1)
+    shard.settle(number)
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -123,6 +131,18 @@ def test_it_does_what_a_buffer_does(kind: str):
     assert_same_state(shard, buffer.reset())
 
 
+def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pytest.MonkeyPatch):
+    """An error of a constructor comes from Ray as text; the error of a method comes as it is."""
+
+    def fail(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr(shard_module, "Rows", fail)
+    shard = Shard(spec_of("uniform"), None, False)
+    with pytest.raises(MemoryError, match="Unable to allocate 7 TiB"):
+        shard.begin(spec_of("uniform").to_json())
+
+
 def test_rows_bring_their_versions():
     shard = Shard(spec_of("limits"), None, False)
     shard.report({"clock": 2, "largest": 1.0})
@@ -141,7 +161,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
     shard._path = tmp_path / "shard.safetensors"
     for incremental in (False, True):
-        shard.keep({"samples": 1}, incremental)
+        keep(shard, 1 + incremental, incremental)
         save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
         for fill in (shard.insert, lambda fields, _, more: buffer.insert(fields, **more)):
             fill(rows(40, 4), 4, {"end": np.arange(4) == 3} if buffer.has_episodes else {})
@@ -149,7 +169,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
             given = np.array([40]), {"reward": np.full(1, 7 + incremental, np.float32)}
             shard.call(shard.identity, "update", *given)
             buffer.update(*given)
-    shard.keep({"samples": 2}, True)
+    keep(shard, 3, incremental=True)
     save(buffer, tmp_path / "buffer.safetensors", incremental=True)
     names = sorted(path.name for path in tmp_path.glob("shard.safetensors*"))
     assert names == [name.replace("buffer", "shard") for name in sorted(p.name for p in tmp_path.glob("buffer.*"))]
@@ -157,7 +177,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     assert_same_state(shard, load(shard._path))
     again = begun(kind, shard._path)
     assert_same_state(again, buffer)
-    assert again.begin(spec_of(kind).to_json())[1] == {"samples": 2}
+    assert again.begin(spec_of(kind).to_json())[1] == {"saves": [3]}
     assert_same(again.draw(2).parts, buffer.with_sample_size(2).full_sample())
     other = "prioritized" if kind == "uniform" else "uniform"
     if smallest_shard(config(other))[0].kind != buffer.spec.kind:
@@ -188,7 +208,8 @@ sys.modules["mindspore"] = None
 spec, path = pickle.loads(sys.stdin.buffer.read())
 from mindspore_replay.distributed.shard import Shard
 shard = Shard(spec, None, False)
-shard._begin(path, read=True)
+shard._path = path
+shard._load()
 shard.check_valid()
 sys.stdout.buffer.write(pickle.dumps([part.tolist() for part in shard.draw(2).parts]))
 """
@@ -198,7 +219,7 @@ sys.stdout.buffer.write(pickle.dumps([part.tolist() for part in shard.draw(2).pa
 def test_it_does_without_mindspore(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
     shard._path = tmp_path / "shard.safetensors"
-    shard.keep({}, False)
+    keep(shard, 1)
     given = pickle.dumps((spec_of(kind), shard._path))
     done = subprocess.run([sys.executable, "-c", WITHOUT_MINDSPORE], input=given, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()

@@ -83,9 +83,7 @@ def test_a_killed_shard_goes_on_from_its_last_checkpoint(tmp_path: Path):
         replay.advance(2)
         fill(replay, 1, range(130, 140), priority=3.0)
         replay.save()
-        assert sorted(path.name for path in tmp_path.iterdir()) == [
-            f"shard_{i}.{kind}" for i in (0, 1) for kind in ("json", "safetensors")
-        ]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard_{i}.safetensors" for i in (0, 1)]
         fill(replay, 1, range(200, 220))  # the process dies before it saves them
         replay.advance(2)
         kill(replay, 1)
@@ -126,13 +124,21 @@ def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
         wrong = {**settings, "shards": {**shards, "number": number}}
         with pytest.raises(ValueError, match=rf"^For 'ShardedReplay', 'num_shards' must be 2, .* but got {number}\."):
             ShardedReplay(wrong, resume=True)
-    learner_state = tmp_path / "shard_1.json"
-    good = learner_state.read_text()
-    for wrong in {"writing": True}, {"saves": [2, 1]}, {"run": "another"}:  # cut off, of an older save, of another run
-        learner_state.write_text(json.dumps({**json.loads(good), **wrong}))
+    file, other = tmp_path / "shard_1.safetensors", tmp_path / "other"
+    with ShardedReplay({**settings, "shards": {**shards, "folder": str(other)}}) as replay:
+        fill(replay, 1, range(10))
+        replay.save()
+    for wrong in tmp_path / "shard_1.safetensors.1", file:  # without its newest file, and without all
+        good = wrong.read_bytes()
+        wrong.unlink()
         with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save"):
             ShardedReplay(settings, resume=True)
-    learner_state.write_text(good)
+        wrong.write_bytes(good)
+    good = file.read_bytes()
+    file.write_bytes((other / "shard_1.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', .* must be of one save, but they are of 2 runs"):
+        ShardedReplay(settings, resume=True)
+    file.write_bytes(good)
     with ShardedReplay(settings, resume=True) as replay:
         assert int(replay.size()) == 45
         assert replay._exchange.beta == beta > 0.4

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
@@ -18,7 +19,8 @@ from mindspore_replay import (
     ReplayBuffer,
     create_buffer,
 )
-from mindspore_replay.distributed import ShardWriter
+from mindspore_replay.distributed import ShardWriter, cluster, exchange
+from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
@@ -350,3 +352,36 @@ def test_a_buffer_gives_all_bookkeeping():
     for buffer in (plain, weighted):
         buffer.insert([np.arange(10, dtype=np.int32)])
     assert [len(buffer.full_sample()) for buffer in (plain, weighted)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words"),
+    [
+        ("died in its creation task\nray.exceptions.RaySystemError: System error: no\nImportError: no x\nat all",
+         ImportError, "no x\nat all"),
+        ("System error\nmindspore_replay.store.library.KernelError: no kernel", RuntimeError, "no kernel"),
+        ("The actor died unexpectedly.\n\tThe node was lost.\n", RuntimeError, "The node was lost."),
+        ("UnicodeDecodeError: byte 3", ValueError, "byte 3"),
+    ],
+)  # fmt: skip
+def test_an_error_that_ray_gives_as_text(text: str, kind: type[Exception], words: str):
+    error = exchange._as_raised(text)
+    assert type(error) is kind
+    assert str(error) == f"For 'ShardedReplay', a shard could not begin: {words}"
+
+
+def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
+    context = SimpleNamespace(client_worker=object())
+    client, worker = SimpleNamespace(get_context=lambda: context), SimpleNamespace(mode=None, node=None)
+    real = cluster._connections()
+    assert vars(real[0]).keys() >= {"mode", "node"}
+    assert vars(real[1].get_context()).keys() >= {"client_worker"}
+    monkeypatch.setattr(cluster, "_connections", lambda: (worker, client))
+    links, (made, _) = Links([], 1.0), writer()
+    links.check_open()
+    made.insert(row(0))
+    context.client_worker = None
+    with pytest.raises(RuntimeError, match="Ray was shut down, and with it the shards"):
+        links.check_open()
+    with pytest.raises(RuntimeError, match="all shards have ended"):
+        made.insert(row(1))

@@ -1,0 +1,328 @@
+"""Saves of all shards, killed at each of their steps: the folder always resumes from one save of all of them."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mindspore_replay.checkpoint import files
+from mindspore_replay.distributed import cluster, exchange
+from mindspore_replay.distributed import shard as shard_module
+from mindspore_replay.distributed.cluster import Links
+from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
+from mindspore_replay.distributed.exchange import Exchange, begin
+from mindspore_replay.distributed.shard import Shard, save_number
+from mindspore_replay.store.recipe.spec import BufferSpec
+
+pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
+
+WIDTH = 100  # wide rows: an incremental file is smaller than a full one
+CONFIG: dict[str, Any] = {
+    "capacity": 20, "sample_size": 1, "data_shape": [[WIDTH]], "data_type": ["int32"], "seed": 0, "backend": "native",
+}  # fmt: skip
+
+
+class Killed(BaseException):
+    """The end of a process; nothing of it runs after that."""
+
+
+class TaskError(Exception):
+    """What Ray raises for an error in an actor."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+class ActorError(Exception):
+    """What Ray raises for an actor that died."""
+
+
+class Answer:
+    """The answer to a message, in place of Ray's reference to it."""
+
+    def __init__(self, value: Any = None, error: Exception | None = None) -> None:
+        self.value, self.error = value, error
+
+    def get(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Actor:
+    """A shard in this process with the interface of a Ray actor; it starts anew when it is called after its death."""
+
+    def __init__(self, world: "World", number: int, *arguments: Any) -> None:
+        self.world, self.number, self.arguments = world, number, arguments
+        self.steps, self.dies_at, self.dead = 0, world.die_at[number], False
+        self.shard = Shard(*arguments)
+
+    def step(self) -> None:
+        """Count a step, and die at the chosen one. A dead process makes no step."""
+        self.dead = self.dead or self.steps == self.dies_at
+        if self.dead:
+            raise Killed
+        self.steps += 1
+
+    def __getattr__(self, method: str) -> Any:
+        return SimpleNamespace(remote=lambda *arguments: self.world.call(self, method, arguments))
+
+
+@functools.cache
+def parts() -> list[BufferSpec]:
+    """Return what the two shards hold."""
+    return shard_specs(smallest_shard(CONFIG)[0], [CONFIG] * 2)
+
+
+class World:
+    """Shards, the learner's messages to them, and steps of both at which they can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.replaces, self.die_at = folder, False, (-1, -1)
+        self.now: Actor | None = None
+        self.parts = parts()
+        self.staged: dict[int, dict[int, int]] = {0: {}, 1: {}}  # the generation of rows in each save of each shard
+        self.messages, self.learner_dies_at = 0, -1
+        self.start(resume=False)
+
+    def start(self, resume: bool) -> None:
+        """Start all processes."""
+        paths = [str(self.folder / f"shard_{i}.safetensors") for i in range(2)]
+        self.actors = [Actor(self, i, self.parts[i], path, resume) for i, path in enumerate(paths)]
+        self.learn(resume)
+
+    def learn(self, resume: bool) -> None:
+        """Start a learner on the shards."""
+        links = Links(self.actors, 1.0)
+        _, state = begin(links, self.parts, resume, str(self.folder))
+        self.exchange = Exchange(links, None, None)
+        self.exchange.resume(state)
+
+    def call(self, actor: Actor, method: str, arguments: Any) -> Any:
+        """Answer a message of the learner."""
+        if self.messages == self.learner_dies_at:
+            raise Killed
+        self.messages += 1
+        if actor.dead:
+            self.replaces, actor.dead, actor.dies_at = True, False, -1
+            actor.shard, self.replaces = Shard(*actor.arguments), False
+        before, self.now = self.now, actor
+        try:
+            if method == "stage":
+                self.staged[actor.number][save_number(arguments[0])] = generation(actor.shard)
+            return Answer(getattr(actor.shard, method)(*arguments))
+        except Killed:
+            return Answer(error=ActorError("killed"))
+        except Exception as error:
+            return Answer(error=TaskError(error))
+        finally:
+            self.now = before
+
+    def step(self) -> None:
+        if self.now is not None:
+            self.now.step()
+
+    def insert(self) -> None:
+        """Insert a row into each shard, with the number of the next generation."""
+        self.exchange.samples += 1
+        self.exchange.reports()
+        for actor in self.actors:
+            rows = 12 if self.exchange.samples == 1 else 1
+            actor.shard.rows.insert([np.full((rows, WIDTH), self.exchange.samples, np.int32)])
+
+    def save(self, incremental: bool) -> None:
+        self.exchange.save(self.exchange.links.alive(), incremental)
+
+    def check(self, least: list[int]) -> None:
+        """Check that the shards resume from one save, no older than those of these numbers, and save again."""
+        self.learner_dies_at = -1
+        self.start(resume=True)
+        saves = self.exchange.saves
+        assert all(number >= other for number, other in zip(saves, least))
+        assert [generation(actor.shard) for actor in self.actors] == [self.staged[i][saves[i]] for i in range(2)]
+        assert self.exchange.samples == max(self.staged[i][saves[i]] for i in range(2))
+        assert all(entry.suffix not in (".tmp", ".next") for entry in self.folder.iterdir())
+        self.insert()
+        self.save(incremental=False)
+        assert sorted(entry.name for entry in self.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
+
+
+def generation(shard: Shard) -> int:
+    """Return the number in the newest rows; check that the first ones are there."""
+    numbers = shard.rows.arrays["column.0"][: shard.rows.count(), 0].tolist()
+    assert numbers[:12] == [1] * 12
+    assert numbers == sorted(numbers)
+    return int(numbers[-1])
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], World]:
+    worlds: list[World] = []
+
+    def stepping(real: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            if worlds:
+                worlds[-1].step()
+            return real(*arguments, **options)
+
+        return run
+
+    errors = SimpleNamespace(RayTaskError=TaskError, RayError=ActorError, RayActorError=ActorError)
+    get = lambda answers: [answer.get() for answer in answers] if isinstance(answers, list) else answers.get()  # noqa: E731
+    ray = SimpleNamespace(wait=lambda answers, **_: (answers, []), get=get, exceptions=errors)
+    for module in (cluster, exchange):
+        monkeypatch.setattr(module, "ray_module", lambda: ray)
+    monkeypatch.setattr(shard_module, "_replaces", lambda: bool(worlds) and worlds[-1].replaces)
+    monkeypatch.setattr(os, "fsync", stepping(lambda descriptor: None))
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(os, name, stepping(getattr(os, name)))
+    monkeypatch.setattr(files.WriteAll, "__call__", stepping(files.WriteAll.__call__))
+
+    def make(name: str) -> World:
+        (tmp_path / name).mkdir()
+        worlds.append(World(tmp_path / name))
+        return worlds[-1]
+
+    return make
+
+
+def saved(world: Callable[[str], World], name: str, incremental: bool) -> World:
+    """Return shards that were saved, and got more rows since."""
+    made = world(name)
+    for _ in range(2):
+        made.insert()
+        made.save(incremental)
+    made.insert()
+    for actor in made.actors:
+        actor.steps = 0
+    made.messages = 0
+    return made
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_all_are_killed(world: Callable[[str], World], incremental: bool):
+    """Each shard at any of its steps, which include those after all have written."""
+    whole = saved(world, "whole", incremental)
+    whole.save(incremental)
+    steps = range(whole.actors[0].steps + 1)
+    assert len(steps) > 10
+    for first, second in [(i, j) for i in steps for j in steps if (i <= j) == incremental]:
+        made = saved(world, f"{first}-{second}", incremental)
+        least, made.learner_dies_at = made.exchange.saves, 4  # it has sent all its messages
+        made.actors[0].dies_at, made.actors[1].dies_at = first, second
+        with contextlib.suppress(Killed):
+            made.save(incremental)
+        made.check(least)
+
+
+def test_files_that_are_published_too_early_are_found(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
+    def stage(shard: Shard, state: dict[str, Any], incremental: bool, last: int) -> None:
+        real(shard, state, incremental, last)
+        shard.settle(save_number(state))
+
+    real = Shard.stage
+    monkeypatch.setattr(Shard, "stage", stage)
+    made = saved(world, "early", False)
+    least, made.learner_dies_at = made.exchange.saves, 1
+    with pytest.raises(Killed):
+        made.save(False)
+    with pytest.raises(ValueError, match="no save is there of all shards"):
+        made.check(least)
+
+
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_shard_is_killed(world: Callable[[str], World], dying: int):
+    """The save and the next one are done, with the last file of the shard that was killed or a newer one."""
+    for step in range(12):
+        made = saved(world, str(step), step % 2 == 1)
+        made.actors[dying].dies_at = step
+        made.save(step % 2 == 1)
+        least = made.exchange.saves
+        assert max(least) == least[1 - dying]
+        if step % 3:
+            made.insert()
+            made.save(step % 2 == 1)
+            assert min(made.exchange.saves) > max(least)
+            assert not list(made.folder.glob("*.next"))
+        made.check(made.exchange.saves)
+
+
+def test_a_learner_is_killed(world: Callable[[str], World]):
+    """The shards live on: another learner saves, and all are killed then."""
+    for message in range(5):
+        for step in range(0, 12, 2):
+            made = saved(world, f"{message}-{step}", step % 4 == 0)
+            least, made.learner_dies_at = made.exchange.saves, message
+            with contextlib.suppress(Killed):
+                made.save(step % 4 == 0)
+            made.learner_dies_at = -1
+            made.learn(resume=False)
+            assert not list(made.folder.glob("*.next"))
+            least = [max(numbers) for numbers in zip(least, made.exchange.saves)]
+            made.insert()
+            made.actors[1].steps, made.actors[1].dies_at = 0, step
+            made.messages, made.learner_dies_at = 0, 4
+            with contextlib.suppress(Killed):
+                made.save(step % 4 == 0)
+            made.check(least)
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_all_are_killed_when_they_resume(world: Callable[[str], World], messages: int):
+    """One shard or both have written a save that was cut off."""
+    for first in range(4):
+        for second in range(4):
+            made = saved(world, f"{first}-{second}", True)
+            least, made.learner_dies_at = made.exchange.saves, messages
+            with pytest.raises(Killed):
+                made.save(True)
+            made.messages, made.learner_dies_at, made.die_at = 0, 4, (first, second)
+            with pytest.raises(Killed):
+                made.start(resume=True)
+            made.die_at = -1, -1
+            made.check(least)
+
+
+def test_a_first_save_that_was_cut_off(world: Callable[[str], World]):
+    """Without a save of all shards there is nothing to resume, and the folder is free for another run."""
+    for messages in 1, 2:
+        made = world(str(messages))
+        made.insert()
+        made.messages, made.learner_dies_at = 0, messages
+        with pytest.raises(Killed):
+            made.save(False)
+        made.learner_dies_at = -1
+        if messages == 1:
+            with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\)"):
+                made.start(resume=True)
+            made.start(resume=False)
+            assert not list(made.folder.iterdir())
+        else:
+            with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must hold no shards of another"):
+                made.start(resume=False)
+            made.check([1, 1])
+
+
+def test_a_shard_that_cannot_write(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
+    """The error comes as it is, and the files are those of the last save."""
+    made = saved(world, "full", False)
+
+    def stage(shard: Shard, *arguments: Any) -> None:
+        if shard is made.actors[1].shard:
+            raise OSError(28, "No space left on device")
+        real(shard, *arguments)
+
+    real, before = Shard.stage, made.exchange.saves
+    with monkeypatch.context() as patch:
+        patch.setattr(Shard, "stage", stage)
+        with pytest.raises(OSError, match="No space left"):
+            made.save(False)
+    assert made.exchange.saves == before
+    assert sorted(entry.name for entry in made.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
+    made.check(before)
