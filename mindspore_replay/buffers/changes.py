@@ -6,15 +6,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import numpy_type, type_name
-from ..mindspore_api import isconstant, share
+from ..mindspore_api import share
 from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import check_size, one_int
-from ..store.inputs import as_priority, check_length
+from ..store.checks import need_episodes, need_handles, need_priorities
+from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
 from ..store.mixins import mixin
-from ..store.state import LAST_CLOCK
 from .arguments import Arguments
-from .compile_time import compile_time
+from .compile_time import compile_time, stand_in
 
 _Self = TypeVar("_Self", bound="Changes")
 
@@ -30,21 +28,19 @@ class Changes(Arguments):
     # Columns.
 
     def _update_graph(self, indices, values):
-        handles = self._handles_graph(indices)
-        names = tuple(values.keys()) if isinstance(values, dict) else len(values)
-        columns = self._check_chosen(names)
-        given = [values[name] for name in names] if isinstance(values, dict) else values
-        shapes = ()
-        types = ()
-        for i in range(len(columns)):
-            shapes = (*shapes, given[i].shape)
-            types = (*types, given[i].dtype)
-        self._check_values(columns, shapes, types, indices.shape)
+        columns = self._check_update(self._known(indices), self._known(values))
+        handles = self._as_handles(indices)
+        given = tuple(values.values()) if isinstance(values, dict) else values
         invalid = self._zero + 0
         for i in range(len(columns)):
             rows = ops.reshape(given[i], (-1, *self.shapes[columns[i]]))
             invalid = self._graph.update(columns[i], i == 0, handles, rows)
         return invalid
+
+    @compile_time
+    def _check_update(self, indices: Any, values: Any) -> tuple[int, ...]:
+        """Check the arguments of `update`, and return the indices of the columns."""
+        return tuple(as_values(self.columns, self.options, stand_in(indices), stand_in(values))[1])
 
     @graph_body(_update_graph)
     def update(self, indices: Any, values: Any) -> Tensor:
@@ -76,30 +72,23 @@ class Changes(Arguments):
             >>> print(indices, invalid, *buffer.get_item(range(3)))
             [1 2] 0 [ 10 111 112]
         """
-        if not self.has_handles:
-            self._need_weights("update")
+        need_handles(self.options, "update")
         with self._lock:
             wait_for_work()
             return share(self._calls.update(indices, values))
 
-    @compile_time
-    def _check_chosen(self, names: Any) -> tuple[int, ...]:
-        return tuple(self.columns.chosen([None] * names if isinstance(names, int) else dict.fromkeys(names)))
-
-    @compile_time
-    def _check_values(self, columns: Any, shapes: Any, types: Any, lead: tuple[int, ...]) -> bool:
-        self.columns.check_values(columns, shapes, [type_name(dtype) for dtype in types], lead)
-        return True
-
     # Priorities.
 
     def _update_priorities_graph(self, indices, priorities):
-        if not self.prioritized:
-            raise RuntimeError(
-                "'update_priorities' needs a PrioritizedReplayBuffer, or a buffer made with prioritized=True."
-            )
-        handles = self._handles_graph(indices)
-        return self._graph.update_priorities(handles, self._as_priority(priorities, handles.shape[0]))
+        self._check_priorities(self._known(indices), self._known(priorities))
+        return self._graph.update_priorities(
+            self._as_handles(indices), self._as_dtype("priorities", priorities, ms.float32)
+        )
+
+    @compile_time
+    def _check_priorities(self, indices: Any, priorities: Any) -> bool:
+        as_priorities(self.options, stand_in(indices), stand_in(priorities))
+        return True
 
     @graph_body(_update_priorities_graph)
     def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
@@ -130,13 +119,11 @@ class Changes(Arguments):
             >>> print(invalid, priority)
             1 [0. 9. 1.]
         """
-        self._need_priorities("update_priorities")
+        need_priorities(self.options, "update_priorities")
         invalid = self._calls.try_update_priorities(indices, priorities)
         if type(invalid) is np.ndarray:
             return share(invalid)
-        name = type(self).__name__
-        handles, given = self._handles(indices).reshape(-1), as_priority(name, priorities)
-        check_length(name, given, handles.shape[0])
+        handles, given = as_priorities(self.options, indices, priorities)
         with self._lock:
             wait_for_work()
             return share(self._calls.update_priorities(handles, given))
@@ -144,7 +131,13 @@ class Changes(Arguments):
     # Removal, and the state of rows.
 
     def _delete_graph(self, indices):
-        return self._graph.delete(self._handles_graph(indices))
+        self._check_handles("delete", self._known(indices))
+        return self._graph.delete(self._as_handles(indices))
+
+    @compile_time
+    def _check_handles(self, method: str, indices: Any) -> bool:
+        as_handles_for(self.options, method, stand_in(indices))
+        return True
 
     @graph_body(_delete_graph)
     def delete(self, indices: Any) -> Tensor:
@@ -169,14 +162,14 @@ class Changes(Arguments):
             >>> print(buffer.delete([0, 1, 99]), buffer.size(), buffer.eligible())
             2 3 1
         """
-        self._need_weights("delete")
-        handles = self._handles(indices).reshape(-1)
+        handles = as_handles_for(self.options, "delete", indices).reshape(-1)
         with self._lock:
             wait_for_work()
             return share(self._calls.delete(handles))
 
     def _info_graph(self, indices):
-        priority, uses, staleness = self._graph.info(self._handles_graph(indices))
+        self._check_handles("info", self._known(indices))
+        priority, uses, staleness = self._graph.info(self._as_handles(indices))
         shape = indices.shape
         return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
 
@@ -207,8 +200,7 @@ class Changes(Arguments):
             >>> print(indices, priority, use_count, staleness)
             [1 2] [1. 1.] [1 1] [3 3]
         """
-        self._need_weights("info")
-        handles = self._handles(indices)
+        handles = as_handles_for(self.options, "info", indices)
         with self._lock:
             wait_for_work()
             parts = self._calls.info(handles.reshape(-1))
@@ -218,14 +210,14 @@ class Changes(Arguments):
     # All rows at once.
 
     def _advance_graph(self, steps=1):
-        if not self.weighted:
-            raise RuntimeError("For 'advance', the buffer must be made with weighted=True or a limit.")
-        if isinstance(steps, Tensor):
-            self._check_steps_tensor(steps.dtype, steps.shape)
-        elif isconstant(steps) or not isinstance(steps, int):
-            self._check_steps(steps)
+        self._check_steps(self._known(steps))
         self._graph.advance(ops.reshape(ops.cast(steps, ms.int64), ()))
         return self._stored_graph()
+
+    @compile_time
+    def _check_steps(self, steps: Any) -> bool:
+        as_steps(self.options, stand_in(steps), int)
+        return True
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
@@ -254,29 +246,19 @@ class Changes(Arguments):
             1 3
             2 0
         """
-        self._need_weights("advance")
-        if isinstance(steps, Tensor):
-            steps = one_int(type(self).__name__, "steps", steps.asnumpy())
         with self._lock:
             wait_for_work()
-            most = LAST_CLOCK - int(self.clock.asnumpy()[0])
-            self._calls.advance(check_size(type(self).__name__, "steps", steps, most, minimum=0))
+            self._calls.advance(as_steps(self.options, steps, lambda: int(self.clock.asnumpy()[0])))
         return self
 
-    @compile_time
-    def _check_steps(self, steps: Any) -> bool:
-        check_size(type(self).__name__, "steps", steps, LAST_CLOCK, minimum=0)
-        return True
-
-    @compile_time
-    def _check_steps_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        one_int(type(self).__name__, "steps", np.ones(shape, numpy_type(dtype)))
-        return True
-
     def _end_episodes_graph(self):
-        if not self.has_episodes:
-            raise RuntimeError("'end_episodes' needs a buffer with views, or of sequences or episodes.")
+        self._check_episodes()
         return self._graph.end_episodes()
+
+    @compile_time
+    def _check_episodes(self) -> bool:
+        need_episodes(self.options, "end_episodes")
+        return True
 
     @graph_body(_end_episodes_graph)
     def end_episodes(self) -> Tensor:
@@ -299,7 +281,7 @@ class Changes(Arguments):
             >>> print(buffer.end_episodes(), buffer.end_episodes())
             1 0
         """
-        self._need_episodes("end_episodes")
+        need_episodes(self.options, "end_episodes")
         with self._lock:
             wait_for_work()
             return share(self._calls.end_episodes())

@@ -4,9 +4,44 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from mindspore import ops
 
+from ..columns import numpy_type
+
 _numbers = itertools.count()
+#: What graph bodies pass for a Tensor, before its dtype and shape; for a dict, before its keys and values; and for a
+#: number whose value is not known.
+TENSOR, MAPPING, NUMBER = "(a Tensor)", "(a dict)", "(a number)"
+
+
+class Tensor:
+    """Stands for a Tensor of a graph, of which the compiler knows dtype and shape alone: one of zeros."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
+        self.dtype, self.shape = dtype, shape
+
+    def __index__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype})"
+
+    def asnumpy(self) -> np.ndarray:
+        """Return zeros, without their memory."""
+        return np.broadcast_to(np.zeros((), numpy_type(self.dtype)), self.shape)
+
+
+def stand_in(known: Any) -> Any:
+    """Return what the checks of calls from Python take for an argument of a graph, given what is known of it."""
+    if not isinstance(known, (list, tuple)):
+        return 0 if isinstance(known, str) and known == NUMBER else known
+    kind = known[0] if known and isinstance(known[0], str) else None
+    if kind == TENSOR:
+        return Tensor(*known[1:])
+    if kind == MAPPING:
+        return dict(zip(known[1], map(stand_in, known[2])))
+    return type(known)(map(stand_in, known))
 
 
 class compile_time:  # noqa: N801  a decorator

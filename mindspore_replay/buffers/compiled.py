@@ -15,13 +15,13 @@ from ..ops.operators import Operators
 from ..ops.primitives import item
 from ..store import library, state
 from ..store.checks import no_room
-from ..store.episodes import END, WindowRule, continues, marks_of
+from ..store.episodes import END, continues, marks_of
 from ..store.epochs import has_batch, progress
-from ..store.inputs import as_values, bad_version, check_length, ends_of, too_long
+from ..store.inputs import NewRows, as_values, check_versions, too_long
 from ..store.memory import give_back
 from ..store.options import Options
 from ..store.random import ALL_ROWS
-from ..store.schema import Batch, Schema
+from ..store.schema import Schema
 
 
 def graph_of(body: Callable[..., Any], waits: bool = False) -> Callable[..., Any]:
@@ -193,36 +193,22 @@ class CompiledCalls(nn.Cell):
         """Return False: a graph stores rows."""
         return False
 
-    def insertion(
-        self, exp: Any, priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> Batch:
+    def insertion(self, new: NewRows) -> None:
         """Store one row or a batch, as `store.insertion.Insertion` does."""
-        options = self._options
-        fields = self._schema.as_fields(exp)
-        batch = self._schema.layout(fields, options.streams)
-        rows = batch.rows
+        options, rows = self._options, new.batch.rows
         if rows == 0:
             self.__dict__.setdefault("_first", Tensor(0, ms.int64))
-            return batch
-        inputs = [value if isinstance(value, Tensor) else Tensor(value) for value in fields]
-        if priority is not None:
-            check_length(options.cls_name, priority, rows)
-            inputs.append(Tensor(priority))
-        if options.rule is not None:
-            ends = ends_of(options.cls_name, end, final, rows, options.num_envs)
-            if self.checks_first and self._longest > 0 and not self._fits(options.rule, inputs, ends, rows):
-                raise too_long(options.cls_name, self._longest)
-            inputs.append(Tensor(ends))
-        if version is not None:
-            check_length(options.cls_name, version, rows, "versions")
-            now = int(self._parameters["clock"].asnumpy()[0])
-            if version.min() < 0 or version.max() > now:
-                raise bad_version(options.cls_name, version, now)
-            inputs.append(Tensor(version))
+            return
+        fields = [value if isinstance(value, Tensor) else Tensor(value) for value in new.fields]
+        if self.checks_first and self._longest > 0 and new.ends is not None and not self._fits(fields, new.ends, rows):
+            raise too_long(options.cls_name, self._longest)
+        if new.version is not None:
+            check_versions(options.cls_name, new.version, int(self._parameters["clock"].asnumpy()[0]))
         if self.checks_first and options.never_evicts_valid and rows > self.room():
             raise self._no_room(rows)
+        more = [Tensor(part) for part in (new.priority, new.ends, new.version) if part is not None]
         try:
-            first = self._insert(priority is not None, version is not None, *inputs)
+            first = self._insert(new.priority is not None, new.version is not None, *fields, *more)
         except library.KernelError as error:
             if error.status == library.FULL:
                 raise self._no_room(rows) from None
@@ -230,7 +216,6 @@ class CompiledCalls(nn.Cell):
                 raise
             raise too_long(options.cls_name, self._longest) from None
         self.__dict__["_first"] = first
-        return batch
 
     @property
     def first(self) -> int:
@@ -253,8 +238,10 @@ class CompiledCalls(nn.Cell):
         options = self._options
         return no_room(options.cls_name, rows, self.room(), options.capacity, self.pending_note())
 
-    def _fits(self, rule: WindowRule, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
+    def _fits(self, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
         """Return True if no row would make its episode too long."""
+        rule = self._options.rule
+        assert rule is not None
         streams, count = rule.streams, self.count()
         flags = np.broadcast_to(ends, rows)
         if rule.terminated >= 0:
@@ -286,7 +273,7 @@ class CompiledCalls(nn.Cell):
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
-        where, chosen, arrays = as_values(self._schema, handles, values)
+        where, chosen, arrays = as_values(self._schema, self._options, handles, values)
         flat = Tensor(where)
         updates = enumerate(zip(chosen, arrays))
         return [self._update_column(i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()

@@ -2,24 +2,21 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
-from ..columns import numpy_type
-from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.primitives import named_in_graph
-from ..store.checks import check_number, need_weights, too_few_rows
-from ..store.inputs import one_number
+from ..store.checks import need_handles, need_priorities, too_few_rows
+from ..store.inputs import as_beta
 from ..store.library import TOO_FEW_ROWS, KernelError
 from ..store.mixins import mixin
 from ..store.naming import named, sample_names
 from .arguments import Arguments
-from .compile_time import compile_time
+from .compile_time import compile_time, stand_in
 
 
 @mixin
@@ -27,23 +24,45 @@ class Drawing(Arguments):
     """The methods that draw rows. Each public class has a `sample` with its own arguments."""
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
-        if with_indices and not self.has_handles:
-            raise RuntimeError("For 'sample', 'with_indices' needs a buffer made with weighted=True or a limit.")
-        batch = self._graph.sample(bounds, beta)
+        self._check_sample(self._known(beta), as_dict, with_indices)
+        batch = self._graph.sample(bounds, None if beta is None else self._as_dtype("beta", beta, ms.float64))
         batch = batch[1:] if self.has_handles and not with_indices else batch
         return named_in_graph(self._names_in_graph(with_indices), batch) if as_dict else batch
 
-    def _drawn(self, bounds: tuple[int, int] | None, beta: float | None, as_dict: bool, with_indices: bool) -> Any:
+    @compile_time
+    def _check_sample(self, beta: Any, as_dict: bool, with_indices: bool) -> bool:
+        as_beta(self.options, stand_in(beta))
+        self._checked_names(as_dict, with_indices)
+        return True
+
+    @compile_time
+    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
+        return self._checked_names(True, with_indices)
+
+    def _checked_names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
+        """Return the names of a sample's parts, if it is to be a dict; raise an error if it cannot be."""
+        if with_indices:
+            need_handles(self.options, "sample(with_indices=True)")
+        if not as_dict:
+            return ()
+        name, has_names = self.options.cls_name, self.names is not None
+        return sample_names(name, has_names, *self.spec.names, with_indices)
+
+    def _wrong_sample(self, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
+        if "beta" in unknown:
+            need_priorities(self.options, "sample(beta=...)")
+        return super()._wrong_sample(misplaced, unknown)  # type: ignore[misc,no-any-return]
+
+    def _drawn(self, bounds: tuple[int, int] | None, beta: Any, as_dict: bool, with_indices: bool) -> Any:
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
-        if with_indices and not self.has_handles:
-            need_weights(type(self).__name__, self.weighted, "sample(with_indices=True)")
-        names = self._sample_names(with_indices) if as_dict else ()
+        given_beta = None if beta is None else as_beta(self.options, beta)
+        names = self._checked_names(as_dict, with_indices) if as_dict or with_indices else ()
         if bounds is None and beta is None and self.limiter is None and self._relabel is None:
             skip = self.has_handles and not with_indices
             batch = self._calls.try_sample(skip)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
-        batch = self._draw(bounds, beta)
+        batch = self._draw(bounds, given_beta)
         if self.has_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
@@ -65,15 +84,6 @@ class Drawing(Arguments):
                 raise self._too_few(self._calls.eligible(bounds)) from None
         return batch if self._relabel is None else self._relabel(batch, self.has_handles + self.prioritized)
 
-    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
-        """Return the names of a sample's parts."""
-        name, has_names = type(self).__name__, self.names is not None
-        return sample_names(name, has_names, *self.spec.names, with_indices)
-
-    @compile_time
-    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
-        return self._sample_names(with_indices)
-
     def _need_rows(self, bounds: tuple[int, int] | None) -> None:
         rows = self._calls.eligible(bounds)
         if rows < self._min_rows_to_sample:
@@ -81,38 +91,7 @@ class Drawing(Arguments):
 
     def _too_few(self, rows: int) -> RuntimeError:
         stored, pending = self._calls.count(), self._calls.pending_note()
-        return too_few_rows(type(self).__name__, self.sample_size, self.weighted, rows, stored, pending)
-
-    # Beta of one call.
-
-    def _beta_graph(self, beta):
-        if beta is None:
-            return None
-        if not self.prioritized:
-            raise ValueError("For 'sample', 'beta' needs a buffer made with prioritized=True.")
-        if isinstance(beta, Tensor):
-            self._check_beta_tensor(beta.dtype, beta.shape)
-        elif isconstant(beta) or not isinstance(beta, (int, float)):
-            self._check_beta(beta)
-        return ops.cast(beta, ms.float64)
-
-    def _beta(self, beta: Any) -> float | None:
-        if beta is None:
-            return None
-        name = type(self).__name__
-        if not self.prioritized:
-            raise ValueError(f"For '{name}', 'beta' needs a buffer made with prioritized=True.")
-        return check_number(name, "beta", one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta)
-
-    @compile_time
-    def _check_beta(self, beta: Any) -> bool:
-        check_number(type(self).__name__, "beta", beta)
-        return True
-
-    @compile_time
-    def _check_beta_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        one_number(type(self).__name__, np.ones(shape, numpy_type(dtype)))
-        return True
+        return too_few_rows(self.options.cls_name, self.sample_size, self.weighted, rows, stored, pending)
 
     # When a sample can be drawn.
 

@@ -119,7 +119,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
 
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, self._beta_graph(beta), as_dict, with_indices or self.prioritized)
+        return self._drawn_graph(None, beta, as_dict, with_indices or self.prioritized)
 
     @graph_body(_sample_graph)
     def sample(
@@ -145,9 +145,9 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            ValueError: If `beta` is given and outside [0, 1], or the buffer is not `prioritized`.
-            RuntimeError: If the window has fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
-                operator fails with a RuntimeError.
+            ValueError: If `beta` is outside [0, 1].
+            RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has fewer than
+                `sample_size` eligible rows; see `can_sample`. In a graph the operator fails with a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer
@@ -157,4 +157,4 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, self._beta(beta), as_dict, with_indices or self.prioritized)
+        return self._drawn(None, beta, as_dict, with_indices or self.prioritized)

@@ -64,7 +64,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
+        return self._drawn_graph(None, beta, as_dict, True)
 
     @graph_body(_sample_graph)
     def sample(
@@ -99,7 +99,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, self._beta(beta), as_dict, True)
+        return self._drawn(None, beta, as_dict, True)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)

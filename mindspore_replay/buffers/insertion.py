@@ -1,20 +1,19 @@
 """Insertion of rows."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import numpy_type, type_name
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body, wait_for_work
-from ..store.inputs import as_flags, as_priority, as_versions, check_flags, check_length
+from ..store.inputs import as_new_rows, check_versions
 from ..store.mixins import mixin
+from ..store.state import LAST_CLOCK
 from .arguments import Arguments
-from .compile_time import compile_time
+from .compile_time import compile_time, stand_in
 
 _Self = TypeVar("_Self", bound="Insertion")
 
@@ -26,28 +25,39 @@ class Insertion(Arguments):
     def _insert_graph(
         self, exp=None, *misplaced, priority=None, end=False, final=False, version=None, with_indices=False, **unknown
     ):
-        if len(misplaced) + len(unknown) > 0:
-            kind = "rows" if isinstance(exp, (list, tuple, dict)) else "one"
-            self._refuse_insert("none" if exp is None else kind, len(misplaced), tuple(unknown.keys()))
-        rows = self._checked_rows(exp)
+        known = self._known((exp, priority, end, final, version))
+        keys = self._check_insert(known, len(misplaced), tuple(unknown.keys()), with_indices)
+        rows = self._columns_graph(exp, keys)
         single = ops.rank(rows[0]) == len(self.shapes[0])
         n = 1 if single else rows[0].shape[0]
-        priority, ends, version = self._priority(priority, n), self._ends(end, final, n), self._version(version, n)
+        priority = None if priority is None else self._as_dtype("priority", priority, ms.float32)
+        version = None if version is None else self._as_dtype("version", version, ms.int64)
+        ends = self._ends_graph(end, final) if self.has_episodes else None
         # MindSpore would eliminate one call before the branches, with a result that only one of them uses.
         if with_indices:
-            return self._handles_from_graph(self._graph.insert(rows, priority, ends, version), n, single)
+            first = ops.reshape(self._graph.insert(rows, priority, ends, version), ())
+            return first if single else self._handles_from_graph(first, n)
         # The parser would mistake a bare statement for that of a list, see `ops/statement_hook.py`.
         _ = self._graph.insert(rows, priority, ends, version)
         return self._stored_graph()
 
-    def _handles_from_graph(self, first, n, single):
-        if not self.has_handles:
-            raise RuntimeError("For 'insert', 'with_indices' needs a buffer made with weighted=True or a limit.")
-        first = ops.reshape(first, ())
-        if single:
-            return first
+    def _handles_from_graph(self, first, n):
         handles = first + ops.arange(n)
         return ops.select(first < 0, first, handles) if self._graph.goes_on else handles
+
+    @compile_time
+    def _check_insert(
+        self, known: Any, misplaced: int, unknown: tuple[str, ...], with_indices: bool
+    ) -> tuple[Any, ...]:
+        """Check the arguments of `insert`, and return the keys of the columns that are not late."""
+        exp, priority, end, final, version = map(stand_in, known)
+        if misplaced or unknown:
+            raise self.columns.wrong_insert(exp, range(misplaced), unknown)
+        new = as_new_rows(self.columns, self.options, exp, priority, end, final, version, with_indices)
+        if new.version is not None:
+            check_versions(self.options.cls_name, new.version, LAST_CLOCK)
+        self.columns.layout(new.fields, max(self.options.streams, 1))
+        return self._present_names if isinstance(exp, dict) else tuple(range(len(exp)))
 
     @graph_body(_insert_graph)
     def insert(
@@ -113,63 +123,34 @@ class Insertion(Arguments):
             5
         """
         if _misplaced or _unknown:
-            raise self._wrong_insert(exp, _misplaced, _unknown)
+            raise self.columns.wrong_insert(exp, _misplaced, _unknown)
         plain = version is None and not with_indices and self.limiter is None
         if plain and self._calls.try_insert(exp, priority, end, final):
             return self
-        exp = self.columns.in_order(exp)
-        if priority is not None:
-            self._need_priorities("insert(priority=...)")
-            priority = as_priority(type(self).__name__, priority)
-        if not (end is False and final is False):
-            self._need_episodes("end")
-        if version is not None:
-            self._need_weights("insert(version=...)")
-            version = as_versions(type(self).__name__, version)
-        if with_indices and not self.has_handles:
-            self._need_weights("insert(with_indices=True)")
-        with self._lock if self.limiter is None else self._turn_to_insert(exp):
+        new = as_new_rows(self.columns, self.options, exp, priority, end, final, version, with_indices)
+        with self._lock if self.limiter is None else self._turn_to_insert(new.batch.rows):
             wait_for_work()
-            batch = self._calls.insertion(exp, priority, end, final, version)
-            return Tensor(batch.handles(self._calls.first)) if with_indices else self
+            self._calls.insertion(new)
+            return Tensor(new.batch.handles(self._calls.first)) if with_indices else self
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
     add = insert
 
-    def _wrong_insert(self, exp: Any, misplaced: Collection[Any], unknown: Collection[str]) -> TypeError:
-        return self.columns.wrong_insert(exp, misplaced, unknown)
-
-    @compile_time
-    def _refuse_insert(self, kind: str, misplaced: int, unknown: tuple[str, ...]) -> bool:
-        raise self._wrong_insert({"none": None, "rows": [], "one": 0}[kind], range(misplaced), unknown)
-
     @contextlib.contextmanager
-    def _turn_to_insert(self, exp: Any) -> Iterator[None]:
-        rows = self.columns.layout(self.columns.as_fields(exp), self.options.streams).rows
+    def _turn_to_insert(self, rows: int) -> Iterator[None]:
         with self.limiter.inserting(rows) if rows else contextlib.nullcontext(), self._lock:
             yield
 
     # The rows.
 
-    def _checked_rows(self, exp):
-        if isinstance(exp, dict):
-            self._check_keys(tuple(exp.keys()))
-            exp = [exp[name] for name in self._present_names]
-        self._check_width(len(exp))
+    def _columns_graph(self, exp, keys):
+        """Return a Tensor for each column, given the keys of the columns that are not late; zeros for late ones."""
         given = ()
-        for j in range(len(exp)):
-            given = (*given, self._row(self._present[j], exp[j]))
-        rows = self._with_zeros(given) if len(self._late) > 0 else given
-        shapes = ()
-        types = ()
-        for row in rows:
-            shapes = (*shapes, row.shape)
-            types = (*types, row.dtype)
-        self._check_rows(shapes, types)
-        return rows
+        for j in range(len(keys)):
+            given = (*given, self._row(self._present[j], exp[keys[j]]))
+        return self._with_zeros(given) if len(self._late) > 0 else given
 
     def _with_zeros(self, given):
-        """Return a Tensor for each column, zeros for late ones."""
         shapes, first = self.shapes, self._present[0]
         lead = () if ops.rank(given[0]) == len(shapes[first]) else (given[0].shape[0],)
         rows = ()
@@ -190,88 +171,18 @@ class Insertion(Arguments):
         return self._constant(i, value)
 
     @compile_time
-    def _check_keys(self, keys: tuple[str, ...]) -> bool:
-        self.columns.given(dict.fromkeys(keys))
-        return True
-
-    @compile_time
-    def _check_width(self, fields: int) -> bool:
-        self.columns.given([None] * fields)
-        return True
-
-    @compile_time
-    def _check_rows(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
-        self.columns.check(shapes, [type_name(dtype) for dtype in types], max(self.options.streams, 1))
-        return True
-
-    @compile_time
     def _constant(self, i: int, value: Any) -> Tensor:
         return Tensor(self.columns.to_array(i, value))
 
-    # Priorities.
-
-    def _priority(self, priority, rows):
-        """Return priorities as float32 ``[]`` or ``[n]``; ``None`` for the largest so far."""
-        if priority is None:
-            return None
-        if not self.prioritized:
-            raise RuntimeError("For 'insert', 'priority' needs a buffer made with prioritized=True.")
-        return self._as_priority(priority, rows)
-
-    # Versions.
-
-    def _version(self, version, rows):
-        """Return versions as int64 ``[]`` or ``[n]``; ``None`` for the clock."""
-        if version is None:
-            return None
-        if not self.weighted:
-            raise RuntimeError("For 'insert', 'version' needs a buffer made with weighted=True or a limit.")
-        if isinstance(version, Tensor):
-            self._check_version(version.dtype, version.shape, rows)
-            return ops.cast(version, ms.int64)
-        if not isinstance(version, int):
-            raise TypeError("For 'insert', 'version' must be an int or a Tensor of ints in a graph.")
-        return ops.cast(version, ms.int64)
-
-    @compile_time
-    def _check_version(self, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
-        versions = as_versions(type(self).__name__, np.zeros(shape, numpy_type(dtype)))
-        check_length(type(self).__name__, versions, rows, "versions")
-        return True
-
     # Episode flags.
 
-    def _ends(self, end, final, rows):
-        """Return flags of rows as uint8 ``[1]`` or ``[n]``; ``None`` in a buffer whose rows know no episodes."""
-        if not self.has_episodes:
-            if not (isinstance(end, bool) and isinstance(final, bool)) or end or final:
-                raise RuntimeError(
-                    "For 'insert', 'end' and 'final' need a buffer with views, or of sequences or episodes."
-                )
-            return None
-        end_flag = self._flag("end", end, rows)
+    def _ends_graph(self, end, final):
+        """Return checked flags of rows as uint8 ``[1]`` or ``[n]``."""
         if isinstance(final, bool) and not final:
-            return end_flag
-        return ops.maximum(end_flag, self._flag("final", final, rows) * self._flag_values[2])
+            return self._flag_graph("end", end)
+        return ops.maximum(self._flag_graph("end", end), self._flag_graph("final", final) * self._flag_values[2])
 
-    def _flag(self, argument, value, rows):
-        if isinstance(value, Tensor):
-            self._check_flag(argument, value.dtype, value.shape, rows)
-            return ops.reshape(ops.cast(value, ms.uint8), (-1,))
-        if not isinstance(value, bool):
-            raise TypeError("'end' and 'final' must be a bool or a Tensor of bools in a graph.")
-        if value:
-            self._check_one_step(argument, rows)
-            return self._flag_values[1]
-        return self._flag_values[0]
-
-    @compile_time
-    def _check_flag(self, argument: str, dtype: Any, shape: tuple[int, ...], rows: int) -> bool:
-        flags = as_flags(type(self).__name__, argument, np.zeros(shape, numpy_type(dtype)))
-        check_flags(type(self).__name__, argument, flags, rows, self.num_envs)
-        return True
-
-    @compile_time
-    def _check_one_step(self, argument: str, rows: int) -> bool:
-        check_flags(type(self).__name__, argument, np.array(True), rows, self.num_envs)
-        return True
+    def _flag_graph(self, argument, value):
+        if isinstance(value, bool):
+            return self._flag_values[1] if value else self._flag_values[0]
+        return ops.reshape(self._as_dtype(argument, value, ms.uint8), (-1,))

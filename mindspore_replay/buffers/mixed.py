@@ -17,8 +17,8 @@ from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
-from ..store.checks import check_bool, check_seed, check_size
-from ..store.inputs import as_priority, as_values, check_length
+from ..store.checks import check_bool, check_seed, check_size, too_few_rows
+from ..store.inputs import as_priority, as_values
 from ..store.locks import hold_locks
 from ..store.naming import named, sample_names
 from ..store.random import initial_state
@@ -344,11 +344,9 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
-                if twin.eligible() < twin.options.min_rows_to_sample:
-                    raise RuntimeError(
-                        f"For '{type(self).__name__}', source {i} must have {twin.options.min_rows_to_sample} eligible "
-                        "rows. Wait until can_sample() is true."
-                    )
+                if (rows := twin.eligible()) < twin.options.min_rows_to_sample:
+                    counts = twin.sample_size, twin.weighted, rows, len(twin), twin._calls.pending_note()
+                    raise too_few_rows(type(self).__name__, *counts, source=f" of source {i}")
             batch = self._try_draw()
         batch = batch if with_indices else batch[:1] + batch[3:]
         return named(names, batch) if as_dict else batch
@@ -365,9 +363,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
     def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
         name, has_names = type(self).__name__, all(buffer.names is not None for buffer in self.sources)
         bookkeeping = ("source", *_WITH_HANDLES, *self._bookkeeping)
-        return sample_names(
-            name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES, made="buffers made"
-        )
+        return sample_names(name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES)
 
     @compile_time
     def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
@@ -445,8 +441,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         """
         name = type(self).__name__
         given_source, handles = self._known_pairs(source, indices)
-        given = as_priority(name, priorities)
-        check_length(name, given, handles.size)
+        given = as_priority(name, priorities, handles.size)
         invalid = 0
         for i, buffer in enumerate(self.sources):
             mine = given_source == i
@@ -496,7 +491,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         given_source, handles = self._known_pairs(source, indices)
         members = [i for i in range(len(self.sources)) if self._with_handles[i]]
         for i in members:  # check all before anything is written
-            as_values(self.sources[i].columns, handles, values)
+            as_values(self.sources[i].columns, self.sources[i].options, handles, values)
         invalid = 0
         for i in members:
             mine = given_source == i

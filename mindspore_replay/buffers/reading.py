@@ -7,26 +7,29 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..columns import type_name
 from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import check_positions, positions_of
+from ..store.checks import check_positions
+from ..store.inputs import as_positions
 from ..store.library import OUT_OF_RANGE, KernelError
 from ..store.mixins import mixin
+from .arguments import Arguments
 from .attributes import Attributes
-from .compile_time import compile_time
+from .compile_time import compile_time, stand_in
 from .isolated_cell import IsolatedCell
 
 
 @mixin
-class Reading(Attributes):
+class Reading(Arguments):
     """The methods that read rows by position, and count them."""
 
     def _get_item_graph(self, index):
-        if isinstance(index, Tensor):
-            self._check_index(index.dtype, index.shape)
-        elif not isinstance(index, int):
-            raise TypeError("For 'get_item', 'index' must be an int or a Tensor of ints in a graph.")
-        return self._graph.read(ops.cast(index, ms.int64))
+        self._check_index(self._known(index))
+        return self._graph.read(self._as_dtype("index", index, ms.int64))
+
+    @compile_time
+    def _check_index(self, index: Any) -> bool:
+        as_positions(type(self).__name__, stand_in(index))
+        return True
 
     @graph_body(_get_item_graph)
     def get_item(self, index: Any) -> tuple[Tensor, ...]:
@@ -51,7 +54,7 @@ class Reading(Attributes):
             >>> print(*buffer.get_item(0), *buffer.get_item(-1), *buffer.get_item([0, 2]))
             10 12 [10 12]
         """
-        positions = self._positions(index)
+        positions = as_positions(type(self).__name__, index)
         return self._read(positions, lambda stored: check_positions(type(self).__name__, positions, stored))
 
     def _read(self, positions: np.ndarray, check: Callable[[int], None]) -> tuple[Tensor, ...]:
@@ -65,14 +68,6 @@ class Reading(Attributes):
                 except KernelError as error:
                     if error.status != OUT_OF_RANGE:
                         raise  # else rows have gone since they were counted: their writer died
-
-    @compile_time
-    def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:
-        self._positions(np.zeros(shape, type_name(dtype)))
-        return True
-
-    def _positions(self, index: Any) -> np.ndarray:
-        return positions_of(type(self).__name__, index.asnumpy() if isinstance(index, Tensor) else index)
 
     def _rows_graph(self):
         return self._graph.read(ops.arange(self.capacity))

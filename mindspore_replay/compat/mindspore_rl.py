@@ -148,7 +148,7 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
     insert = _FieldByField.push  # type: ignore[assignment]
 
     def _sample_of_beta_graph(self, beta=None, *, as_dict=False):
-        return self._drawn_graph(None, self._beta_graph(beta), as_dict, True)
+        return self._drawn_graph(None, beta, as_dict, True)
 
     @graph_body(_sample_of_beta_graph)
     def sample(self, beta: Any = None, *, as_dict: bool = False) -> Any:  # type: ignore[override]
@@ -158,7 +158,7 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
             beta (Union[float, Tensor, None]): Beta of this call. Default: ``None``, for the buffer's.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
         """
-        return self._drawn(None, self._beta(beta), as_dict, True)
+        return self._drawn(None, beta, as_dict, True)
 
 
 class ReservoirReplayBuffer(_FieldByField, Reservoir):

@@ -8,6 +8,7 @@ from mindspore import Tensor
 
 from ..mindspore_api import share
 from ..store import library
+from ..store.checks import too_few_rows
 from ..store.plan import SamplePlan
 from .cluster import Link
 from .exchange import Exchange, joined
@@ -131,10 +132,8 @@ class Batches:
                 f"For '{_NAME}', none of the {shards} shards answers. They are restarted; try again later."
             )
         if _eligible(reports) < needed:
-            raise RuntimeError(
-                f"For '{_NAME}', a sample needs sample_size={self.plan.n} rows, but the {len(reports)} shards "
-                f"that answer have {_eligible(reports)} to draw from. Wait until can_sample() is true."
-            )
+            counts = self.plan.n, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
+            raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")
 
     def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
         """Return the positions in the batch that each shard is asked to fill."""

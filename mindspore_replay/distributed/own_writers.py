@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from ..store.inputs import NewRows
 from ..store.recipe.spec import BufferSpec
 from .exchange import Exchange
 from .writer import ShardWriter
@@ -43,14 +44,14 @@ class OwnWriters:
         """Make a writer that begins with this shard."""
         return OwnWriter(self, shard)
 
-    def insert(self, exp: Any, **more: Any) -> None:
+    def insert(self, new: NewRows) -> None:
         """Insert into one shard until a batch is sent, then into the next."""
         with self._inserting:
             if not self._each:
                 self._each = [self.make(link.number) for link in self.exchange.links.all]
             if self._next < 0 or not self._each[self._next].collected:
                 self._next = (self._next + 1) % len(self._each)
-            self._each[self._next].insert(exp, **more)
+            self._each[self._next].collect(new)
 
     def land(self) -> None:
         """Send the collected rows, and wait until they have landed, unless they are blocked."""
@@ -82,12 +83,14 @@ class OwnWriter(ShardWriter):
         self._group = group
         self._using = threading.RLock()
 
-    def insert(self, exp: Any = None, **more: Any) -> "OwnWriter":  # type: ignore[override]
+    def _collect(self, new: NewRows) -> None:
         """Collect rows, and send a complete batch; other threads wait."""
         with self._in_turn():
             self._group.busy.add(self)
-            super().insert(exp, **more)
-        return self
+            super()._collect(new)
+
+    #: For the group, which gets checked rows.
+    collect = _collect
 
     def flush(self) -> "OwnWriter":
         """Send the collected rows and wait until they have landed; other threads wait."""

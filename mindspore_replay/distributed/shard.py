@@ -21,9 +21,10 @@ from ..checkpoint.parts import Part, Plain
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
 from ..store import state
+from ..store.inputs import NewRows
 from ..store.options import Options
 from ..store.recipe.spec import BufferSpec
-from ..store.schema import Schema
+from ..store.schema import Batch, Schema
 from ..store.store import Store
 from ..store.tree import levels
 from ..training.statistics import Statistics, statistics_of
@@ -258,7 +259,7 @@ class Shard:
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
             rows (int): Number of rows.
-            more (dict): `priority`, `end`, `final` and `version`, where given.
+            more (dict): `priority`, `ends` and `version` of `NewRows`, where given.
         """
         with self._changed:
             self._wanted = rows
@@ -270,7 +271,8 @@ class Shard:
             with self.rows.lock:
                 if "version" in more:  # the learner's clock has been there
                     self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
-                self.rows.insert(fields, **more)
+                others = map(more.get, ("priority", "ends", "version"))
+                self.rows.insertion(NewRows(fields, Batch(rows, False), *others))
             done = rows
         finally:
             with self._changed:

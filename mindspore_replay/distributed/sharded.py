@@ -15,15 +15,14 @@ import numpy as np
 from mindspore import Tensor
 
 from ..columns import Columns
-from ..store.checks import check_number, check_size, need_weights
+from ..store.checks import check_number, check_size, need_handles
 from ..store.habits import NoContainer, wrong_sample
-from ..store.inputs import as_handles, as_priority, as_values, as_versions, bad_version, check_length, one_number
+from ..store.inputs import as_beta, as_handles_for, as_new_rows, as_priorities, as_steps, as_values, check_versions
 from ..store.naming import named, sample_names
 from ..store.rate_rule import Wait
 from ..store.recipe.classes import read
 from ..store.recipe.registry import registered
 from ..store.recipe.spec import BufferSpec
-from ..store.state import LAST_CLOCK
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
 from .cluster import Link, Links, actors, claim, connect
@@ -184,8 +183,8 @@ class ShardedReplay(NoContainer):
         learner_state: Mapping[str, Any],
     ) -> None:
         """Make the learner's parts, given what the smallest shard is."""
-        self._contents, plan = spec, spec.options.plan._replace(n=self.sample_size)
-        self._columns = columns = cast(Columns, spec.columns)
+        self._spec, plan = spec.called(_NAME), spec.options.plan._replace(n=self.sample_size)
+        columns = cast(Columns, spec.columns)
         self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
         self.num_envs, self.has_episodes = spec.num_envs, spec.has_episodes
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
@@ -200,7 +199,7 @@ class ShardedReplay(NoContainer):
         )
         rng = np.random.default_rng(before or seed)
         types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
-        self._batches = Batches(self._exchange, plan, types, self._contents.has_handles, rng)
+        self._batches = Batches(self._exchange, plan, types, self._spec.has_handles, rng)
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -290,13 +289,12 @@ class ShardedReplay(NoContainer):
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
         """
         if _misplaced or _unknown:
-            raise self._columns.wrong_insert(exp, _misplaced, _unknown)
+            raise self._spec.columns.wrong_insert(exp, _misplaced, _unknown)
         self._links.check_open()
-        if version is not None and self.weighted:
-            versions, now = as_versions(_NAME, version), self._exchange.clock
-            if versions.max() > now:
-                raise bad_version(_NAME, versions, now)
-        self._writers.insert(exp, priority=priority, end=end, final=final, version=version)
+        new = as_new_rows(self._spec.columns, self._spec.options, exp, priority, end, final, version)
+        if new.version is not None:
+            check_versions(_NAME, new.version, self._exchange.clock)
+        self._writers.insert(new)
         return self
 
     add = insert
@@ -328,37 +326,31 @@ class ShardedReplay(NoContainer):
             other bookkeeping, and the columns ``[B, *F]``.
 
         Raises:
-            TypeError: If `beta` is no number, or is given without priorities; if `as_dict` is set and the buffers have
-                no names.
+            TypeError: If `beta` is no number; if `as_dict` is set and the buffers have no names.
             ValueError: If `beta` is outside [0, 1]; if the limiter's `error_buffer` is too small for an insertion that
                 waits.
             RuntimeError: If fewer than `sample_size` rows can be drawn; if no shard answers; if `with_indices` is set
-                and the buffers have no handles.
+                and the buffers have no handles, or `beta` and they have no priorities.
             TimeoutError: If the limiter has a timeout, and too little was inserted in time.
         """
         if _misplaced or _unknown:
             raise wrong_sample(_NAME, self, _misplaced, _unknown, "with_sample_size({}).sample()")
-        given, contents = self._beta_of(beta), self._contents
-        if with_indices and not contents.has_handles:
-            raise RuntimeError(f"For '{_NAME}', 'with_indices' needs a buffer made with weighted=True.")
-        with_indices = with_indices or contents.always_handles
-        names = self._sample_names(with_indices) if as_dict else ()
+        spec = self._spec
+        given = as_beta(spec.options, beta)
+        if with_indices:
+            need_handles(spec.options, "sample(with_indices=True)")
+        with_indices = with_indices or spec.always_handles
+        names = sample_names(_NAME, self.names is not None, *spec.names, with_indices) if as_dict else ()
         exchange = self._exchange
         with self.turn_to_sample(None):
-            batch = self._batches.draw(given)
+            batch = self._batches.draw((exchange.beta or 0.0) if given is None else given)
             exchange.samples += 1
             exchange.sampled += self.sample_size
             if exchange.beta is not None:
                 exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
-        if contents.has_handles and not with_indices:
+        if spec.has_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else tuple(batch)
-
-    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
-        has_names, contents = self.names is not None, self._contents
-        return sample_names(
-            _NAME, has_names, contents.bookkeeping, tuple(contents.fields), with_indices, made="a configuration"
-        )
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
@@ -372,13 +364,6 @@ class ShardedReplay(NoContainer):
                     with contextlib.nullcontext() if limiter is None else limiter.sampling(rows, timeout=0.0):
                         yield
                     self._exchange.regulate()
-
-    def _beta_of(self, beta: Any) -> float:
-        if beta is None:
-            return self._exchange.beta or 0.0
-        if not self.prioritized:
-            raise TypeError(f"For '{_NAME}', 'beta' needs a buffer with priorities, but got {beta!r}.")
-        return check_number(_NAME, "beta", one_number(_NAME, beta.asnumpy()) if isinstance(beta, Tensor) else beta)
 
     def _await_turn(self, stop: threading.Event | None) -> None:
         """Send the rows of this process, and wait until the limiter allows a sample."""
@@ -432,11 +417,7 @@ class ShardedReplay(NoContainer):
         Raises:
             RuntimeError, TypeError, ValueError: As for the buffer's `update_priorities`; then nothing is changed.
         """
-        if not self.prioritized:
-            raise RuntimeError(f"For '{_NAME}', 'update_priorities' needs a buffer with priorities.")
-        handles = as_handles(_NAME, indices).reshape(-1)
-        given = as_priority(_NAME, priorities)
-        check_length(_NAME, given, handles.size)
+        handles, given = as_priorities(self._spec.options, indices, priorities)
         self._writers.land()
         answers = self._exchange.call("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
         invalid = _invalid(handles, answers)
@@ -458,9 +439,7 @@ class ShardedReplay(NoContainer):
             RuntimeError: If the buffers give no handles.
             TypeError, ValueError: As for the buffer's `update`; then nothing is written.
         """
-        if not self._contents.has_handles:
-            self._need_weights("update")
-        handles, chosen, arrays = as_values(self._columns, indices, values)
+        handles, chosen, arrays = as_values(self._spec.columns, self._spec.options, indices, values)
         self._writers.land()
         arrays = [bits(array) for array in arrays]
         given = arrays if self.names is None else {self.names[i]: array for i, array in zip(chosen, arrays)}
@@ -479,8 +458,7 @@ class ShardedReplay(NoContainer):
             RuntimeError: If the buffers keep no weights.
             TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
         """
-        self._need_weights("delete")
-        handles = as_handles(_NAME, indices).reshape(-1)
+        handles = as_handles_for(self._spec.options, "delete", indices).reshape(-1)
         self._writers.land()
         answers = self._exchange.call("delete", handles)
         return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
@@ -499,8 +477,7 @@ class ShardedReplay(NoContainer):
             RuntimeError: If the buffers keep no weights.
             TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
         """
-        self._need_weights("info")
-        handles = as_handles(_NAME, indices)
+        handles = as_handles_for(self._spec.options, "info", indices)
         parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
         self._writers.land()
         for rows, answer in self._exchange.call("info", handles.reshape(-1)):
@@ -508,9 +485,6 @@ class ShardedReplay(NoContainer):
                 part[rows] = known
         priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
         return priority, uses, staleness
-
-    def _need_weights(self, method: str) -> None:
-        need_weights(_NAME, self.weighted, method)
 
     # The whole.
 
@@ -526,10 +500,9 @@ class ShardedReplay(NoContainer):
         Raises:
             RuntimeError, TypeError, ValueError: As for the buffer's `advance`.
         """
-        self._need_weights("advance")
-        check_size(_NAME, "steps", steps, LAST_CLOCK - self._exchange.clock, minimum=0)
+        given = as_steps(self._spec.options, steps, lambda: self._exchange.clock)
         self._settle()
-        self._exchange.advance(steps)
+        self._exchange.advance(given)
         return self
 
     def reset(self) -> "ShardedReplay":

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..store.episodes import END, FINAL, continues, marks_of
-from ..store.inputs import as_array, as_priority, as_versions, bad_version, check_length
+from ..store.episodes import FINAL, continues, marks_of
+from ..store.inputs import NewRows, as_new_rows, check_versions
 from ..store.rate_rule import PATIENCE
 from ..store.recipe.spec import BufferSpec
 from ..store.schema import is_tensor
@@ -76,7 +76,7 @@ class ShardWriter:
         self.waited = 0.0
         self._actors, self._session = list(actors), session()
         self._has_ended = False
-        self._spec, self._timeout = spec, timeout
+        self._spec, self._timeout = spec.called("ShardWriter"), timeout
         self._batch = batch
         self._in_flight = in_flight
         self._rows = 0
@@ -148,15 +148,23 @@ class ShardWriter:
             TimeoutError: If the limiter has a timeout, and too little was sampled in time.
             RuntimeError: If no shard is left, since the buffer was closed, for example.
         """
-        self._check_open()
-        columns = self._spec.columns
+        spec = self._spec
         if _misplaced or _unknown:
-            raise columns.wrong_insert(exp, _misplaced, _unknown)
-        fields = columns.as_fields(columns.in_order(exp))
-        rows = columns.layout(fields, self._spec.options.streams).rows
-        more = self._marks(rows, priority, end, final, version)
+            raise spec.columns.wrong_insert(exp, _misplaced, _unknown)
+        self._check_open()
+        new = as_new_rows(spec.columns, spec.options, exp, priority, end, final, version)
+        if new.version is not None:
+            check_versions(spec.cls_name, new.version, LAST_CLOCK)
+        self._collect(new)
+        return self
+
+    def _collect(self, new: NewRows) -> None:
+        """Collect checked rows, and send a complete batch."""
+        rows = new.batch.rows
         if rows == 0:
-            return self
+            return
+        given = {"priority": new.priority, "ends": new.ends, "version": new.version}
+        more = {key: np.broadcast_to(part, rows) for key, part in given.items() if part is not None}
         if self._rows and set(more) != set(self._more[-1]):
             self._send(self._whole())
             if self._rows:
@@ -165,38 +173,13 @@ class ShardWriter:
                 )
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
-        given = [field.asnumpy() if is_tensor(field) else field for field in fields]
-        shapes = columns.shapes
-        self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(given, shapes)])
-        self._more.append(more)
+        shapes = self._spec.columns.shapes
+        fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
+        self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
+        self._more.append({key: np.array(part) for key, part in more.items()})
         self._rows += rows
         if self._rows >= self._batch:
             self._send(self._whole(waits=True))
-        return self
-
-    def _marks(self, rows: int, priority: Any, end: Any, final: Any, version: Any) -> dict[str, np.ndarray]:
-        """Return priorities, versions and episode flags, one for each row."""
-        spec, name = self._spec, "ShardWriter"
-        more: dict[str, np.ndarray] = {}
-        if priority is not None:
-            if not spec.prioritized:
-                raise RuntimeError(f"For '{name}', 'insert(priority=...)' needs a buffer with priorities.")
-            given = as_priority(name, priority)
-            check_length(name, given, rows)
-            more["priority"] = np.broadcast_to(given, rows)
-        if version is not None:
-            if not spec.weighted:
-                raise RuntimeError(f"For '{name}', 'insert(version=...)' needs a buffer with weights.")
-            versions = as_versions(name, version)
-            check_length(name, versions, rows, "versions")
-            if versions.min() < 0:
-                raise bad_version(name, versions, LAST_CLOCK)
-            more["version"] = np.broadcast_to(versions, rows)
-        if spec.has_episodes:
-            more |= {"end": _flags("end", end, rows), "final": _flags("final", final, rows)}
-        elif not (end is False and final is False):
-            raise RuntimeError(f"For '{name}', 'end' needs a buffer whose rows know their episode.")
-        return more
 
     def _whole(self, waits: bool = False) -> int:
         """Return how many rows a batch may have: all, or those of episodes that have ended.
@@ -209,8 +192,7 @@ class ShardWriter:
         parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
         if not parts:
             return 0
-        flags = np.concatenate([np.where(more["final"], END | FINAL, more["end"] * END) for _, more in parts])
-        flags = flags.astype(np.uint8)
+        flags = np.concatenate([more["ends"] for _, more in parts])
         if rule.terminated >= 0:
             terminated = np.concatenate([fields[rule.terminated].reshape(-1) for fields, _ in parts]) != 0
             flags = marks_of(rule, flags, terminated)
@@ -384,15 +366,3 @@ def _ended() -> RuntimeError:
 def bits(array: np.ndarray) -> np.ndarray:
     """Return an array that a process without MindSpore can read: of bfloat16, which NumPy lacks, its bits as uint16."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
-
-
-def _flags(name: str, flags: Any, rows: int) -> np.ndarray:
-    """Return one flag for each row, bool ``[rows]``."""
-    given = as_array(flags)
-    if given.dtype != np.bool_:
-        raise TypeError(f"For 'ShardWriter', {name!r} must hold bools, but got {given.dtype.name}.")
-    if given.shape not in ((rows,), *([()] if rows == 1 else [])) and not (given.shape == () and not given):
-        raise ValueError(
-            f"For 'ShardWriter', {name!r} must have shape [{rows}], one flag a row, but got {given.shape}."
-        )
-    return np.broadcast_to(given, rows)

@@ -9,21 +9,11 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from . import library, state
-from .checks import (
-    check_number,
-    check_positions,
-    check_size,
-    need_episodes,
-    need_priorities,
-    need_weights,
-    positions_of,
-    range_of,
-    too_few_rows,
-)
+from . import library
+from .checks import check_positions, check_size, need_episodes, need_handles, range_of, too_few_rows
 from .folder import bad_folder, open_to_attach
 from .habits import NoContainer, wrong_sample
-from .inputs import as_handles, as_priority, as_versions
+from .inputs import as_beta, as_handles_for, as_new_rows, as_positions, as_priorities, as_steps
 from .naming import named, sample_names
 from .random import ALL_ROWS
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
@@ -174,25 +164,13 @@ class AttachedBuffer(NoContainer):
                 self._need_open()
                 if not self._is_limited and self._store.try_insert(exp, priority, end, final):
                     return self
-        fields = schema.in_order(exp)
-        if priority is not None:
-            need_priorities(self._name, options.beta is not None, "insert(priority=...)")
-            priority = as_priority(self._name, priority)
-        if not (end is False and final is False):
-            need_episodes(self._name, options.rule is not None, "end")
-        if version is not None:
-            need_weights(self._name, options.weighting is not None, "insert(version=...)")
-            version = as_versions(self._name, version)
-        if with_indices and not options.has_handles:
-            need_weights(self._name, options.weighting is not None, "insert(with_indices=True)")
+        new = as_new_rows(schema, options, exp, priority, end, final, version, with_indices)
 
         def insert() -> Any:
-            batch = self._store.insertion(fields, priority, end, final, version)
-            return batch.handles(self._store.first) if with_indices else self
+            self._store.insertion(new)
+            return new.batch.handles(self._store.first) if with_indices else self
 
-        return self._when_allowed(
-            "insert", lambda: schema.layout(schema.as_fields(fields), options.streams).rows, insert
-        )
+        return self._when_allowed("insert", new.batch.rows, insert)
 
     #: `insert` under the other name that buffers have for it.
     add = insert
@@ -210,7 +188,7 @@ class AttachedBuffer(NoContainer):
             TypeError, ValueError: If `index` holds no ints, or has more than one axis.
             IndexError: If there is no such row.
         """
-        positions = positions_of(self._name, index)
+        positions = as_positions(self._name, index)
         with self._lock:
             self._need_open(reading=True)
             with self._store.kernels_kept_out():
@@ -248,17 +226,15 @@ class AttachedBuffer(NoContainer):
             raise wrong_sample(self._name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
         if self.achieved_goal is not None:
             raise RuntimeError(f"For '{self._name}', only the learner can sample: a view of the buffer is Python code.")
-        if beta is not None:
-            need_priorities(self._name, options.beta is not None, "sample(beta=...)")
-            beta = check_number(self._name, "beta", beta)
-        if with_indices and not options.has_handles:
-            need_weights(self._name, options.weighting is not None, "sample(with_indices=True)")
+        beta = as_beta(options, beta)
+        if with_indices:
+            need_handles(options, "sample(with_indices=True)")
         with_indices = with_indices or options.plan.always_handles
         has_names = self.names is not None
         names = sample_names(self._name, has_names, *self._spec.names, with_indices) if as_dict else ()
         bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
         if self._is_limited:
-            batch = self._when_allowed("sample", lambda: self.sample_size, lambda: self._draw(bounds, beta))
+            batch = self._when_allowed("sample", self.sample_size, lambda: self._draw(bounds, beta))
         else:
             with self._lock:
                 self._need_open()
@@ -284,49 +260,41 @@ class AttachedBuffer(NoContainer):
 
     def update_priorities(self, indices: Any, priorities: Any) -> int:
         """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
-        need_priorities(self._name, self._store.options.beta is not None, "update_priorities")
-        handles = as_handles(self._name, indices).reshape(-1)
+        handles, given = as_priorities(self._store.options, indices, priorities)
         with self._lock:
             self._need_open()
-            return int(self._store.update_priorities(handles, as_priority(self._name, priorities)))
+            return int(self._store.update_priorities(handles, given))
 
     def update(self, indices: Any, values: Any) -> int:
         """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
-        if not self._store.options.has_handles:
-            need_weights(self._name, False, "update")
+        need_handles(self._store.options, "update")
         with self._lock:
             self._need_open()
             return int(self._store.update(indices, values))
 
     def delete(self, indices: Any) -> int:
         """Remove rows, as `Buffer.delete` does, and return their number."""
-        need_weights(self._name, self._store.options.weighting is not None, "delete")
-        handles = as_handles(self._name, indices).reshape(-1)
+        handles = as_handles_for(self._store.options, "delete", indices).reshape(-1)
         with self._lock:
             self._need_open()
             return int(self._store.delete(handles))
 
     def info(self, indices: Any) -> tuple[np.ndarray, ...]:
         """Return priority, use count and staleness of rows, as `Buffer.info` does."""
-        need_weights(self._name, self._store.options.weighting is not None, "info")
-        handles = as_handles(self._name, indices)
+        handles = as_handles_for(self._store.options, "info", indices)
         with self._lock:
             self._need_open(reading=True)
             return tuple(part.reshape(handles.shape) for part in self._store.info(handles.reshape(-1)))
 
     def advance(self, steps: int = 1) -> "AttachedBuffer":
         """Advance the learner's clock, as `Buffer.advance` does."""
-        need_weights(self._name, self._store.options.weighting is not None, "advance")
-        with self._lock:
-            self._need_open()
-            with self._store.kernels_kept_out():
-                most = state.LAST_CLOCK - int(self._store.arrays["clock"][0])
-                self._store.advance(check_size(self._name, "steps", steps, most, minimum=0))
+        with self._exclusive():
+            self._store.advance(as_steps(self._store.options, steps, lambda: int(self._store.arrays["clock"][0])))
         return self
 
     def end_episodes(self) -> int:
         """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
-        need_episodes(self._name, self._store.options.rule is not None, "end_episodes")
+        need_episodes(self._store.options, "end_episodes")
         with self._lock:
             self._need_open()
             return int(self._store.end_episodes())
@@ -407,13 +375,13 @@ class AttachedBuffer(NoContainer):
             return QueueAccount(self._name, self.capacity, self._store.eligible(), room, self._store.pending_note())
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
-    def _when_allowed(self, what: str, count: Callable[[], int], action: Callable[[], _Result]) -> _Result:
+    def _when_allowed(self, what: str, rows: int, action: Callable[[], _Result]) -> _Result:
         """Insert or sample as soon as the limiter allows it, and count the rows. Other threads go on meanwhile."""
         if not self._is_limited:
             with self._lock:
                 self._need_open()
                 return action()
-        rows, arrays, signals = count(), self._folder.arrays, self._folder.signals
+        arrays, signals = self._folder.arrays, self._folder.signals
         if rows == 0:
             with self._exclusive():
                 return action()

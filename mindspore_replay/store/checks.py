@@ -1,9 +1,12 @@
-"""Checks of numbers passed by users."""
+"""Checks of what users pass, and of the parts that a method needs in a buffer."""
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .options import Options
 
 #: Most rows of a buffer, since its cursors are int32.
 MAX_CAPACITY = 2**31 - 1
@@ -55,41 +58,56 @@ def check_seed(cls_name: str, seed: Any) -> int:
     return int(seed)
 
 
-def need_weights(cls_name: str, weighted: bool, method: str) -> None:
+def need_weights(options: "Options", method: str) -> None:
     """Raise a RuntimeError unless a buffer has a weight for each row."""
-    if not weighted:
+    if options.weighting is None:
         raise RuntimeError(
-            f"For '{cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with weighted=True."
+            f"For '{options.cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
+            "weighted=True."
         )
 
 
-def need_priorities(cls_name: str, prioritized: bool, method: str) -> None:
+def need_handles(options: "Options", method: str) -> None:
+    """Raise a RuntimeError unless a buffer has handles."""
+    if not options.has_handles:
+        need_weights(options, method)
+
+
+def need_priorities(options: "Options", method: str) -> None:
     """Raise a RuntimeError unless a buffer draws by priority."""
-    if not prioritized:
+    if options.beta is None:
         raise RuntimeError(
-            f"For '{cls_name}', '{method}' needs a buffer that draws by priority: make a "
+            f"For '{options.cls_name}', '{method}' needs a buffer that draws by priority: make a "
             "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
             "prioritized=True."
         )
 
 
-def need_episodes(cls_name: str, has_episodes: bool, what: str) -> None:
+def need_episodes(options: "Options", what: str) -> None:
     """Raise a RuntimeError unless the rows of a buffer know their episode."""
-    if not has_episodes:
+    if options.rule is None:
         raise RuntimeError(
-            f"For '{cls_name}', {what!r} needs a buffer whose rows know their episode: make it with "
+            f"For '{options.cls_name}', {what!r} needs a buffer whose rows know their episode: make it with "
             "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
         )
 
 
 def too_few_rows(
-    cls_name: str, sample_size: int, weighted: bool, eligible: int, stored: int, pending: str = ""
+    cls_name: str,
+    sample_size: int,
+    weighted: bool,
+    eligible: int,
+    stored: int,
+    pending: str = "",
+    *,
+    source: str = "",
+    place: str = "",
 ) -> RuntimeError:
     """Return the error for a sample of more rows than are eligible, with what there is to say of pending ones."""
     kind = "eligible rows" if weighted else "rows"
     return RuntimeError(
-        f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}, but got {eligible} in the "
-        f"range to draw from, of {stored} stored. Wait until can_sample() is true.{pending}"
+        f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}{source}, but got {eligible} in the "
+        f"range to draw from, of {stored} stored{place}. Wait until can_sample() is true.{pending}"
     )
 
 
@@ -100,16 +118,6 @@ def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str) ->
         f"capacity={capacity}, since rows that were not sampled yet may not be evicted: sample first, give a timeout "
         f"to wait for room, or make it with when_full='evict'.{pending}"
     )
-
-
-def positions_of(cls_name: str, index: Any) -> np.ndarray:
-    """Return positions of rows as an array of ints ``[]`` or ``[k]``; else raise a TypeError or ValueError."""
-    positions = np.asarray(index)
-    if positions.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'index' must be an int or hold ints, but got {index!r}.")
-    if positions.ndim > 1 or positions.size == 0:
-        raise ValueError(f"For '{cls_name}', 'index' must have shape [] or [k], but got {list(positions.shape)}.")
-    return positions
 
 
 def check_positions(cls_name: str, positions: np.ndarray, count: int) -> None:

@@ -14,12 +14,12 @@ import numpy as np
 
 from . import library, state
 from .call import NO_TENSORS, Tensors
-from .inputs import as_values
+from .inputs import NewRows, as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
 from .plan import STACK, WINDOW
-from .schema import Batch, Schema, is_tensor
+from .schema import Schema
 from .store import STATE_VERSION, Store
 
 #: For an output with rows of a compressed column, the column and a function that makes its array.
@@ -142,42 +142,15 @@ class CompressedInsertion(Insertion):
         self._numbers_now = self.now
         self.now = lambda *_: False
 
-    def __call__(
-        self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> Batch:
+    def __call__(self, new: NewRows) -> None:
         """Store rows, as `Insertion` does."""
-        if version is None and not self._schema.late:
-            fields = self._numbers_of_plain(exp)
-            if fields is not None and self._numbers_now(fields, priority, end, final):
-                numbers = fields[next(iter(self._compressed))]
-                return Batch(numbers.size, numbers.ndim == 0)
-        return super().__call__(self._numbers_of(exp), priority, end, final, version)
-
-    def _numbers_of_plain(self, exp: Sequence[Any]) -> list[Any] | None:
-        """Return the fields with numbers for rows that obviously fit; ``None`` if one does not."""
-        fields, schema = list(exp), self._rows_schema
-        for i, column in self._compressed.items():
-            rows, shape = fields[i].asnumpy() if is_tensor(fields[i]) else fields[i], schema.shapes[i]
-            if type(rows) is not np.ndarray or rows.dtype != schema.numpy_types[i]:
-                return None
-            if rows.shape == shape:
-                fields[i] = column.store(rows[None]).reshape(())
-            elif rows.shape[1:] == shape and len(rows) > 0:
-                fields[i] = column.store(rows)
-            else:
-                return None
-        return fields
-
-    def _numbers_of(self, exp: Sequence[Any]) -> list[np.ndarray]:
-        """Return the fields as arrays, with numbers; raise the errors of `Schema.check`."""
-        schema = self._rows_schema
-        fields = [schema.to_array(i, value) for i, value in enumerate(exp)]
-        types = schema.names_of(range(len(schema)), fields)
-        batch = schema.check([field.shape for field in fields], types, self._options.streams)
-        for i, column in self._compressed.items():
-            numbers = column.store(fields[i][None] if batch.single else fields[i])
-            fields[i] = numbers.reshape(()) if batch.single else numbers
-        return fields
+        fields = list(new.fields)
+        for i, column in self._compressed.items() if new.batch.rows else ():
+            rows = self._rows_schema.to_array(i, fields[i])
+            fields[i] = column.store(rows[None]).reshape(()) if new.batch.single else column.store(rows)
+        plain = new.version is None and (new.ends is None or not new.ends.any())
+        if not (plain and self._numbers_now(fields, new.priority, False, False)):
+            super().__call__(new._replace(fields=fields))
 
 
 class CompressedStore(Store):
@@ -285,7 +258,7 @@ class CompressedStore(Store):
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
-        where, chosen, arrays = as_values(self._rows_schema, handles, values)
+        where, chosen, arrays = as_values(self._rows_schema, self.options, handles, values)
         columns = [self._by_index.get(i) for i in chosen]
         stored = [rows if column is None else column.store(rows) for column, rows in zip(columns, arrays)]
         return self._write(where, chosen, stored)

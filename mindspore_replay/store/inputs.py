@@ -1,12 +1,15 @@
 """Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .checks import check_number, check_size, need_episodes, need_handles, need_priorities, need_weights, one_int
 from .episodes import END, FINAL
-from .schema import Schema, is_tensor
+from .options import Options
+from .schema import Batch, Schema, is_tensor
+from .state import LAST_CLOCK
 
 _INFINITY = np.float32(np.inf).view(np.uint32)
 
@@ -28,8 +31,8 @@ def as_handles(cls_name: str, indices: Any) -> np.ndarray:
     return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
 
-def as_priority(cls_name: str, priority: Any) -> np.ndarray:
-    """Return priorities as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or infinite."""
+def as_priority(cls_name: str, priority: Any, rows: int) -> np.ndarray:
+    """Return priorities of rows as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or inf."""
     given = as_array(priority)
     if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
@@ -44,31 +47,128 @@ def as_priority(cls_name: str, priority: Any) -> np.ndarray:
         bad = given[~(np.isfinite(given) & (given >= 0))]
         if bad.size:
             raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
+    _check_length(cls_name, given, rows, "priorities")
     return given
 
 
-def as_versions(cls_name: str, version: Any) -> np.ndarray:
-    """Return versions as int64 ``[]`` or ``[n]``."""
+def as_versions(cls_name: str, version: Any, rows: int) -> np.ndarray:
+    """Return versions of rows as int64 ``[]`` or ``[n]``."""
     given = as_array(version)
     if given.dtype.kind not in "iu":
         raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {given.dtype.name}.")
     if given.ndim > 1 or given.size == 0:
         raise ValueError(f"For '{cls_name}', 'version' must have shape [] or [n], but got {list(given.shape)}.")
+    _check_length(cls_name, given, rows, "versions")
     return np.ascontiguousarray(given, np.int64).reshape(given.shape)
 
 
-def bad_version(cls_name: str, versions: np.ndarray, now: int) -> ValueError:
-    """Return the error for versions of which one is negative, or newer than the learner's clock."""
+def check_versions(cls_name: str, versions: np.ndarray, now: int) -> None:
+    """Raise a ValueError if a version is negative, or newer than the learner's clock."""
     bad = versions[(versions < 0) | (versions > now)]
-    return ValueError(
-        f"For '{cls_name}', a version must be a value that the learner's clock has had, from 0 to {now}, but got "
-        f"{bad[0] if bad.size else versions.tolist()}. Nothing was stored."
-    )
+    if bad.size:
+        raise ValueError(
+            f"For '{cls_name}', a version must be a value that the learner's clock has had, from 0 to {now}, but got "
+            f"{bad[0]}. Nothing was stored."
+        )
 
 
-def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
-    """Return handles ``[n]``, indices of columns, and the rows of these columns, each ``[n, *F]``."""
-    handles = as_handles(schema.cls_name, indices)
+class NewRows(NamedTuple):
+    """Rows to insert, checked and converted.
+
+    Attributes:
+        fields (list): A Tensor or an array for each column, ``[*F]`` or ``[n, *F]``.
+        batch (Batch): Their number and layout.
+        priority (Union[numpy.ndarray, None]): Priority of all rows or of each, float32; ``None`` for the largest so
+            far.
+        ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``; ``None`` if the rows of the
+            buffer know no episodes.
+        version (Union[numpy.ndarray, None]): Version of all rows or of each, int64; ``None`` for the clock.
+    """
+
+    fields: list[Any]
+    batch: Batch
+    priority: np.ndarray | None
+    ends: np.ndarray | None
+    version: np.ndarray | None
+
+
+def as_new_rows(
+    schema: Schema,
+    options: Options,
+    exp: Any,
+    priority: Any = None,
+    end: Any = False,
+    final: Any = False,
+    version: Any = None,
+    with_indices: bool = False,
+) -> NewRows:
+    """Check and convert the arguments of `insert`, in this order: columns, what the buffer lacks, rows, the others."""
+    fields = schema.in_order(exp)
+    if priority is not None:
+        need_priorities(options, "insert(priority=...)")
+    for argument, flag in (("end", end), ("final", final)):
+        if flag is not False:
+            need_episodes(options, argument)
+    if version is not None:
+        need_weights(options, "insert(version=...)")
+    if with_indices:
+        need_handles(options, "insert(with_indices=True)")
+    fields = schema.as_fields(fields)
+    batch, name = schema.layout(fields, options.streams), options.cls_name
+    if batch.rows == 0:
+        return NewRows(fields, batch, None, None, None)
+    priority = None if priority is None else as_priority(name, priority, batch.rows)
+    ends = None if options.rule is None else ends_of(name, end, final, batch.rows, options.num_envs)
+    version = None if version is None else as_versions(name, version, batch.rows)
+    return NewRows(fields, batch, priority, ends, version)
+
+
+def as_priorities(options: Options, indices: Any, priorities: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Check and convert the arguments of `update_priorities`: handles, int64 ``[n]``, and priorities."""
+    need_priorities(options, "update_priorities")
+    handles = as_handles(options.cls_name, indices).reshape(-1)
+    return handles, as_priority(options.cls_name, priorities, handles.size)
+
+
+def as_handles_for(options: Options, method: str, indices: Any) -> np.ndarray:
+    """Check and convert the argument of a method that needs weights; handles, int64 ``[]`` or ``[n]``."""
+    need_weights(options, method)
+    return as_handles(options.cls_name, indices)
+
+
+def as_steps(options: Options, steps: Any, clock: Callable[[], int]) -> int:
+    """Check and convert the argument of `advance`, given what reads the clock."""
+    need_weights(options, "advance")
+    given = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
+    return check_size(options.cls_name, "steps", given, LAST_CLOCK - clock(), minimum=0)
+
+
+def as_positions(cls_name: str, index: Any) -> np.ndarray:
+    """Check and convert the argument of `get_item`; positions of rows, ints ``[]`` or ``[k]``."""
+    positions = as_array(index)
+    if positions.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'index' must be an int or hold ints, but got {index!r}.")
+    if positions.ndim > 1 or positions.size == 0:
+        raise ValueError(f"For '{cls_name}', 'index' must have shape [] or [k], but got {list(positions.shape)}.")
+    return positions
+
+
+def as_beta(options: Options, beta: Any) -> float | None:
+    """Check and convert the beta of one `sample`."""
+    if beta is None:
+        return None
+    need_priorities(options, "sample(beta=...)")
+    name = options.cls_name
+    one = one_number(name, as_array(beta)) if is_tensor(beta) or isinstance(beta, np.ndarray) else beta
+    return check_number(name, "beta", one)
+
+
+def as_values(
+    schema: Schema, options: Options, indices: Any, values: Any
+) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
+    """Check and convert the arguments of `update`: handles ``[n]``, indices of columns, and their rows ``[n, *F]``."""
+    need_handles(options, "update")
+    handles = as_handles(options.cls_name, indices)
     chosen = schema.chosen(values)
     given = list(values.values()) if isinstance(values, Mapping) else values
     arrays = [schema.to_array(i, value) for i, value in zip(chosen, given)]
@@ -77,7 +177,7 @@ def as_values(schema: Schema, indices: Any, values: Any) -> tuple[np.ndarray, li
     return handles.reshape(-1), chosen, rows
 
 
-def check_length(cls_name: str, given: Any, rows: int, what: str = "priorities") -> None:
+def _check_length(cls_name: str, given: Any, rows: int, what: str) -> None:
     """Raise a ValueError unless there is one number, or one for each row."""
     if given.shape not in ((), (rows,)):
         raise ValueError(
@@ -95,35 +195,28 @@ def one_number(cls_name: str, beta: np.ndarray) -> Any:
     return beta.reshape(())[()]
 
 
-def as_flags(cls_name: str, argument: str, value: Any) -> np.ndarray:
-    """Return flags as bool ``[]`` or ``[n]``."""
-    given = as_array(value)
-    if given.dtype != np.bool_:
-        raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {given.dtype.name}.")
-    if given.ndim > 1 or given.size == 0:
-        raise ValueError(f"For '{cls_name}', '{argument}' must have shape [] or [n], but got {list(given.shape)}.")
-    return given
+def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
+    """Combine the flags `end` and `final` of rows. Shape ``[1]`` or ``[n]``, uint8."""
+    ends = np.zeros(1, np.uint8)
+    for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
+        if value is not False:
+            ends = ends | _flags(cls_name, argument, value, rows, num_envs) * np.uint8(bits)
+    return ends
 
 
-def check_flags(cls_name: str, argument: str, flags: np.ndarray, rows: int, num_envs: int) -> None:
-    """Raise a ValueError unless there is a flag for each row, or a single one for a single step."""
+def _flags(cls_name: str, argument: str, value: Any, rows: int, num_envs: int) -> np.ndarray:
+    """Return a flag for each row, or a single one for the rows of a single step. Shape ``[1]`` or ``[n]``, bool."""
+    flags = as_array(value)
+    if flags.dtype != np.bool_:
+        raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {flags.dtype.name}.")
+    if flags.ndim > 1 or flags.size == 0:
+        raise ValueError(f"For '{cls_name}', '{argument}' must have shape [] or [n], but got {list(flags.shape)}.")
     if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
         raise ValueError(
             f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"
             f"{', or []' if rows == num_envs else ''}, but got shape {list(flags.shape)}."
         )
-
-
-def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
-    """Combine the flags `end` and `final` of rows. Shape ``[1]`` or ``[n]``, uint8."""
-    ends = np.zeros(1, np.uint8)
-    for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
-        if value is False:
-            continue
-        flags = as_flags(cls_name, argument, value)
-        check_flags(cls_name, argument, flags, rows, num_envs)
-        ends = ends | flags.reshape(-1) * np.uint8(bits)
-    return ends
+    return flags.reshape(-1)
 
 
 def too_long(cls_name: str, longest: int) -> ValueError:

@@ -1,7 +1,7 @@
-"""Checks rows from Python and passes them to the kernel that stores them."""
+"""Passes rows from Python to the kernel that stores them."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ from . import library
 from .call import Array, Call, kept
 from .checks import no_room
 from .episodes import END, FINAL
-from .inputs import bad_version, check_length, ends_of, too_long
+from .inputs import NewRows, check_versions, too_long
 from .options import Options
-from .schema import Batch, Schema
+from .schema import Schema
 from .state import ROOM, pending_note, room
 
 
@@ -64,43 +64,40 @@ class Insertion:
             arguments | {"rows": batch, "max_staleness": kept(options.stale_after())},
         )
 
-    def __call__(
-        self, exp: Sequence[Any], priority: np.ndarray | None, end: Any, final: Any, version: np.ndarray | None = None
-    ) -> Batch:
-        """Store one row or a batch, and return its layout.
-
-        `priority` is float32 ``[]`` or ``[n]``, ``None`` for the largest so far; `version` int64 ``[]`` or ``[n]``,
-        ``None`` for the clock.
-        """
-        arrays, rows = self._checked(exp)
-        if rows == 0:
-            return Batch(0, False)
-        if version is None:
-            self._store(self._many if arrays else self._one, arrays, rows, priority, end, final)
-        else:
-            check_length(self._options.cls_name, version, rows, "versions")
-            self._with_versions.bind_vector("version", version)
-            self._store(self._with_versions, arrays or self._staged, rows, priority, end, final, version)
-        return Batch(rows, not arrays)
+    def __call__(self, new: NewRows) -> None:
+        """Store one row or a batch."""
+        arrays = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
+        if new.batch.single:
+            for staged, array in zip(self._staged, arrays):
+                staged[...] = array
+            arrays = self._staged
+        call = self._many if new.version is None else self._with_versions
+        if new.batch.single and new.version is None:
+            call = self._one
+        elif new.batch.rows:
+            call.set_leading("rows", new.batch.rows)
+            call.bind("rows", *map(np.ascontiguousarray, arrays))
+        if new.batch.rows:
+            self._store(call, new)
 
     @property
     def first(self) -> int:
         """The handle of the first row of the last insertion."""
         return int(self._first)
 
-    def _check(self, call: Call, status: int, rows: int, versions: np.ndarray | None = None) -> None:
+    def _check(self, call: Call, status: int, new: NewRows) -> None:
         """Raise the error for a kernel's status."""
         options = self._options
         if status == library.TOO_LONG and options.rule is not None:
             raise too_long(options.cls_name, options.rule.max_length)
         if status == library.OPEN_EPISODE:
             raise RuntimeError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
-        if status == library.BAD_VERSION and versions is not None:
-            raise bad_version(options.cls_name, versions, int(self._state["clock"].memory[0]))
+        if status == library.BAD_VERSION and new.version is not None:
+            check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ROOM}
             raise no_room(
-                options.cls_name, rows, room(options, arrays), options.capacity, pending_note(options, arrays)
+                options.cls_name, new.batch.rows, room(options, arrays), options.capacity, pending_note(options, arrays)
             )
         if status > 0:
             call.check(status)
@@ -110,48 +107,14 @@ class Insertion:
         """The kernel with versions."""
         return self._make_with_versions()
 
-    def _store(
-        self,
-        call: Call,
-        fields: list[np.ndarray],
-        rows: int,
-        priority: np.ndarray | None,
-        end: Any,
-        final: Any,
-        version: np.ndarray | None = None,
-    ) -> None:
-        """Store checked rows; those of `_one` are staged."""
-        options = self._options
-        ends = None if options.rule is None else ends_of(options.cls_name, end, final, rows, options.num_envs)
-        if priority is not None:
-            check_length(options.cls_name, priority, rows)
-        if call is not self._one:
-            call.set_leading("rows", rows)
-            call.bind("rows", *fields)
-        if ends is not None:
-            call.bind_vector("ends", ends)
-        if priority is not None:
-            call.bind_vector("priority", priority)
+    def _store(self, call: Call, new: NewRows) -> None:
+        """Call the kernel, whose rows are bound."""
+        given = {"ends": new.ends, "priority": new.priority, "version": new.version}
+        for name, vector in given.items():
+            if vector is not None:
+                call.bind_vector(name, vector)
         status = call.direct.run()
-        if priority is not None:
-            call.bind_vector("priority", self._max_priority)
-        if ends is not None:
-            call.bind_vector("ends", self._ends)
-        self._check(call, status, rows, version)
-
-    def _checked(self, fields: Sequence[Any]) -> tuple[list[np.ndarray], int]:
-        """Return rows of any form as arrays, and their number. A single row without a leading axis is staged.
-
-        Raises:
-            TypeError, ValueError: As for `Schema.check`.
-        """
-        schema = self._schema
-        arrays = [schema.to_array(i, value) for i, value in enumerate(fields)]
-        batch = schema.check(
-            [a.shape for a in arrays], schema.names_of(range(len(schema)), arrays), self._options.streams
-        )
-        if batch.single:
-            for staged, array in zip(self._staged, arrays):
-                staged[...] = array
-            return [], 1
-        return [np.ascontiguousarray(array) for array in arrays], batch.rows
+        for name, usual in (("ends", self._ends), ("priority", self._max_priority)):
+            if given[name] is not None:
+                call.bind_vector(name, usual)
+        self._check(call, status, new)

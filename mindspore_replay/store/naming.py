@@ -14,7 +14,6 @@ def sample_names(
     with_indices: bool = True,
     *,
     optional: tuple[str, ...] = ("indices",),
-    made: str = "a buffer made",
 ) -> tuple[str, ...]:
     """Return the names of a sample's parts, in their order: bookkeeping first, then columns.
 
@@ -25,7 +24,6 @@ def sample_names(
         columns (tuple[str, ...]): The columns, as modified by views.
         with_indices (bool): Whether the sample has its optional parts. Default: ``True``.
         optional (tuple[str, ...]): Parts that come only with handles. Default: ``("indices",)``.
-        made (str): What should have names, for the error. Default: ``"a buffer made"``.
 
     Returns:
         tuple[str, ...]: The names.
@@ -35,7 +33,7 @@ def sample_names(
         ValueError: If a column has the name of bookkeeping that the sample has.
     """
     if not has_names:
-        raise TypeError(f"For '{cls_name}', 'as_dict' needs {made} with 'names'.")
+        raise TypeError(f"For '{cls_name}', 'as_dict' needs a buffer made with 'names'.")
     before = [name for name in bookkeeping if with_indices or name not in optional]
     taken = sorted(set(before) & set(columns))
     if taken:

@@ -12,7 +12,7 @@ import numpy as np
 from . import library, state
 from .call import NO_TENSORS, Array, Call, Tensors, kept
 from .epochs import SIZE, has_batch, progress
-from .inputs import as_handles, as_priority, as_values, as_versions, check_length
+from .inputs import as_handles, as_new_rows, as_priorities, as_values
 from .insertion import Insertion
 from .late import COUNTS_INVALID
 from .memory import block_of, give_back
@@ -74,7 +74,7 @@ class Store:
     ) -> None:
         if library.library_for("CPU").handle is None:
             raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
-        self.schema, self.options = schema, options
+        self.schema, self.options, self._rows_schema = schema, options, schema
         if folder is not None:
             arrays = folder.arrays
         if arrays is None:
@@ -170,10 +170,7 @@ class Store:
         """
         if version is None and self.try_insert(exp, priority, end, final):
             return
-        name = self.options.cls_name
-        priority = None if priority is None else as_priority(name, priority)
-        version = None if version is None else as_versions(name, version)
-        self.insertion(self.schema.in_order(exp), priority, end, final, version)
+        self.insertion(as_new_rows(self._rows_schema, self.options, exp, priority, end, final, version))
 
     def _specs(self, lead: tuple[int, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         return [((*lead, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.numpy_types)]
@@ -274,7 +271,7 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is written.
         """
-        return self._write(*as_values(self.schema, handles, values))
+        return self._write(*as_values(self.schema, self.options, handles, values))
 
     def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
         rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
@@ -316,9 +313,7 @@ class Store:
         invalid = self.try_update_priorities(handles, priorities)
         if type(invalid) is np.ndarray:
             return invalid
-        name = self.options.cls_name
-        handles, priorities = as_handles(name, handles).reshape(-1), as_priority(name, priorities)
-        check_length(name, priorities, handles.size)
+        handles, priorities = as_priorities(self.options, handles, priorities)
         self._updating.bind_vector("handles", handles)
         self._updating.bind_vector("priority", priorities)
         self._updating()

@@ -340,7 +340,7 @@ def test_arguments_that_do_not_fit(error: type[Exception], options: dict[str, An
 def test_beta_of_a_uniform_buffer():
     buffer = ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], backend="native")
     buffer.insert([np.arange(9)])
-    with pytest.raises(ValueError, match="'beta' needs a buffer made with prioritized=True"):
+    with pytest.raises(RuntimeError, match=r"'sample\(beta=...\)' needs .*prioritized=True"):
         buffer.sample(beta=0.5)
     with pytest.raises(RuntimeError, match="prioritized=True"):
         buffer.insert([np.arange(2)], priority=1.0)

@@ -366,7 +366,7 @@ class Update(nn.Cell):
 
 def test_priorities_in_a_graph(buffer: ReplayBuffer):
     call = Update(buffer)
-    message = "'update_priorities' needs a PrioritizedReplayBuffer"
+    message = "For 'ReplayBuffer', 'update_priorities' needs a buffer that draws by priority"
     assert_unchanged(buffer, lambda: call(Tensor([0], ms.int64)), RuntimeError, message)
 
 
@@ -411,7 +411,7 @@ NO_TENSOR = "In a graph, 'exp' must hold Tensors or constant Python numbers: pas
         (2**31, ValueError, "column 1 is int32 and cannot hold 2147483648."),
         (Y, TypeError, NO_TENSOR),
         (ms.mutable(5), TypeError, NO_TENSOR),
-        ("five", TypeError, NO_TENSOR),
+        ("five", TypeError, "'exp' must have the columns' dtypes. column 1: expected int32, but got <u4"),
     ],
     ids=["float", "too large", "array", "variable", "string"],
 )
@@ -430,10 +430,9 @@ class InRange(nn.Cell):
         return self.buffer.sample((start, None))
 
 
-@pytest.mark.parametrize("start", [0.5, np.array(0)], ids=["float", "array"])
-def test_a_range_in_a_graph(buffer: ReplayBuffer, start: Any):
+def test_a_range_in_a_graph(buffer: ReplayBuffer):
     message = r"In a graph, 'sample_range' must be \(start, stop\), each an int, a Tensor or None\."
-    assert_unchanged(buffer, lambda: InRange(buffer)(start), TypeError, message)
+    assert_unchanged(buffer, lambda: InRange(buffer)(np.array(0)), TypeError, message)
 
 
 @pytest.mark.parametrize("backend", ["native", "composite"])

@@ -416,7 +416,7 @@ def test_use_counts_and_limits_are_those_of_the_buffers():
     assert [sorted(rows.tolist()) for rows in drawn] == [[0, 1, 2, 3]] * 2
     assert not mixed.can_sample()
     state = expert.state_dict()
-    with pytest.raises(RuntimeError, match="source 0 must have 4 eligible rows"):
+    with pytest.raises(RuntimeError, match="sample_size=4 eligible rows of source 0, but got 0"):
         mixed.sample()
     assert all(np.array_equal(expert.state_dict()[key], value) for key, value in state.items())
 

@@ -625,7 +625,7 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
     queue.insert(rows(4, 1))
     uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
     mixture = MixedReplay([(uniform, 0.5), (queue, 0.5)], sample_size=4)
-    with pytest.raises(RuntimeError, match="source 1 must have 2 eligible rows"):
+    with pytest.raises(RuntimeError, match="sample_size=2 eligible rows of source 1, but got 1"):
         mixture.sample()
     queue.insert(rows(5, 1))
     assert [number for number in numbers(mixture.sample()) if number < 100] == [4, 5]

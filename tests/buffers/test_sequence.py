@@ -1003,7 +1003,7 @@ TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
 CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
     (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"'insert\(priority=\.\.\.\)' needs .*prioritized=True"),
     (RuntimeError, lambda b: b.update_priorities([0], [1.0]), "'update_priorities' needs .*prioritized=True"),
-    (ValueError, lambda b: b.sample(beta=0.5), "'beta' needs a buffer made with prioritized=True"),
+    (RuntimeError, lambda b: b.sample(beta=0.5), r"'sample\(beta=\.\.\.\)' needs .*prioritized=True"),
     (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
     (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 0 .* of 2 stored.*can_sample"),
     (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
@@ -1066,9 +1066,13 @@ def test_calls_in_a_graph_that_need_priorities():
     buffer = make()
     calls = WrongCalls(buffer)
     for error, call, message in (
-        (RuntimeError, lambda: calls.priority(Tensor(X), Tensor(Y)), "'priority' needs a buffer made with prioritized"),
-        (RuntimeError, lambda: calls.update(Tensor([0])), "update_priorities.* needs .* made with prioritized=True"),
-        (ValueError, calls.beta, "'beta' needs a buffer made with prioritized=True"),
+        (
+            RuntimeError,
+            lambda: calls.priority(Tensor(X), Tensor(Y)),
+            r"'insert\(priority=...\)' needs .*prioritized=True",
+        ),
+        (RuntimeError, lambda: calls.update(Tensor([0])), "update_priorities.* needs .* with prioritized=True"),
+        (RuntimeError, calls.beta, r"'sample\(beta=...\)' needs .* with prioritized=True"),
     ):
         with pytest.raises(error, match=message):
             call()

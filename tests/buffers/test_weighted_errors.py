@@ -250,7 +250,7 @@ def test_priorities_that_are_a_list_in_a_graph(buffer: PrioritizedReplayBuffer):
     [
         (-1.0, ValueError, named("a priority must be finite and at least 0, but got -1.0.")),
         (True, TypeError, named("a priority must be a number")),
-        (np.array(1.0), TypeError, "In a graph, priorities must be a Tensor or a number: pass a Tensor."),
+        (np.array(1.0), TypeError, "In a graph, 'priority' must be a Tensor or a number: pass a Tensor."),
     ],
     ids=["negative", "bool", "array"],
 )

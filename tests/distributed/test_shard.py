@@ -68,11 +68,12 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
         buffer.advance(2)
     for first in range(0, n, 4):
         fields = rows(first, 4)
-        more: dict[str, Any] = {"end": fields[2]} if buffer.has_episodes else {}
+        more: dict[str, Any] = {"ends": fields[2].astype(np.uint8)} if buffer.has_episodes else {}
         if buffer.prioritized:
             more["priority"] = np.arange(1, 5, dtype=np.float32)
         shard.insert(fields, 4, more)
-        buffer.insert(fields, **more)
+        end = {"end": more.pop("ends") != 0} if buffer.has_episodes else {}
+        buffer.insert(fields, **more, **end)
     return shard, buffer
 
 
@@ -163,8 +164,9 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     for incremental in (False, True):
         keep(shard, 1 + incremental, incremental)
         save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
-        for fill in (shard.insert, lambda fields, _, more: buffer.insert(fields, **more)):
-            fill(rows(40, 4), 4, {"end": np.arange(4) == 3} if buffer.has_episodes else {})
+        end = np.arange(4) == 3
+        shard.insert(rows(40, 4), 4, {"ends": end.astype(np.uint8)} if buffer.has_episodes else {})
+        buffer.insert(rows(40, 4), **({"end": end} if buffer.has_episodes else {}))
         if buffer.has_handles:  # a row that both files hold
             given = np.array([40]), {"reward": np.full(1, 7 + incremental, np.float32)}
             shard.call(shard.identity, "update", *given)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import misuse
 import numpy as np
 import psutil
 import pytest
@@ -105,7 +106,7 @@ def test_another_sample_size():
         replay.insert(rows(range(10)))
         assert bool(replay.can_sample())
         assert not bool(large.can_sample())
-        with pytest.raises(RuntimeError, match="sample_size=150 rows, but the 2 shards that answer have 10"):
+        with pytest.raises(RuntimeError, match="sample_size=150 eligible rows, but got 10 in the range"):
             large.sample()
         for first in range(10, 200, 10):  # each into a shard
             large.insert(rows(range(first, first + 10)))
@@ -611,10 +612,10 @@ def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indic
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 rows, but the 2 shards that answer have 0"),
-        (lambda replay: replay.sample(beta=0.4), TypeError, "'beta' needs a buffer with priorities"),
+        (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 rows, but got 0 .*2 shards that answer"),
+        (lambda replay: replay.sample(beta=0.4), RuntimeError, "needs a buffer that draws by priority"),
         (lambda replay: replay.sample(with_indices=True), RuntimeError, "weighted=True"),
-        (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer with priorities"),
+        (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer that draws by priority"),
         (lambda replay: replay.update([0], {"number": [1]}), RuntimeError, "'update' needs"),
         (lambda replay: replay.delete([0]), RuntimeError, "keeps a weight"),
         (lambda replay: replay.info([0]), RuntimeError, "keeps a weight"),
@@ -622,7 +623,7 @@ def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indic
         (
             lambda replay: replay.insert([1, np.zeros(WIDTH, np.int32)], version=0),
             RuntimeError,
-            "needs a buffer with weights",
+            "needs a buffer that keeps a weight",
         ),
         (lambda replay: replay.save(), RuntimeError, "'save' needs one made with 'folder'"),
         (lambda replay: replay.writer(2), ValueError, "'shard' must be"),
@@ -638,6 +639,27 @@ def test_errors(small: ShardedReplay, call: Any, error: type[Exception], message
     with pytest.raises(error, match=message):
         call(small)
     assert int(small.size()) == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "named", "weighted", "prioritized", "sequence"])
+def test_misuse(kind: str):
+    name, more = misuse.KINDS[kind]
+    given = {"type": name, **misuse.COLUMNS, **more}
+    buffers = {True: create_buffer(given).insert(misuse.rows(4)), False: create_buffer(given)}
+    with ShardedReplay({**given, "shards": {"number": 1, "timeout": 60.0}}) as replay:
+        writer = replay.writer()
+        for case in sorted(misuse.CASES.values(), key=lambda case: case.filled):
+            method = case.call[0]
+            # Shards take no range, and give the rows that they insert no handles.
+            if case.kind != kind or not hasattr(replay, method) or case in misuse.NOT_OF_SHARDS:
+                continue
+            if case.filled and not len(replay):
+                replay.insert(misuse.rows(4))
+            words = misuse.check(case, buffers[case.filled])
+            misuse.check(case, replay, words)
+            if method == "insert" and case is not misuse.CASES["newer version"]:  # a shard advances to a writer's
+                misuse.check(case, writer, words)
+        assert writer.collected == 0
 
 
 @pytest.fixture(scope="module")

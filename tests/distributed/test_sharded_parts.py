@@ -24,6 +24,7 @@ from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
+from mindspore_replay.store.episodes import END
 from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
@@ -256,8 +257,7 @@ def test_a_writer_sends_whole_episodes():
     for step in range(10):
         made.insert(row(step), end=step in (1, 6))
     assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6]]
-    assert [more["end"].tolist() for _, _, more in sent] == [[False, True], [False] * 4 + [True]]
-    assert not any(more["final"].any() for _, _, more in sent)
+    assert [more["ends"].tolist() for _, _, more in sent] == [[0, END], [0, 0, 0, 0, END]]
     made.send()
     assert (len(sent), made.collected) == (2, 3)
     made.insert(row(10), final=True)
@@ -297,14 +297,14 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
     [
         ({}, {"exp": [np.zeros(3, np.float32), 1]}, ValueError, "expected (2,), but got (3,)"),
         ({}, {"exp": [np.zeros(2), 1]}, TypeError, "expected float32, but got float64"),
-        ({}, {"priority": 1.0}, RuntimeError, "needs a buffer with priorities"),
+        ({}, {"priority": 1.0}, RuntimeError, "needs a buffer that draws by priority"),
         ({}, {"end": True}, RuntimeError, "needs a buffer whose rows know their episode"),
         ({"prioritized": True}, {"priority": -1.0}, ValueError, "finite and at least 0"),
         ({"prioritized": True}, {"priority": [1.0, 2.0]}, ValueError, "have shape [1]"),
-        ({"has_episodes": True}, {"end": 1}, TypeError, "'end' must hold bools"),
+        ({"has_episodes": True}, {"end": 1}, TypeError, "'end' must be a bool or hold bools"),
         ({"has_episodes": True}, {"final": [True, False]}, ValueError, "must have shape [1]"),
         ({"has_episodes": True, "num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
-        ({}, {"version": 0}, RuntimeError, "'insert(version=...)' needs a buffer with weights"),
+        ({}, {"version": 0}, RuntimeError, "'insert(version=...)' needs a buffer that keeps a weight"),
         ({"prioritized": True}, {"version": -1}, ValueError, "but got -1"),
         ({"prioritized": True}, {"version": [0, 1]}, ValueError, "have shape [1]"),
     ],

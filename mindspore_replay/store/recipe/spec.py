@@ -1,5 +1,6 @@
 """What a buffer is: one record, from which follows all that a store, a graph, a file or another process needs."""
 
+import copy
 import functools
 import inspect
 import os
@@ -110,6 +111,13 @@ class BufferSpec:
         made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
         reason = self.foreign or self.incomplete
         return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
+
+    def called(self, cls_name: str) -> "BufferSpec":
+        """Return the same buffer with another class to name in errors."""
+        made = copy.copy(self)
+        made.cls_name, made.columns = cls_name, copy.copy(self.columns)
+        made.columns.cls_name, made.options = cls_name, self.options._replace(cls_name=cls_name)
+        return made
 
     @property
     def weighted(self) -> bool:
