@@ -14,6 +14,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..store.checks import MAX_CAPACITY
+from ..store.recipe.classes import recipes
 
 FORMAT, VERSION = "mindspore_replay", 1
 
@@ -269,18 +270,6 @@ def checksum(chunks: Iterable[Any]) -> int:
     return crc
 
 
-#: Names of the classes that can be made from a description.
-CLASSES = (
-    "ElasticReplayBuffer",
-    "EpisodeReplayBuffer",
-    "EpochReplayBuffer",
-    "MixedReplay",
-    "PrioritizedReplayBuffer",
-    "ReplayBuffer",
-    "ReplayQueue",
-    "ReservoirReplayBuffer",
-    "SequenceReplayBuffer",
-)
 _DEEPEST = 100  # nesting of lists
 
 
@@ -318,7 +307,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
     if "class" not in description or isinstance(description.get("folder"), str):
         return True
     known = isinstance(description.get("reason"), str) or (
-        isinstance(description.get("arguments"), dict) and description["class"] in CLASSES
+        isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, "MixedReplay")
     )
     capacity = description.get("capacity", 0)
     return known and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)

@@ -11,8 +11,7 @@ import pytest
 from mindspore import Tensor, bfloat16
 
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
-from mindspore_replay.checkpoint import description, file_format
-from mindspore_replay.config.configuration import BUFFER_TYPES
+from mindspore_replay.checkpoint import description
 from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
 from mindspore_replay.distributed.shard import Shard
@@ -234,7 +233,3 @@ def test_each_shard_has_its_capacity_and_seed():
         buffer = create_buffer(own)
         assert part.options == buffer.options
         assert part.to_json() == description.describe(buffer)
-
-
-def test_every_class_of_a_description_has_a_name():
-    assert set(file_format.CLASSES) == {"MixedReplay", *(cls.__name__ for cls in BUFFER_TYPES.values())}
