@@ -237,6 +237,8 @@ def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str
             merged["type"] = value
         elif key == "type":
             raise ValueError(f"For 'create_buffer', 'type' is {config['type']!r}, but in 'create_config' {value!r}.")
+        elif key == "import_names":
+            merged[key] = value
         elif isinstance(value, Mapping) and isinstance(config.get(key), Mapping):
             merged[key] = _with_types(config[key], value)
         else:

@@ -21,17 +21,22 @@ _CORRECTION = ("beta", "anneal_step", "IS_weight_power_factor", "IS_weight_annea
 #: Keys that switch priorities and importance weights on and off.
 SWITCHES = ("priority", "priority_IS_weight")
 #: Keys that are accepted and have no effect, with the type of their values.
-IGNORED: dict[str, type] = {"deepcopy": bool, "enable_track_used_data": bool, "name": str, "cfg_type": str}
+IGNORED: dict[str, tuple[type, ...]] = {
+    "deepcopy": (bool,),
+    "enable_track_used_data": (bool,),
+    "name": (str,),
+    "cfg_type": (str,),
+    "monitor": (Mapping, type(None)),
+    "periodic_thruput_seconds": (int, float, type(None)),
+    "train_iter_per_log": (int, type(None)),
+}
 #: Keys without a counterpart: the values that request nothing, besides None, and the alternative to any other value.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "monitor": (({},), "make a ReplayMonitor(buffer, sink, every)"),
-    "periodic_thruput_seconds": ((), "make a ReplayMonitor(buffer, sink, every)"),
-    "train_iter_per_log": ((), "make a ReplayMonitor(buffer, sink, every)"),
-    "priority_max_limit": ((math.inf,), "limit the priorities that you give to 'update_priorities'"),
+    "priority_max_limit": ((math.inf, 1000), "limit the priorities that you give to 'update_priorities'"),
     "replay_buffer_start_size": ((0,), "compare size() with it before you sample"),
     "min_sample_ratio": ((1,), "compare size() with a multiple of sample_size before you sample"),
     "set_buffer_size": ((), "give the size at the start as 'window' and call 'set_window' when it changes"),
-    "import_names": (([], ()), "import the module yourself and give the class as 'type'"),
+    "import_names": ((), "import the module yourself and give the class as 'type'"),
 }
 #: The key that `limiter_arguments` translates, and the keys in its value; those of time have no effect.
 LIMITER = "thruput_controller"
@@ -97,7 +102,7 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[st
         raise ValueError(f"For 'create_buffer', there is no counterpart of {'; of '.join(refused)}.")
     for key in IGNORED:
         if key in foreign and not isinstance(values[key], IGNORED[key]):
-            kind = IGNORED[key].__name__
+            kind = IGNORED[key][0].__name__
             raise TypeError(f"For 'create_buffer', {key!r} must be of type {kind}, but got {values[key]!r}.")
     kept = {key: value for key, value in values.items() if key not in foreign or key in (*RENAMED, *SWITCHES)}
     return _renamed(accepted, _switched(buffer_cls, accepted, kept))
@@ -156,7 +161,9 @@ def need_once(key: str, other: str | None, argument: str) -> None:
 
 
 def _asks_nothing(key: str, value: Any) -> bool:
-    """Return True if a key without a counterpart has a value that requests nothing."""
+    """Return True if a key without a counterpart has a value that requests nothing, as modules of DI-engine do."""
+    if key == "import_names" and isinstance(value, (list, tuple)):
+        return all(isinstance(name, str) and name.startswith("ding.") for name in value)
     return value is None or value in REFUSED[key][0]
 
 

@@ -50,7 +50,7 @@ class IBuffer(abc.ABC):
 
     Args:
         cfg (Mapping): Any keys of `default_config`; the others have its values. `objects` keeps rows as objects.
-        tb_logger (Any): An object with the method ``add_scalar``, which gets numbers too. Default: ``None``.
+        tb_logger (Any): A SummaryWriter, or a sink as of a `ReplayMonitor`, that gets numbers. Default: ``None``.
         exp_name (str): Name of the experiment, in the name of the text's logger. Default: ``"default_experiment"``.
         instance_name (str): Name of the buffer, in tags and in ids of rows. Default: ``"buffer"``.
 
@@ -491,7 +491,8 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> Any:
     ``"priority"``, and ``"deque"``; a ValueError for others.
     """
     for name in cfg.get("import_names") or ():
-        importlib.import_module(name)
+        if not name.startswith("ding."):  # where DI-engine's own are
+            importlib.import_module(name)
     kind = cfg.get("type")
     if not isinstance(kind, type) and kind not in _CLASSES:
         raise ValueError(f"For 'create_buffer', 'type' must be a class or one of {list(_CLASSES)}, but got {kind!r}.")

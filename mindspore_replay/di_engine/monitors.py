@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Log:
-    """Writes numbers as text, by Python's ``logging``, and to ``tb_logger.add_scalar``, if there is one."""
+    """Writes numbers as text, by Python's ``logging``, and to a SummaryWriter or a sink, if there is one."""
 
     def __init__(self, tb_logger: Any, exp_name: str, name: str) -> None:
         self._tb_logger, self._name = tb_logger, name
@@ -19,10 +19,13 @@ class Log:
     def write(self, values: Mapping[str, float], **steps: int) -> None:
         """Log numbers, with a tag for each kind of step that is known."""
         self.say(", ".join(f"{key} {value:g}" for key, value in values.items()))
-        for kind, step in steps.items():
-            for key, value in values.items():
-                if self._tb_logger is not None and step >= 0:
-                    self._tb_logger.add_scalar(f"{self._name}_{kind}/{key}", value, step)
+        for kind, step in steps.items() if self._tb_logger is not None else ():
+            tagged = {f"{self._name}_{kind}/{key}": value for key, value in values.items() if step >= 0}
+            if tagged and not hasattr(self._tb_logger, "add_scalar"):
+                self._tb_logger.write(step, tagged, {})
+            else:
+                for tag, value in tagged.items():
+                    self._tb_logger.add_scalar(tag, value, step)
 
     def say(self, text: str) -> None:
         """Log a line of text."""
@@ -50,7 +53,7 @@ class SampledDataAttrMonitor:
 
     def values(self) -> dict[str, float]:
         """Return the numbers of the last samples."""
-        found = {}
+        found: dict[str, float] = {}
         for key in ("use", "priority", "staleness"):
             given = [[row[key] for row in rows] for rows in self._last]
             means = [sum(one) / len(one) for one in given]

@@ -21,6 +21,7 @@ from mindspore_replay import (
     create_buffer,
     get_buffer_cls,
 )
+from mindspore_replay import di_engine as theirs
 from mindspore_replay.config import di_engine
 
 PAGE = ROOT / "docs" / "coming_from" / "di_engine.md"
@@ -41,6 +42,27 @@ def refused(config: dict[str, Any], create_config: Any = None, error: type[Excep
     start = "For 'create_buffer', "
     assert str(caught.value).startswith(start)
     return str(caught.value)[len(start) :]
+
+
+# The defaults.
+
+
+@pytest.mark.parametrize(
+    ("cls", "kind", "made", "more"),
+    [
+        (theirs.NaiveReplayBuffer, "naive", ReplayBuffer, {}),
+        (theirs.AdvancedReplayBuffer, "advanced", PrioritizedReplayBuffer, {}),
+        (theirs.DequeBufferWrapper, "deque", ReplayBuffer, {}),
+        (theirs.EpisodeReplayBuffer, "episode", EpisodeReplayBuffer, {"max_episode_length": 4}),
+        (theirs.SequenceReplayBuffer, "sequence", SequenceReplayBuffer, {"sequence_length": 4}),
+    ],
+)
+def test_all_defaults_of_a_buffer(cls: Any, kind: str, made: type, more: dict[str, Any]):
+    create = {"type": kind, "import_names": ["ding.data.buffer.deque_buffer_wrapper"]}
+    buffer = create_buffer(COLUMNS | cls.default_config() | more, create)
+    assert type(buffer) is made
+    assert buffer.capacity == cls.config["replay_buffer_size"]
+    assert buffer.limiter is None
 
 
 # Several buffers.
@@ -358,14 +380,13 @@ def test_one_meaning_in_two_keys(keys: tuple[str, str]):
 @pytest.mark.parametrize(
     ("key", "nothing", "something"),
     [
-        ("monitor", {}, {"periodic_thruput": {"seconds": 60}}),
-        ("periodic_thruput_seconds", None, 60),
-        ("train_iter_per_log", None, 100),
-        ("priority_max_limit", math.inf, 1000),
+        ("priority_max_limit", math.inf, 10),
+        ("priority_max_limit", 1000, 999),
         ("replay_buffer_start_size", 0, 100),
         ("min_sample_ratio", 1.0, 2),
         ("set_buffer_size", None, len),
         ("import_names", (), ["dizoo.atari"]),
+        ("import_names", ["ding.data.buffer.deque_buffer_wrapper"], ["ding.data", "dizoo.atari"]),
     ],
 )
 def test_keys_without_a_counterpart(key: str, nothing: Any, something: Any):
@@ -374,9 +395,9 @@ def test_keys_without_a_counterpart(key: str, nothing: Any, something: Any):
 
 
 def test_every_key_without_a_counterpart_comes_in_one_message():
-    message = refused(ONE | {"monitor": {"a": 1}, "min_sample_ratio": 2})
+    message = refused(ONE | {"set_buffer_size": len, "min_sample_ratio": 2})
     assert message.count("; of ") == 1
-    assert all(key in message for key in ("'monitor'", "'min_sample_ratio'"))
+    assert all(key in message for key in ("'set_buffer_size'", "'min_sample_ratio'"))
 
 
 @pytest.mark.parametrize("key", ["alpha", "beta", "anneal_step", "priority_power_factor", "IS_weight_power_factor"])
@@ -406,6 +427,8 @@ def test_contradictions(case: str):
         ("priority_IS_weight", "yes", "'priority_IS_weight' must be a bool, but got 'yes' (str)."),
         ("deepcopy", 1, "'deepcopy' must be of type bool, but got 1."),
         ("name", ["x"], "'name' must be of type str, but got ['x']."),
+        ("monitor", 5, "'monitor' must be of type Mapping, but got 5."),
+        ("periodic_thruput_seconds", "60", "'periodic_thruput_seconds' must be of type int, but got '60'."),
     ],
 )
 def test_values_of_another_type(key: str, value: Any, message: str):

@@ -1,5 +1,6 @@
 """The behaviour that DI-engine documents of the buffers that configurations make."""
 
+import json
 import logging
 import os
 import time
@@ -7,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from mindspore_replay import JSONLinesSink
 from mindspore_replay.di_engine import (
     AdvancedReplayBuffer,
     DequeBufferWrapper,
@@ -372,6 +374,17 @@ def test_throughput_is_logged_by_seconds(monkeypatch):
         ("buffer_sec/pushed_in", 1, 1), ("buffer_sec/sampled_out", 0, 1), ("buffer_sec/removed", 1, 1),
         ("buffer_sec/current_have", 8, 1),
     ]  # fmt: skip
+
+
+def test_a_sink_of_a_monitor_takes_the_numbers(tmp_path):
+    sink = JSONLinesSink(tmp_path / "log.jsonl")
+    buffer = AdvancedReplayBuffer({"replay_buffer_size": 8}, sink)
+    buffer.push(rows_of(4), 40)
+    buffer.sample(4, 3)
+    sink.close()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [3, 40]
+    assert lines[0]["buffer_iter/use_avg"] == lines[1]["buffer_step/use_avg"] == 1.0
 
 
 def test_a_buffer_without_a_listener_logs_text_alone_and_makes_no_files(tmp_path, monkeypatch):
