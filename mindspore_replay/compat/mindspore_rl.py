@@ -9,6 +9,9 @@ from ..ops.eager import graph_body
 from ..store.mixins import mixin
 from .handles import seed_of
 from .operators import BufferAppend, BufferGetItem, BufferSample
+from .patches import install, uninstall
+
+__all__ = ["PriorityReplayBuffer", "ReservoirReplayBuffer", "UniformReplayBuffer", "install", "uninstall"]
 
 
 class UniformReplayBuffer(ReplayBuffer):

@@ -17,6 +17,7 @@ from . import arrays, handles, operators, removed_operators
 
 _OPERATIONS = "mindspore.ops.operations"
 _INNER = mindspore_api.INNER_OPERATORS
+_CORE = "mindspore_rl.core"
 
 _RINGS = ("BufferAppend", "BufferGetItem", "BufferSample")
 _HANDLES = (
@@ -123,6 +124,7 @@ def _changes() -> Iterator[_Change]:
         if not hasattr(inner, name):
             patch = Patch(name, f"{_INNER}.{name}", "imported by MindSpore RL; raises when it is called")
             yield _Change(patch, inner, name, removed_operators.removed_operator(name))
+    yield from _old_path()
     yield from _tensor_array(operations)
     yield from _buffers_attribute()
     yield from _augmented_assignment()
@@ -136,6 +138,20 @@ def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purp
     """Replace operators, also where MindSpore, up to 2.7, still has them: its kernels are wrong."""
     for name in names:
         yield _Change(Patch(name, f"{module.__name__}.{name}", purpose), module, name, getattr(source, name))
+
+
+def _old_path() -> Iterator[_Change]:
+    """Add the module of MindSpore RL 0.5's `ReplayBuffer`, and those that it lies in where there is no MindSpore RL."""
+    path = f"{_CORE}.replay_buffer"
+    patch = Patch("ReplayBuffer", f"{path}.ReplayBuffer", "its place in MindSpore RL 0.5")
+    names = [path] if "mindspore_rl" in sys.modules or find_spec("mindspore_rl") else ["mindspore_rl", _CORE, path]
+    modules = [ModuleType(name) for name in names]
+    for module in modules[:-1]:
+        module.__path__ = []
+    buffers = importlib.import_module(f"{__package__}.mindspore_rl")
+    vars(modules[-1])["ReplayBuffer"] = buffers.UniformReplayBuffer
+    for name, module in zip(names, modules):
+        yield _Change(patch, sys.modules, name, module)
 
 
 def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
