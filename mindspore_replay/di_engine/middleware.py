@@ -1,12 +1,11 @@
 """Middleware of `DequeBuffer`. Limits and draws by priority are those of the buffer underneath."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .rows import BufferedData
+from .rows import BufferedData, copied
 
 
 class PriorityExperienceReplay:
@@ -120,8 +119,8 @@ def clone_object() -> Callable[..., Any]:
 
     def clone(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if action == "push":
-            return chain(copy.deepcopy(args[0]), *args[1:], **kwargs)
-        return copy.deepcopy(chain(*args, **kwargs)) if action == "sample" else chain(*args, **kwargs)
+            return chain(copied(args[0]), *args[1:], **kwargs)
+        return copied(chain(*args, **kwargs)) if action == "sample" else chain(*args, **kwargs)
 
     return clone
 
@@ -169,7 +168,7 @@ def padding(policy: str = "random") -> Callable[..., Any]:
         longest = max(map(len, groups))
         for group in groups:
             own = list(group) if policy == "random" else [BufferedData(None, None, None)]
-            group += [copy.deepcopy(own[np.random.randint(len(own))]) for _ in range(longest - len(group))]
+            group += [copied(own[np.random.randint(len(own))]) for _ in range(longest - len(group))]
         return groups
 
     return sample

@@ -411,11 +411,22 @@ class Rows:
             self._hold(replay, state["layout"], state["pushed"], copy.deepcopy(state["kept"]))
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a row, or of rows; of tensors of another library by their own `clone`."""
+    if isinstance(value, BufferedData):
+        return BufferedData(copied(value.data), value.index, copied(value.meta))
+    if type(value) is dict:
+        return {key: copied(one) for key, one in value.items()}
+    if type(value) is list:
+        return [copied(one) for one in value]
+    return value.clone() if callable(getattr(value, "clone", None)) else copy.deepcopy(value)
+
+
 def _independent(rows: list[BufferedData]) -> list[BufferedData]:
     """Return rows, with a copy of each that comes again."""
     seen: set[Any] = set()
     for i, row in enumerate(rows):
         if row.index in seen:
-            rows[i] = BufferedData(copy.deepcopy(row.data), row.index, dict(row.meta))
+            rows[i] = copied(row)
         seen.add(row.index)
     return rows

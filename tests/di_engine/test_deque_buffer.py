@@ -130,6 +130,26 @@ def test_rows_that_come_again_are_copies():
     assert second.data["key"] == "new"
 
 
+class Tree:
+    """Tensors of another library, which only their own method copies."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def clone(self):
+        return Tree(list(self.values))
+
+    def __deepcopy__(self, memo):
+        raise AssertionError
+
+
+def test_tensors_of_another_library_are_copied_by_their_own_method():
+    buffer = filled(1, [{"tree": Tree([1])}])
+    first, second = buffer.sample(2, replace=True)
+    first.data["tree"].values.append(2)
+    assert second.data["tree"].values == [1]
+
+
 def test_update(objects):
     buffer = filled(3, [{"step": step} for step in range(3)], objects)
     row = buffer.sample(1)[0]
