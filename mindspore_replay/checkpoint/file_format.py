@@ -74,7 +74,7 @@ class Entry(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
-        return math.prod(self.shape) * item_size(self.dtype)
+        return math.prod(self.shape) * _item_size(self.dtype)
 
 
 class Header(NamedTuple):
@@ -112,7 +112,7 @@ class Header(NamedTuple):
         return sum(entry.nbytes for entry in self.entries.values())
 
 
-def item_size(dtype: str) -> int:
+def _item_size(dtype: str) -> int:
     """Bytes of an element."""
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
@@ -120,7 +120,7 @@ def item_size(dtype: str) -> int:
 def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entry]:
     """Return places for arrays of these dtypes and shapes: large elements first, so that each array is aligned."""
     entries, start = {}, 0
-    for name, (dtype, shape) in sorted(arrays.items(), key=lambda item: -item_size(item[1][0])):
+    for name, (dtype, shape) in sorted(arrays.items(), key=lambda item: -_item_size(item[1][0])):
         entries[name] = Entry(dtype, tuple(shape), start)
         start += entries[name].nbytes
     return entries

@@ -298,11 +298,11 @@ def load_parts(
 
 
 def load_checked(
-    sources: Sequence[Source], states: Sequence[Any], new: bool, of_all: bool = True, progress: bool = False
+    sources: Sequence[Source], states: Sequence[Restored], new: bool, of_all: bool = True, progress: bool = False
 ) -> None:
     """Read files into the parts with these states. Everything is checked before any part changes.
 
-    They are the first parts of the files, or, with `of_all`, all of them.
+    They are the first parts of the files, or, with `of_all`, all of them but plain values.
     """
     _check_arrays(sources, states, of_all)
     total = sum(source.header.nbytes for source in sources)
@@ -322,22 +322,23 @@ def load_checked(
         _overwrite(states, new)
 
 
-def _check_arrays(sources: Sequence[Source], states: Sequence[Any], of_all: bool) -> None:
+def _check_arrays(sources: Sequence[Source], states: Sequence[Restored], of_all: bool) -> None:
     """Raise a ValueError if a file lacks arrays of the parts, or, with `of_all`, has others."""
     names = {name for state in states for name in state.names()}
     for source in sources:
         wrong = [text for state in states for text in state.differences(source)]
-        unknown = sorted(source.header.entries.keys() - names) if of_all else []
+        values = set(filter(is_value, source.header.entries))
+        unknown = sorted(source.header.entries.keys() - names - values) if of_all else []
         if unknown:
             wrong.append(f"unknown arrays {unknown}")
-        parts = len(source.header.since)
+        parts = len(source.header.since) - bool(values)
         if wrong or parts < len(states) or (of_all and parts != len(states)):
             raise ValueError(
                 f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
             )
 
 
-def _overwrite(states: Sequence[Any], new: bool) -> None:
+def _overwrite(states: Sequence[Restored], new: bool) -> None:
     """Read the columns, then give the buffers their state."""
     of_buffers = [state for state in states if state.part.is_buffer]
     owners = [state.part.owner for state in of_buffers]
@@ -356,7 +357,7 @@ def _overwrite(states: Sequence[Any], new: bool) -> None:
             raise
 
 
-def _write(states: Sequence[Any]) -> None:
+def _write(states: Sequence[Restored]) -> None:
     for state in states:
         state.begin()
         state.read_columns()

@@ -30,10 +30,10 @@ from .files import (
 from .parts import CHUNK, Part, Slots, bytes_of, cursors_of
 
 
-class View(NamedTuple):
-    """The memory of a part's state.
+class _View:
+    """The memory of a part's state. No graph may wait for whoever makes it.
 
-    Args:
+    Attributes:
         arrays (dict[str, numpy.ndarray]): Its arrays by name, or copies of those that are not in host memory.
         dtypes (dict[str, str]): Names of their dtypes in files.
         loads (int): How often they were loaded.
@@ -41,28 +41,16 @@ class View(NamedTuple):
         number (int): Updates before the state is read.
     """
 
-    arrays: dict[str, np.ndarray]
-    dtypes: dict[str, str]
-    loads: int
-    updates: np.ndarray
-    number: int
+    def __init__(self, part: Part) -> None:
+        held = part.state()
+        self.arrays = {key: one.asnumpy() for key, one in held.items()}
+        self.dtypes = {key: one.dtype for key, one in held.items()}
+        self.loads = sum(one.loads for one in held.values())
+        self.updates = part.updates()
+        self.number = int(self.updates[0])
 
 
-def view_of(part: Part) -> View:
-    """Return the memory of a part's state. No graph may wait for the caller."""
-    held = part.state()
-    arrays = {key: one.asnumpy() for key, one in held.items()}
-    updates = part.updates()
-    return View(
-        arrays,
-        {key: one.dtype for key, one in held.items()},
-        sum(one.loads for one in held.values()),
-        updates,
-        int(updates[0]),
-    )
-
-
-class Saved(NamedTuple):
+class _Array(NamedTuple):
     """An array to write.
 
     Args:
@@ -88,26 +76,28 @@ class Saved(NamedTuple):
         return (memory[i : i + CHUNK] for i in range(0, memory.size, CHUNK))
 
 
-class Contents:
+class _Contents:
     """Contents of a file to write. The buffers' locks must be held.
 
     Args:
         parts (Sequence[Part]): The buffers.
-        views (Sequence[View]): The memory of their states.
-        since (Sequence[int]): For each buffer, the serial number of the first row whose columns are written.
-        updates (Sequence[int]): For each, the number of the last update after which columns of older rows are written
-            too.
+        views (Sequence[_View]): The memory of their states.
+        last (Union[_Written, None]): The file before, if columns of rows that were inserted or updated since are to be
+            written alone.
+
+    Attributes:
+        since (list[int]): For each part, the serial number of the first row whose columns are written.
+        inserted (list[int]): For each part, the number of rows inserted.
     """
 
-    def __init__(
-        self, parts: Sequence[Part], views: Sequence[View], since: Sequence[int], updates: Sequence[int]
-    ) -> None:
-        self.since = list(since)
+    def __init__(self, parts: Sequence[Part], views: Sequence[_View], last: "_Written | None") -> None:
+        nothing = [0] * len(parts)
+        self.since = last.inserted if last else nothing
         self._parts, self._views = parts, views
-        self._saved: dict[str, Saved] = {}
+        self._saved: dict[str, _Array] = {}
         self.inserted: list[int] = []
         self._oldest: list[int] = []
-        for part, view, first, number in zip(parts, views, since, updates):
+        for part, view, first, number in zip(parts, views, self.since, last.updates if last else nothing):
             self._add(part, view, first, number)
         self.entries: dict[str, Entry] = lay_out(
             {name: (saved.dtype, saved.shape) for name, saved in self._saved.items()}
@@ -118,7 +108,7 @@ class Contents:
         """Bytes of all arrays."""
         return sum(entry.nbytes for entry in self.entries.values())
 
-    def _add(self, part: Part, view: View, since: int, updates: int) -> None:
+    def _add(self, part: Part, view: _View, since: int, updates: int) -> None:
         stored: tuple[Slots, ...] = ()
         new = stored
         if part.is_buffer:
@@ -129,13 +119,14 @@ class Contents:
         for key, array in view.arrays.items():
             name, dtype = part.prefix + key, view.dtypes[key]
             if key == "weights":
-                self._saved[name] = Saved(array[: part.owner.capacity], dtype, stored)  # inner nodes follow from leaves
+                leaves = array[: part.owner.capacity]  # inner nodes follow from them
+                self._saved[name] = _Array(leaves, dtype, stored)
             elif part.is_buffer and is_by_slot(key):
-                self._saved[name] = Saved(array, dtype, new if "." in key else stored)
+                self._saved[name] = _Array(array, dtype, new if "." in key else stored)
             else:
-                self._saved[name] = Saved(array.copy(), dtype, None)
+                self._saved[name] = _Array(array.copy(), dtype, None)
 
-    def _rows(self, part: Part, view: View, since: int, updates: int) -> tuple[tuple[Slots], tuple[Slots, ...]]:
+    def _rows(self, part: Part, view: _View, since: int, updates: int) -> tuple[tuple[Slots], tuple[Slots, ...]]:
         """Return the slots of all rows, and of those whose columns are written: updated rows come before new ones."""
         cursors, capacity = cursors_of(view.arrays), part.owner.capacity
         stored = Slots(capacity, cursors.head, cursors.count)
@@ -157,12 +148,12 @@ class Contents:
         kept = updated < min(since, cursors.inserted)
         if not kept.any():
             return (stored,), (new,)
-        self._saved[part.prefix + UPDATED] = Saved(updated[kept], "int64", None)
+        self._saved[part.prefix + UPDATED] = _Array(updated[kept], "int64", None)
         return (stored,), (Slots(capacity, 0, 0, slots[kept]), new)
 
-    def has_rows_before(self, serials: Sequence[int]) -> bool:
-        """Return True if any buffer still holds a row older than the serial number given for it."""
-        return any(oldest < serial for oldest, serial in zip(self._oldest, serials))
+    def has_older_rows(self) -> bool:
+        """Return True if any buffer still holds a row whose columns are in an earlier file."""
+        return any(oldest < serial for oldest, serial in zip(self._oldest, self.since))
 
     def chunks(self, name: str) -> Iterator[Any]:
         """Return the bytes of an array, in pieces."""
@@ -230,14 +221,12 @@ def save_parts(
     remove_temporaries(file)
     buffers = [part.owner for part in parts if part.is_buffer]
     with hold_calls(buffers):
-        views = [view_of(part) for part in parts]
+        views = [_View(part) for part in parts]
         with hold_folders(buffers) as held:
             last = _last_written(parts, views, file, description) if incremental else None
-            nothing = [0] * len(parts)
-            contents = Contents(parts, views, *((last.inserted, last.updates) if last else (nothing, nothing)))
-            more_bytes = last.more_bytes + contents.nbytes if last else 0
-            if last and (more_bytes > last.nbytes or not contents.has_rows_before(last.inserted)):
-                last, contents = None, Contents(parts, views, nothing, nothing)
+            contents = _Contents(parts, views, last)
+            if last and (last.more_bytes + contents.nbytes > last.nbytes or not contents.has_older_rows()):
+                last, contents = None, _Contents(parts, views, None)
 
             def check(checksums: dict[str, int]) -> None:
                 held.close()  # which waits for no graph any more
@@ -250,7 +239,7 @@ def save_parts(
         remove_increments(file, written.id)
 
 
-def _last_written(parts: Sequence[Part], views: Sequence[View], path: Path, description: str) -> _Written | None:
+def _last_written(parts: Sequence[Part], views: Sequence[_View], path: Path, description: str) -> _Written | None:
     """Return the record of these buffers' last file, if that is unchanged and no state was loaded since."""
     last, _ = getattr(parts[0].owner, "last_saved", None) or (None, 0)
     if last is None or any(getattr(part.owner, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
@@ -263,8 +252,8 @@ def _last_written(parts: Sequence[Part], views: Sequence[View], path: Path, desc
 
 
 def _written(
-    views: Sequence[View],
-    contents: Contents,
+    views: Sequence[_View],
+    contents: _Contents,
     path: Path,
     description: str,
     last: _Written | None,
@@ -304,7 +293,7 @@ def _written(
 
 
 def _write(
-    path: Path, metadata: dict[str, str], contents: Contents, progress: bool, check: Callable[[dict[str, int]], None]
+    path: Path, metadata: dict[str, str], contents: _Contents, progress: bool, check: Callable[[dict[str, int]], None]
 ) -> str:
     """Write a file, and return the checksum of its header."""
     checksums: dict[str, int] = {}

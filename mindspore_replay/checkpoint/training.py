@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,16 +146,31 @@ class TrainingCheckpoint:
         with contextlib.ExitStack() as stack:
             sources = open_sources(self.path, stack)
             self._check_kinds(sources)
-            values = _RestoredValues(sources, Part("", self._values), self._random)
+            content = self._read_values(sources)
             capacities = [node.get("capacity", 0) for node in descriptions(sources[-1].header.description)]
             capacities += [0] * (len(self._parts) - len(capacities))
             for note in self._in_folders.values():
                 note.read()
             states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
-            load_checked(sources, [*states, values], new=False)
+            load_checked(sources, states, new=False)
+        self._random.write(content["random"])
         for note in self._in_folders.values():
             note.tell()
-        return values.content["values"]
+        values: dict[str, Any] = content["values"]
+        return values
+
+    def _read_values(self, sources: Sequence[Source]) -> dict[str, Any]:
+        """Return the plain values and the random states of the last file, checked."""
+        for source in sources:  # all of them, for their checksums
+            arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
+        try:
+            content = decoded(arrays)
+            states, _ = content["random"], content["values"]
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+            path = sources[-1].path
+            raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
+        self._random.check(states)
+        return content
 
     def _check_kinds(self, sources: Sequence[Source]) -> None:
         path, saved, given = sources[0].path, sources[-1].header.description, describe(self._buffers, True)
@@ -287,46 +302,3 @@ class _InFolder(_Values):
                 inserted,
                 self._saved,
             )
-
-
-class _RestoredValues:
-    """Plain values and random states read from files, with the methods of `Restored`."""
-
-    def __init__(self, sources: Sequence[Source], part: Part, random: RandomStates) -> None:
-        self.part = part
-        self.content: dict[str, Any] = {}
-        self._sources = sources
-        self._random = random
-
-    def names(self) -> Iterator[str]:
-        return (name for source in self._sources for name in source.header.entries if is_value(name))
-
-    def column_bytes(self) -> int:
-        return 0
-
-    def differences(self, source: Source) -> list[str]:
-        return []
-
-    def read_row_state(self) -> None:
-        """Read and check everything."""
-        for source in self._sources:
-            arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
-        try:
-            self.content = decoded(arrays)
-            states, _ = self.content["random"], self.content["values"]
-        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            path = self._sources[-1].path
-            raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
-        self._random.check(states)
-
-    def check_columns(self) -> None:
-        pass
-
-    def begin(self) -> None:
-        pass
-
-    def read_columns(self) -> None:
-        pass
-
-    def overwrite_marks(self) -> None:
-        self._random.write(self.content["random"])
