@@ -104,11 +104,6 @@ class OwnWriter(ShardWriter):
         with self._using:
             super().send()
 
-    def landed(self, seconds: float) -> bool:
-        """Return True if all rows sent have landed, now or within so many seconds; other threads wait."""
-        with self._using:
-            return super().landed(seconds)
-
     def _check_open(self) -> None:
         self._group.exchange.links.check_open()
 
@@ -126,10 +121,11 @@ class OwnWriter(ShardWriter):
             return False
         try:
             self._group.exchange.outdated = True
-            self.landed(0.0)
+            self._await_sent(0.0)
             if self.has_room:
                 self.send()
-            if not self.landed(seconds) or self.on_their_way:
+            self._await_sent(seconds)
+            if self.on_their_way:
                 return False
             if not self.collected:
                 self._group.busy.discard(self)
@@ -145,3 +141,8 @@ class OwnWriter(ShardWriter):
                 return False
             self._group.exchange.reports()
         return True
+
+    def _await_sent(self, seconds: float) -> None:
+        """Count rows that have landed; wait so many seconds for each batch."""
+        while self._sent and super()._arrived(self._sent[0][0], seconds):
+            self._await_oldest()

@@ -348,13 +348,6 @@ class ShardWriter:
         """Rows that are not sent yet."""
         return self._rows
 
-    def landed(self, seconds: float) -> bool:
-        """Return True if all rows sent are inserted, now or within so many seconds."""
-        ray = ray_module()
-        while self._sent and ray.wait([self._sent[0][0]], timeout=seconds)[0]:
-            self._await_oldest()
-        return not self._sent
-
 
 def _ended() -> RuntimeError:
     return RuntimeError(
