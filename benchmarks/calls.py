@@ -19,7 +19,9 @@ from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store import Store
+from mindspore_replay.store.call import Call, kept
 from mindspore_replay.store.library import calls as module
+from mindspore_replay.store.random import ALL_ROWS
 
 SHAPES, TYPES = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 BATCH, PRIORITIZED_BATCH = 64, 256
@@ -31,21 +33,23 @@ def rows(n: int) -> list[np.ndarray]:
     return [np.ones((n, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES)]
 
 
+def kernel(store: Store, operator: str, **given: Any) -> Callable[[], int]:
+    """Return a kernel on the state of a store, with these arrays, or lists of them, as its other arguments."""
+    arguments = {name: [kept(a) for a in x] if isinstance(x, list) else kept(x) for name, x in given.items()}
+    return Call(operator, store.options.groups, store._state | arguments).direct.run
+
+
 def sampling(buffer: Any) -> dict[str, Callable[[], Any]]:
     """The parts of a sample: its arrays, the kernel, and Tensors."""
-    store, columns = buffer._calls, buffer.columns
-    specs = [(shape, columns.numpy_type(dtype)) for shape, dtype in buffer.options.plan.specs(columns)]
+    store, columns, plan = buffer._calls, buffer.columns, buffer.options.plan
+    specs = [(shape, columns.numpy_type(dtype)) for shape, dtype in plan.specs(columns)]
     made = [module.Output(shape, dtype) for shape, dtype in specs]
     arrays = [make() for make in made]
-    call = store._sampling
-
-    def kernel() -> None:
-        call.bind("outputs", *arrays)
-        call()
-
+    beta = {"given_beta": store.arrays["beta"]} if buffer.prioritized else {}
+    draw = kernel(store, "sample", plan=plan.options(), sample_range=np.array(ALL_ROWS), outputs=arrays, **beta)
     return {
         f"- {len(made)} arrays": lambda: [make() for make in made],
-        "- kernel": kernel,
+        "- kernel": draw,
         f"- {len(made)} Tensors": lambda: tuple(map(share, arrays)),
         "into NumPy arrays": Store(columns, buffer.options, store.arrays | {"updates": store.updates}).sample,
     }
@@ -55,7 +59,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     """Insert one row and 64 rows; sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
-    now, kernel = buffer._calls.try_insert, buffer._calls.insertion._one.direct.run
+    now, first = buffer._calls.try_insert, np.zeros(1, np.int64)
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
     batch = rows(BATCH)
 
@@ -66,7 +70,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     return {
         "insert 1 row": lambda: buffer.insert(row),
         "- lock, take the row, kernel": lambda: now(row, None, False, False),
-        "- kernel": kernel,
+        "- kernel": kernel(buffer._calls, "insert", rows=rows(1), first=first),
         "- lock": lock,
         "- wait for work in flight, if there may be any": wait_for_work,
         "insert 64 rows": lambda: buffer.insert(batch),
@@ -95,7 +99,13 @@ def prioritized() -> dict[str, Callable[[], Any]]:
         "sample 256 rows by priority": buffer.sample,
         **{f"sample 256 rows: {name}": part for name, part in sampling(buffer).items()},
         "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
-        "update 256 priorities: - kernel": buffer._calls._updating,
+        "update 256 priorities: - kernel": kernel(
+            buffer._calls,
+            "update_priorities",
+            handles=indices.asnumpy(),
+            priority=priorities,
+            invalid=np.zeros(1, np.int32),
+        ),
         "sample 256 rows, update their priorities": lambda: buffer.update_priorities(buffer.sample()[0], priorities),
     }
 

@@ -11,7 +11,7 @@ import mindspore as ms
 from mindspore import ParameterTuple, Tensor, nn
 
 from .. import mindspore_api
-from ..columns import Columns
+from ..columns import TYPES, Columns
 from ..ops import native
 from ..ops.operators import Operators
 from ..ops.state import State
@@ -217,7 +217,8 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
             guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
-            tensors = Tensors(Tensor, share, address, ms.int64, ms.float32, guard)
+            kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
+            tensors = Tensors(kind, share, address, TYPES, guard)
             if self.columns.compressed:
                 self._calls = CompressedStore(self.columns, self.options, tensors=tensors)
             else:

@@ -8,7 +8,7 @@ from mindspore import Tensor, ops
 
 from ..mindspore_api import share
 from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import need_episodes, need_handles, need_priorities
+from ..store.checks import need_episodes, need_priorities
 from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
 from ..store.mixins import mixin
 from .arguments import Arguments
@@ -72,7 +72,6 @@ class Changes(Arguments):
             >>> print(indices, invalid, *buffer.get_item(range(3)))
             [1 2] 0 [ 10 111 112]
         """
-        need_handles(self.options, "update")
         with self._lock:
             wait_for_work()
             return share(self._calls.update(indices, values))
@@ -123,10 +122,9 @@ class Changes(Arguments):
         invalid = self._calls.try_update_priorities(indices, priorities)
         if type(invalid) is np.ndarray:
             return share(invalid)
-        handles, given = as_priorities(self.options, indices, priorities)
         with self._lock:
             wait_for_work()
-            return share(self._calls.update_priorities(handles, given))
+            return share(self._calls.update_priorities(indices, priorities))
 
     # Removal, and the state of rows.
 
@@ -162,10 +160,9 @@ class Changes(Arguments):
             >>> print(buffer.delete([0, 1, 99]), buffer.size(), buffer.eligible())
             2 3 1
         """
-        handles = as_handles_for(self.options, "delete", indices).reshape(-1)
         with self._lock:
             wait_for_work()
-            return share(self._calls.delete(handles))
+            return share(self._calls.delete(indices))
 
     def _info_graph(self, indices):
         self._check_handles("info", self._known(indices))
@@ -200,11 +197,9 @@ class Changes(Arguments):
             >>> print(indices, priority, use_count, staleness)
             [1 2] [1. 1.] [1 1] [3 3]
         """
-        handles = as_handles_for(self.options, "info", indices)
         with self._lock:
             wait_for_work()
-            parts = self._calls.info(handles.reshape(-1))
-        priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
+            priority, uses, staleness = map(share, self._calls.info(indices))
         return priority, uses, staleness
 
     # All rows at once.

@@ -14,10 +14,10 @@ from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..ops.primitives import item
 from ..store import library, state
-from ..store.checks import no_room
+from ..store.checks import check_positions, no_room
 from ..store.episodes import END, continues, marks_of
 from ..store.epochs import has_batch, progress
-from ..store.inputs import NewRows, as_values, check_versions, too_long
+from ..store.inputs import NewRows, as_handles_for, as_positions, as_priorities, as_values, check_versions, too_long
 from ..store.memory import give_back
 from ..store.options import Options
 from ..store.random import ALL_ROWS
@@ -189,7 +189,7 @@ class CompiledCalls(nn.Cell):
             return int(self._eligible().asnumpy())
         return int(self._eligible_between(Tensor(where, ms.int64)).asnumpy())
 
-    def try_insert(self, exp: Any, priority: Any, end: Any, final: Any) -> bool:
+    def try_insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any = None) -> bool:
         """Return False: a graph stores rows."""
         return False
 
@@ -267,9 +267,11 @@ class CompiledCalls(nn.Cell):
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
         return self._sample(where) if beta is None else self._sample_with(where, Tensor(beta, ms.float64))
 
-    def read(self, index: np.ndarray) -> tuple[Tensor, ...]:
-        """Read the rows at logical positions, int64 of shape ``[]`` or ``[n]``."""
-        return self._read(Tensor(index))
+    def read(self, index: Any) -> tuple[Tensor, ...]:
+        """Read the rows at logical positions, as `Store.read` does."""
+        positions = as_positions(self._options.cls_name, index)
+        check_positions(self._options.cls_name, positions, self.count())
+        return self._read(Tensor(positions.astype(np.int64)))
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
@@ -282,21 +284,22 @@ class CompiledCalls(nn.Cell):
         """Return -1: a graph sets priorities."""
         return -1
 
-    def update_priorities(self, handles: np.ndarray, priorities: np.ndarray) -> np.ndarray:
-        """Set priorities, float32 ``[]`` or ``[n]``, and return the number of invalid handles."""
-        return self._update_priorities(Tensor(handles), Tensor(priorities)).asnumpy()
+    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+        """Set priorities, as `Store.update_priorities` does."""
+        return self._update_priorities(*map(Tensor, as_priorities(self._options, handles, priorities))).asnumpy()
 
-    def delete(self, handles: np.ndarray) -> np.ndarray:
-        """Remove rows, and return their number."""
-        return self._delete(Tensor(handles)).asnumpy()
+    def delete(self, handles: Any) -> np.ndarray:
+        """Remove rows, as `Store.delete` does."""
+        return self._delete(Tensor(as_handles_for(self._options, "delete", handles).reshape(-1))).asnumpy()
 
     def advance(self, steps: int) -> None:
         """Advance the clock."""
         self._advance(Tensor(steps, ms.int64))
 
-    def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return priorities, use counts and stalenesses."""
-        return tuple(part.asnumpy() for part in self._info(Tensor(handles)))
+    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+        """Return priorities, use counts and stalenesses, as `Store.info` does."""
+        where = as_handles_for(self._options, "info", handles)
+        return tuple(part.asnumpy().reshape(where.shape) for part in self._info(Tensor(where.reshape(-1))))
 
     def end_episodes(self) -> np.ndarray:
         """End the open episodes, and return their number."""

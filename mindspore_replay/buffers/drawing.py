@@ -56,7 +56,8 @@ class Drawing(Arguments):
     def _drawn(self, bounds: tuple[int, int] | None, beta: Any, as_dict: bool, with_indices: bool) -> Any:
         """Draw a sample from a range of logical rows, with the beta of this call; ``None`` for the defaults."""
         given_beta = None if beta is None else as_beta(self.options, beta)
-        names = self._checked_names(as_dict, with_indices) if as_dict or with_indices else ()
+        missing = with_indices and not self.has_handles
+        names = self._checked_names(as_dict, with_indices) if as_dict or missing else ()
         if bounds is None and beta is None and self.limiter is None and self._relabel is None:
             skip = self.has_handles and not with_indices
             batch = self._calls.try_sample(skip)

@@ -1,6 +1,5 @@
 """Reading of rows by position, and their number."""
 
-from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -8,9 +7,7 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import check_positions
 from ..store.inputs import as_positions
-from ..store.library import OUT_OF_RANGE, KernelError
 from ..store.mixins import mixin
 from .arguments import Arguments
 from .attributes import Attributes
@@ -54,20 +51,9 @@ class Reading(Arguments):
             >>> print(*buffer.get_item(0), *buffer.get_item(-1), *buffer.get_item([0, 2]))
             10 12 [10 12]
         """
-        positions = as_positions(type(self).__name__, index)
-        return self._read(positions, lambda stored: check_positions(type(self).__name__, positions, stored))
-
-    def _read(self, positions: np.ndarray, check: Callable[[int], None]) -> tuple[Tensor, ...]:
-        """Read rows after a check of the number of rows stored."""
         with self._lock:
             wait_for_work()
-            while True:
-                check(self._calls.count())
-                try:
-                    return self._calls.read(positions.astype(np.int64))  # type: ignore[no-any-return]
-                except KernelError as error:
-                    if error.status != OUT_OF_RANGE:
-                        raise  # else rows have gone since they were counted: their writer died
+            return self._calls.read(index)  # type: ignore[no-any-return]
 
     def _rows_graph(self):
         return self._graph.read(ops.arange(self.capacity))
@@ -89,15 +75,17 @@ class Reading(Arguments):
             >>> print(*buffer.rows())
             [11 12 13 14]
         """
-        return self._read(np.arange(self.capacity), self._need_all)
-
-    def _need_all(self, stored: int) -> None:
-        if stored < self.capacity:
-            raise RuntimeError(
-                f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
-                "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
-                "gives a batch, and datasets.to_npz makes a file."
-            )
+        with self._lock:
+            wait_for_work()
+            try:
+                return self._calls.read(np.arange(self.capacity))  # type: ignore[no-any-return]
+            except IndexError:
+                stored = self._calls.count()
+        raise RuntimeError(
+            f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
+            "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
+            "gives a batch, and datasets.to_npz makes a file."
+        )
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:

@@ -139,8 +139,7 @@ class CompressedInsertion(Insertion):
     def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *arguments: Any) -> None:
         super().__init__(*arguments)
         self._rows_schema, self._compressed = rows_schema, compressed
-        self._numbers_now = self.now
-        self.now = lambda *_: False
+        self.now, self.rows = lambda *_: False, lambda *_: -1
 
     def __call__(self, new: NewRows) -> None:
         """Store rows, as `Insertion` does."""
@@ -148,9 +147,7 @@ class CompressedInsertion(Insertion):
         for i, column in self._compressed.items() if new.batch.rows else ():
             rows = self._rows_schema.to_array(i, fields[i])
             fields[i] = column.store(rows[None]).reshape(()) if new.batch.single else column.store(rows)
-        plain = new.version is None and (new.ends is None or not new.ends.any())
-        if not (plain and self._numbers_now(fields, new.priority, False, False)):
-            super().__call__(new._replace(fields=fields))
+        super().__call__(new._replace(fields=fields))
 
 
 class CompressedStore(Store):
@@ -205,7 +202,7 @@ class CompressedStore(Store):
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks, compresses and stores rows for `insert`."""
-        arguments = self.schema, self.options, self._state, self.guard
+        arguments = self.schema, self.options, self._state, self._tensors
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property
@@ -228,9 +225,9 @@ class CompressedStore(Store):
         """Draw a batch, as `Store.sample` does."""
         return self._with_rows(super().sample(bounds, beta), self._sampled)
 
-    def read(self, index: np.ndarray) -> tuple[Any, ...]:
+    def read(self, index: Any) -> tuple[Any, ...]:
         """Return the rows at logical positions, as `Store.read` does."""
-        return self._with_rows(super().read(index), self._columns_at(index.shape))
+        return self._with_rows(super().read(index), self._columns_at(np.shape(index)))
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
         """Draw groups by a column of ints, as `Store.sample_groups` does."""

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import library, state
-from .call import NO_TENSORS, Array, Call, Tensors, kept
+from .call import NO_TENSORS, Array, Tensors, kept
+from .checks import check_positions
 from .epochs import SIZE, has_batch, progress
-from .inputs import as_handles, as_new_rows, as_priorities, as_values
+from .inputs import as_handles_for, as_new_rows, as_positions, as_priorities, as_values
 from .insertion import Insertion
-from .late import COUNTS_INVALID
+from .invocations import Invocations
 from .memory import block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
@@ -81,11 +82,12 @@ class Store:
             arrays = state.make(schema, options)
         self.arrays = {name: arrays[name] for name in state.layout(schema, options)}
         self.updates = arrays["updates"]
-        self._tensors, self._share, self.guard = tensors, tensors.share, tensors.guard
+        self._tensors, self.guard = tensors, tensors.guard
+        self._indices = {name: i for i, name in enumerate(schema.given_names or ())}
+        self._all_columns = tuple(range(len(schema)))
         self._count = self.arrays["count"]
         self._handle: Any = library.library_for("CPU").handle
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
-        self._range = np.array(ALL_ROWS, np.int64)
         self.folder, self._holds = folder, 0
         if folder is not None:
             self._begin_sharing(folder)
@@ -134,18 +136,26 @@ class Store:
             given["epoch_rule"] = kept(options.epochs.array())
         return given
 
-    def _call(self, operator: str, **arguments: Any) -> Call:
-        return Call(operator, self.options.groups, self._state | arguments)
+    @functools.cached_property
+    def _kernels(self) -> Invocations:
+        return Invocations(self.schema, self.options, self._state, self._tensors)
+
+    def _run(self, key: Any, *arguments: Any) -> Any:
+        """Call a kernel with arguments that fit; raise a KernelError if it failed."""
+        given = self._kernels[key](*arguments)
+        if type(given) is int:
+            raise library.KernelError(f"replay_{self._kernels.operator(key)}", given)
+        return given
 
     # Rows in and out.
 
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks and stores rows for `insert`."""
-        return Insertion(self.schema, self.options, self._state, self.guard)
+        return Insertion(self.schema, self.options, self._state, self._tensors)
 
     @functools.cached_property
-    def try_insert(self) -> Callable[[Any, Any, Any, Any], bool]:
+    def try_insert(self) -> Callable[..., bool]:
         """Store rows that obviously fit, as `Insertion.now` does; False if the general path has to do it."""
         return self.insertion.now
 
@@ -168,34 +178,8 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
         """
-        if version is None and self.try_insert(exp, priority, end, final):
-            return
-        self.insertion(as_new_rows(self._rows_schema, self.options, exp, priority, end, final, version))
-
-    def _specs(self, lead: tuple[int, ...]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        return [((*lead, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.numpy_types)]
-
-    @functools.cached_property
-    def _sampling(self) -> Call:
-        plan = self.options.plan
-        beta = self.arrays.get("beta", np.zeros(1))
-        return self._call(
-            "sample",
-            plan=kept(plan.options()),
-            sample_range=kept(self._range),
-            beta=kept(beta),
-            given_beta=kept(beta),
-            powers=kept(plan.powers()),
-            outputs=[Array(shape, dtype) for shape, dtype in plan.specs(self.schema)],
-        )
-
-    @functools.cached_property
-    def _give_sample(self) -> Callable[[int], Any]:
-        schema = self.schema
-        specs = ((shape, schema.numpy_type(dtype)) for shape, dtype in self.options.plan.specs(schema))
-        # The caller computes with the outputs of relabelled samples, and makes Tensors of them.
-        share = self._share if self.options.plan.strategy == "none" else None
-        return self._sampling.giving("outputs", specs, share, self.guard)
+        if not self.try_insert(exp, priority, end, final, version):
+            self.insertion(as_new_rows(self._rows_schema, self.options, exp, priority, end, final, version))
 
     @functools.cached_property
     def try_sample(self) -> Callable[[int], Any]:
@@ -203,7 +187,7 @@ class Store:
 
         An int if the general path has to draw it, or to raise the error; then nothing has changed.
         """
-        return self._give_sample if self.options.window is None else lambda _: -1
+        return self._kernels["sample"] if self.options.window is None else lambda _: -1
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
         """Draw a batch.
@@ -219,43 +203,33 @@ class Store:
         Raises:
             KernelError: If too few rows are eligible.
         """
-        if bounds is None and beta is None:
-            batch = self.try_sample(0)
-            if type(batch) is tuple:
-                return batch
-        call = self._sampling
-        if beta is not None:
-            call.bind("given_beta", np.array([beta]))
-        self._range[:] = self.usual_bounds() if bounds is None else bounds
-        try:
-            given = self._give_sample(0)
-        finally:  # what `try_sample` draws with
-            self._range[:] = ALL_ROWS
-            if beta is not None:
-                call.bind("given_beta", self.arrays["beta"])
-        if type(given) is not tuple:
-            call.check(given)
-        return given
+        if bounds is None and self.options.window is None and beta is None:
+            return self._run("sample")  # type: ignore[no-any-return]
+        where = self.usual_bounds() if bounds is None else bounds
+        return self._run("sample_range", where) if beta is None else self._run("sample_beta", where, beta)
 
     def usual_bounds(self) -> tuple[int, int]:
         """Return the range of logical rows to draw from by default."""
         return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
 
-    @functools.cached_property
-    def _reading(self) -> Call:
-        rows = zip(self._specs((1,)), self.schema.dtypes)
-        return self._call("read", rows=[Array(shape, dtype) for (shape, _), dtype in rows])
+    def read(self, index: Any) -> tuple[Any, ...]:
+        """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
 
-    def read(self, index: np.ndarray) -> tuple[Any, ...]:
-        """Return the rows at logical positions, int64 of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest."""
-        call = self._reading
-        index = np.ascontiguousarray(index, np.int64).reshape(index.shape)
-        call.bind_vector("index", index)
-        call.set_leading("rows", index.size)
-        given = call.giving("rows", self._specs(index.shape), self._share)(0)
-        if type(given) is not tuple:
-            call.check(given)
-        return given
+        Raises:
+            TypeError, ValueError: If `index` holds no ints, or has more axes.
+            IndexError: If there is no such row.
+        """
+        rows = self._kernels["read"](index)
+        if type(rows) is tuple:
+            return rows
+        positions = as_positions(self.options.cls_name, index)
+        while True:
+            check_positions(self.options.cls_name, positions, self.count())
+            rows = self._kernels["read"](positions.astype(np.int64))
+            if type(rows) is tuple:
+                return rows
+            if rows != library.OUT_OF_RANGE:  # else rows have gone since they were counted: their writer died
+                raise library.KernelError("replay_read", rows)
 
     def update(self, handles: Any, values: Any) -> np.ndarray:
         """Write columns of stored rows.
@@ -271,130 +245,75 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is written.
         """
+        by_name = type(values) is dict
+        columns = tuple(map(self._indices.get, values)) if by_name else self._all_columns
+        kernel = self._kernels.get(("update", columns))  # made by the first update of these columns that fits
+        if kernel is not None and (by_name or (type(values) in (list, tuple) and len(values) == len(columns))):
+            invalid = kernel(handles, *(values.values() if by_name else values))
+            if type(invalid) is np.ndarray:
+                return invalid
         return self._write(*as_values(self.schema, self.options, handles, values))
 
     def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
-        rows = [Array(array.shape, self.schema.dtypes[i], array) for i, array in zip(chosen, arrays)]
-        columns = [self._state["columns"][i] for i in chosen]
-        late = kept(np.array([self.options.late_bits(chosen) | COUNTS_INVALID], np.int64))
-        self._call("update", columns=columns, handles=kept(where), rows=rows, late=late, invalid=kept(self._result))()
-        return self._result.copy()
+        return self._run(("update", tuple(chosen)), where, *arrays)  # type: ignore[no-any-return]
 
     # The state of rows.
 
     @functools.cached_property
-    def _result(self) -> np.ndarray:
-        return np.zeros((), np.int32)
-
-    @functools.cached_property
-    def _updating(self) -> Call:
-        return self._call("update_priorities", invalid=kept(self._result))
-
-    @functools.cached_property
     def try_update_priorities(self) -> Callable[[Any, Any], Any]:
-        """Set the priorities of rows: ``(handles, priorities)``, vectors ``[n]``, int64 and float32.
+        """Set the priorities of rows: ``(handles, priorities)``, as `update_priorities` does.
 
         It returns the number of invalid handles, an array ``[]``; an int if the general path has to convert them, or to
         raise the error. Then nothing has changed.
         """
-        tensors = self._tensors
-        handles, priorities = (np.int64, tensors.int64), (np.float32, tensors.float32)
-        return self._updating.changing(self._result, tensors, handles=handles, priority=priorities)
+        return self._kernels["update_priorities"]
 
     def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
-        """Set the priorities of rows, float32 ``[]`` or ``[n]``.
+        """Set the priorities of rows: one for all, or one for each.
 
         Returns:
-            numpy.ndarray: Number of invalid handles among those given, int64 ``[n]``. Shape ``[]``, int32.
+            numpy.ndarray: Number of invalid handles among those given, ``[]`` or ``[n]``. Shape ``[]``, int32.
 
         Raises:
-            ValueError: If a priority is negative, NaN or infinite; then nothing is changed.
+            TypeError: If handles are no ints, or priorities no numbers.
+            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then nothing is changed.
         """
         invalid = self.try_update_priorities(handles, priorities)
         if type(invalid) is np.ndarray:
             return invalid
-        handles, priorities = as_priorities(self.options, handles, priorities)
-        self._updating.bind_vector("handles", handles)
-        self._updating.bind_vector("priority", priorities)
-        self._updating()
-        return self._result.copy()
+        arguments = as_priorities(self.options, handles, priorities)
+        return self._run("update_priorities", *arguments)  # type: ignore[no-any-return]
 
-    @functools.cached_property
-    def _deleting(self) -> Call:
-        return self._call("delete", removed=kept(self._result))
+    def _of_rows(self, key: str, handles: Any) -> Any:
+        given = -1 if self.options.weighting is None else self._kernels[key](handles)
+        return self._run(key, as_handles_for(self.options, key, handles)) if type(given) is int else given
 
     def delete(self, handles: Any) -> np.ndarray:
-        """Remove the rows of these handles, int64 ``[n]``, from sampling, and return their number, int32 ``[]``."""
-        handles = as_handles(self.options.cls_name, handles).reshape(-1)
-        self._deleting.bind_vector("handles", handles)
-        self._deleting()
-        return self._result.copy()
+        """Remove the rows of these handles, ``[]`` or ``[n]``, from sampling, and return their number, int32 ``[]``."""
+        return self._of_rows("delete", handles)  # type: ignore[no-any-return]
 
-    @functools.cached_property
-    def _advancing(self) -> tuple[Call, np.ndarray]:
-        steps, most = np.zeros(1, np.int64), self.options.stale_after()
-        return self._call(
-            "advance", ticks=kept(steps), max_staleness=kept(most), now=kept(np.zeros(1, np.int64))
-        ), steps
+    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+        """Return priorities, use counts and stalenesses of the rows of these handles, each of their shape."""
+        return self._of_rows("info", handles)  # type: ignore[no-any-return]
 
     def advance(self, steps: int = 1) -> None:
         """Advance the learner's clock, and remove rows that became stale."""
-        call, given = self._advancing
-        given[0] = steps
-        call()
-
-    @functools.cached_property
-    def _informing(self) -> Call:
-        return self._call("info")
-
-    def info(self, handles: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return priorities, use counts and stalenesses of the rows of these handles, int64 ``[n]``."""
-        call = self._informing
-        handles = as_handles(self.options.cls_name, handles).reshape(-1)
-        parts = {
-            "handles": handles,
-            "priority": np.empty(handles.shape, np.float32),
-            "uses": np.empty(handles.shape, np.int32),
-            "staleness": np.empty(handles.shape, np.int64),
-        }
-        for name, part in parts.items():
-            call.bind_vector(name, part)
-        call()
-        return tuple(parts.values())[1:]
-
-    @functools.cached_property
-    def _ending(self) -> Call:
-        flag = np.array([self.options.end_flags], np.uint8)
-        return self._call("end_episodes", flag=kept(flag), ended=kept(self._result))
+        self._run("advance", steps)
 
     def end_episodes(self) -> np.ndarray:
         """End the open episodes, and return their number, int32 ``[]``."""
-        self._ending()
-        return self._result.copy()
-
-    @functools.cached_property
-    def _resetting(self) -> Call:
-        return self._call("reset", stored=kept(self._result))
+        return self._run("end_episodes")  # type: ignore[no-any-return]
 
     def reset(self) -> None:
         """Remove all rows. Serial numbers and the random sequence continue; beta is reset."""
-        self._resetting()
+        self._run("reset")
         if self.options.beta is not None:
             self.arrays["beta"][0] = self.options.beta
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
         """Draw groups by a column of ints: a mask of the rows that exist, bool ``[G, L]``, and rows, ``[G, L, *F]``."""
-        lead = (groups, size)
-        specs = self._specs(lead)
-        rows = [Array(shape, dtype) for (shape, _), dtype in zip(specs, self.schema.dtypes)]
-        template = np.zeros(lead, np.int8)
-        mask = np.empty(lead, np.bool_)
-        options = np.array([column, ordered], np.int64)
-        call = self._call("sample_groups", options=kept(options), template=kept(template), mask=kept(mask), rows=rows)
-        given = call.giving("rows", specs, self._share)(0)
-        if type(given) is not tuple:
-            call.check(given)
-        return (mask if self._share is None else self._share(mask), *given)
+        template = np.empty((groups, size), np.int8)
+        return self._run("sample_groups", (column, int(ordered)), template)  # type: ignore[no-any-return]
 
     # Counts.
 
@@ -410,11 +329,6 @@ class Store:
         """Return the number of rows stored."""
         return self._between(self._count.item)
 
-    @functools.cached_property
-    def _summing(self) -> tuple[Call, np.ndarray, np.ndarray]:
-        ranges, sums = np.zeros((1, 2), np.int64), np.zeros(1)
-        return self._call("sums", ranges=kept(ranges), sums=kept(sums)), ranges, sums
-
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start; `bounds` are as for `sample`."""
         return self._between(lambda: self._eligible(bounds))
@@ -427,10 +341,7 @@ class Store:
             return int(self.arrays["weights"][-1])
         if self.options.beta is not None:
             return self._positive(*slice(*where).indices(self._count.item()))
-        call, ranges, sums = self._summing
-        ranges[0] = where
-        call()
-        return int(sums[0])
+        return int(self._run("sums", where))
 
     def _positive(self, first: int, stop: int, _: int) -> int:
         """Count the rows of a range with a positive weight. Cost O(range)."""

@@ -14,6 +14,8 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import NStep, ReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
+from mindspore_replay.store.call import NO_TENSORS
+from mindspore_replay.store.invocations import Invocations
 from mindspore_replay.store.library import calls
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
@@ -33,7 +35,7 @@ def rows(n: int) -> list[np.ndarray]:
 
 
 def is_watched(buffer: Any) -> bool:
-    return buffer._calls.guard.watched
+    return buffer._calls.guard.watched()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,9 +115,9 @@ def give_with(wait: Callable[[], None]) -> tuple[Any, RecordingLock, Any]:
     buffer.insert(rows(8))
     lock = RecordingLock()
     guard = calls.Guard(lock, wait, jit_contexts)
-    sampling = buffer._calls._sampling
-    outputs = [(array.shape, array.dtype) for array in (tensor.asnumpy() for tensor in buffer.sample())]
-    return sampling.giving("outputs", outputs, None, guard), lock, guard
+    store = buffer._calls
+    kernels = Invocations(store.schema, store.options, store._state, NO_TENSORS._replace(guard=guard))
+    return kernels["sample"], lock, guard
 
 
 def test_a_guard_locks_then_waits():

@@ -1,4 +1,4 @@
-"""Changes of rows by one call: vectors that fit are read in place, and all others are left to the general path."""
+"""Changes of rows by one call: vectors that fit are read in place, other numbers are cast, the rest is left alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,7 @@ from mindspore.common.initializer import Zero
 
 from mindspore_replay import PrioritizedReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
+from mindspore_replay.store.invocations import Invocations
 from mindspore_replay.store.library import BAD_WEIGHT, calls
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
@@ -45,21 +46,47 @@ class Own(Tensor):
     """A class of the user's."""
 
 
-OTHERS: dict[str, tuple[Any, Any]] = {
+CAST: dict[str, tuple[Any, Any]] = {
     "lists": ([1, 2], [3.0, 0.5]),
+    "tuples of scalars": ((np.int32(1), 2), (3, np.float16(0.5))),
     "handles int32": (HANDLES.astype(np.int32), PRIORITIES),
+    "handles uint8": (HANDLES.astype(np.uint8), PRIORITIES),
     "priorities float64": (HANDLES, PRIORITIES.astype(np.float64)),
-    "one priority": (HANDLES, PRIORITIES[:1]),
-    "a number": (HANDLES, 3.0),
-    "a scalar": (HANDLES, np.float32(3)),
+    "priorities float16": (HANDLES, PRIORITIES.astype(np.float16)),
+    "a step": (np.arange(4)[1:3:1][::-1], PRIORITIES[::-1]),
+    "other byte order": (HANDLES.astype(">i8"), PRIORITIES.astype(">f4")),
+}
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_numbers_are_cast(buffer: PrioritizedReplayBuffer, name: str):
+    handles, given = CAST[name]
+    assert int(buffer._calls.try_update_priorities(handles, given)) == 0
+    assert priorities(buffer) == [1, 3, 0.5, 1]
+
+
+@pytest.mark.parametrize("one", [3, 3.0, np.float32(3), np.array(3.0), True - 1 + 3, Tensor(np.float32(3))])
+def test_one_priority_is_that_of_all(buffer: PrioritizedReplayBuffer, one: Any):
+    assert int(buffer._calls.try_update_priorities(HANDLES, one)) == 0
+    assert int(buffer._calls.try_update_priorities(0, one)) == 0
+    assert priorities(buffer) == [3, 3, 3, 1]
+
+
+OTHERS: dict[str, tuple[Any, Any]] = {
+    "one of two priorities": (HANDLES, PRIORITIES[:1]),
     "no rows": (HANDLES[:0], PRIORITIES[:0]),
     "two axes": (HANDLES[None], PRIORITIES[None]),
-    "a step": (np.arange(4)[::2], PRIORITIES),
-    "other byte order": (HANDLES.astype(">i8"), PRIORITIES),
+    "real handles": ([1.0, 2.0], PRIORITIES),
+    "bools": ([True, False], PRIORITIES),
+    "an array of bools": (HANDLES, np.array([True, False])),
+    "a range": (range(1, 3), PRIORITIES),
+    "texts": (["1", "2"], PRIORITIES),
+    "a ragged list": ([[1], [2, 3]], PRIORITIES),
+    "large handles": ([2**70, 1], PRIORITIES),
+    "handles uint64": (HANDLES.astype(np.uint64), PRIORITIES),
     "a Tensor int32": (Tensor(HANDLES, ms.int32), PRIORITIES),
     "a Tensor float16": (HANDLES, Tensor(PRIORITIES, ms.float16)),
     "a Tensor of one": (HANDLES, Tensor(PRIORITIES[:1])),
-    "a Tensor []": (HANDLES, Tensor(np.float32(3))),
     "a Tensor that is not contiguous": (HANDLES, Tensor(np.ones((2, 2), np.float32)).T[0]),
     "a Tensor without memory": (HANDLES, Tensor(shape=(2,), dtype=ms.float32, init=Zero())),
     "a Parameter": (HANDLES, Parameter(Tensor(PRIORITIES))),
@@ -78,15 +105,14 @@ def test_others_are_left_alone(buffer: PrioritizedReplayBuffer, name: str):
 def test_a_kernel_that_fails_gives_its_status(buffer: PrioritizedReplayBuffer):
     assert buffer._calls.try_update_priorities(HANDLES, -PRIORITIES) == BAD_WEIGHT
     assert priorities(buffer) == [1, 1, 1, 1]
-    with pytest.raises(TypeError, match=r"^now\(\*vectors\) needs 2 of them$"):
+    with pytest.raises(TypeError, match=r"^now\(\*inputs\) needs 2 of them$"):
         buffer._calls.try_update_priorities(HANDLES)
 
 
 def updating_with(buffer: PrioritizedReplayBuffer, **parts: Any) -> Callable[..., Any]:
     """Return the call that sets priorities, with other parts of `Tensors`."""
     store = buffer._calls
-    inputs = {"handles": (np.int64, ms.int64), "priority": (np.float32, ms.float32)}
-    return store._updating.changing(store._result, store._tensors._replace(**parts), **inputs)
+    return Invocations(store.schema, store.options, store._state, store._tensors._replace(**parts))["update_priorities"]
 
 
 def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
@@ -110,17 +136,3 @@ def test_only_a_tensor_is_waited_for(buffer: PrioritizedReplayBuffer):
     assert lock.log[2:] == ["acquired", "waited", "released"]
     guard.close()
     assert now(HANDLES, PRIORITIES) == -1
-
-
-def test_arguments_that_do_not_fit_are_refused(buffer: PrioritizedReplayBuffer):
-    store = buffer._calls
-    call, count = store._updating.direct, store._result
-    for inputs, error, message in (
-        ((), ValueError, "^Change needs an input$"),
-        (((99, np.int64, None),), IndexError, r"^argument 99 of \d+$"),
-        (((-1, np.int64, None),), IndexError, r"^argument -1 of \d+$"),
-    ):
-        with pytest.raises(error, match=message):
-            calls.Change(None, call, count, inputs, Tensor, None)
-    with pytest.raises(TypeError, match=r"^an argument must be a Call$"):
-        calls.Change(None, count, count, ((0, np.int64, None),), Tensor, None)

@@ -10,7 +10,10 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.mindspore_api import address, share
+from mindspore_replay.store.call import NO_TENSORS, Array, Call, kept
+from mindspore_replay.store.invocations import Invocations
 from mindspore_replay.store.library import TOO_FEW_ROWS, calls
+from mindspore_replay.store.random import ALL_ROWS
 
 pytestmark = pytest.mark.cpu_only("arrays that directly called kernels write to")
 
@@ -38,9 +41,9 @@ def test_an_array_that_was_changed_in_place_is_not_used_again(change: Callable[[
     array = make()
     change(array)
     del array
-    assert make.kept == 1
+    assert make.kept() == 1
     made = make()
-    assert (made.shape, made.dtype, made.flags.writeable, made.size, make.kept) == ((8,), np.float32, True, 8, 1)
+    assert (made.shape, made.dtype, made.flags.writeable, made.size, make.kept()) == ((8,), np.float32, True, 8, 1)
 
 
 def test_each_output_has_blocks_of_its_own():
@@ -54,7 +57,7 @@ def test_no_more_blocks_are_kept_than_drawn_ahead():
     make = calls.Output(LARGE, FLOAT32)
     held = [share(make()) for _ in range(10)]
     assert len(set(map(address, held))) == 10
-    assert make.kept == 4
+    assert make.kept() == 4
 
 
 def test_blocks_are_used_again_beside_batches_that_are_never_dropped():
@@ -65,7 +68,7 @@ def test_blocks_are_used_again_beside_batches_that_are_never_dropped():
     used = {make().ctypes.data for _ in range(10)}
     assert len(used) == 1
     assert not used & {array.ctypes.data for array in held}
-    assert make.kept == 4
+    assert make.kept() == 4
 
 
 def test_blocks_are_used_again_if_more_are_in_use_than_are_kept():
@@ -132,7 +135,7 @@ def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
     store = buffer._calls
     assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each freed before the next
     for share_, kind in ((share, Tensor), (None, np.ndarray)):
-        give = store._sampling.giving("outputs", [((8, 200, 200), FLOAT32)], share_)
+        give = Invocations(store.schema, store.options, store._state, NO_TENSORS._replace(share=share_))["sample"]
         addresses = set()
         for _ in range(20):
             (given,) = give(0)
@@ -146,24 +149,39 @@ def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
             give(wrong)
 
 
+def sampling_of(buffer: Any) -> Call:
+    """Return a kernel that draws rows, and fails if there are too few."""
+    store, plan = buffer._calls, buffer.options.plan
+    outputs = [Array(shape, dtype) for shape, dtype in plan.specs(store.schema)]
+    given = {"plan": kept(plan.options()), "sample_range": kept(np.array(ALL_ROWS)), "outputs": outputs}
+    return Call("sample", store.options.groups, store._state | given)
+
+
 def test_a_call_that_fails_gives_its_status_and_keeps_no_memory():
     buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
-    call = buffer._calls._sampling
-    output = calls.Output((8, 200, 200), FLOAT32)
-    give = calls.Give(None, call.direct, call.place("outputs"), (output,), share)
+    call, output = sampling_of(buffer), calls.Output((8, 200, 200), FLOAT32)
+    outputs = ((call.place("outputs"), 0, output),)
+    give = calls.Invocation(None, call.direct, (), outputs, False, share, None, None)
     assert [give.now(0) for _ in range(6)] == [TOO_FEW_ROWS] * 6
-    assert output.kept == 1
+    assert output.kept() == 1
 
 
 def test_objects_of_another_type_are_refused():
-    call = ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int8"], seed=0)._calls._sampling
+    call = sampling_of(ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int8"], seed=0)).direct
     output = calls.Output((1,), np.dtype(np.int8))
+    a_number: Any = (1, False, True, (), np.dtype(np.int8), False, None)
     for given, wanted in (
-        ((None, output, 0, (output,), None), "a Call"),
-        ((None, call.direct, 0, (1,), None), "an Output"),
-        ((output, call.direct, 0, (output,), None), "a Guard or None"),
+        ((None, output, (), ((0, 0, output),)), "a Call"),
+        ((None, call, (), ((0, 0, 1),)), "an Output"),
+        ((output, call, (), ((0, 0, output),)), "a Guard or None"),
     ):
         with pytest.raises(TypeError, match=rf"^an argument must be {wanted}$"):
-            calls.Give(*given)
+            calls.Invocation(*given, False, None, None, None)
+    for at in (99, -1):
+        for inputs, outputs in (((), ((at, 0, output),)), (((at, a_number),), ())):
+            with pytest.raises(IndexError, match=rf"^arguments {at} to {at + 1} of \d+$"):
+                calls.Invocation(None, call, inputs, outputs, False, None, None, None)
     with pytest.raises(IndexError, match=r"^arguments 99 to 100 of \d+$"):
-        calls.Give(None, call.direct, 99, (output,), None)
+        calls.Insert(None, ((call, 99, -1, -1, -1),), None, (), a_number, a_number, (1, 3), 1, True, None, None)
+    with pytest.raises(TypeError):
+        calls.Invocation(None, call, ((0, ()),), (), False, None, None, None)

@@ -33,10 +33,6 @@ def store() -> Store:
     return make(SHAPES, TYPES)
 
 
-def staged(store: Store) -> list[Any]:
-    return [array.tolist() for array in store.insertion._staged]
-
-
 def newest(store: Store) -> list[Any]:
     return [array.tolist() for array in store.read(np.array(-1))]
 
@@ -54,26 +50,17 @@ def row(**others: Any) -> list[Any]:
         {"a": np.array([9, 1, 2], np.float32)[1:]},
         {"b": np.int32(3), "c": np.float32(0.5), "d": np.bool_(True), "e": np.float16(0.25)},
         {"b": np.int64(3), "c": np.float64(0.5), "e": 0.25},
+        {"a": [1.0, 2.0]},
+        {"a": (1, np.float64(2.0))},
+        {"a": np.array([1, 9, 2], np.float32)[::2]},
+        {"a": np.array([1, 2], ">f4")},
     ],
 )
 def test_a_plain_row_is_taken_at_once(store: Store, others: dict[str, Any]):
     for stored, given in enumerate((row(**others), tuple(row(**others)))):
-        for array in store.insertion._staged:
-            array[...] = 0
         assert now(store, given)
-        assert staged(store) == newest(store) == [[1, 2], 3, 0.5, True, 0.25]
+        assert newest(store) == [[1, 2], 3, 0.5, True, 0.25]
         assert store.count() == stored + 1
-
-
-@pytest.mark.parametrize(
-    "others", [{"a": [1.0, 2.0]}, {"a": np.array([1, 9, 2], np.float32)[::2]}, {"a": np.array([1, 2], ">f4")}]
-)
-def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, others: dict[str, Any]):
-    assert not now(store, row(**others))
-    assert store.count() == 0
-    store.insert(row(**others))
-    assert newest(store) == [[1, 2], 3, 0.5, True, 0.25]
-    assert store.count() == 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +68,10 @@ def test_other_right_rows_are_stored_the_same_after_a_closer_look(store: Store, 
     [
         {"a": np.array([1, 2])},  # not the column's dtype
         {"a": np.zeros(3, np.float32)},
-        {"a": [1.0, 2.0]},
+        {"a": [1.0]},
+        {"a": [1.0, None]},
+        {"a": [np.array(1.0), np.array(2.0)]},  # no number, and not the column's dtype
+        {"a": [[1.0], [2.0, 3.0]]},
         {"b": 0.5},
         {"b": np.int64(2**40)},
         {"c": "0.5"},
@@ -103,18 +93,17 @@ def test_each_dtype_is_taken_at_once(dtype: str):
     store = make([(), (2,)], [dtype] * 2)
     one = np.dtype(dtype).type(1)
     for number in ({"b": True, "f": 1.0}.get(np.dtype(dtype).kind, 1), np.array(one)):
-        for array in store.insertion._staged:
-            array[...] = 0
         assert now(store, [number, np.array([one, 0], dtype)])
-        assert staged(store) == newest(store) == [one, [one, 0]]
+        assert newest(store) == [one, [one, 0]]
     stored = store.count()
     wrong = "float32" if dtype != "float32" else "float64"
     assert not now(store, [np.array(1, wrong), np.array([one, 0], dtype)])
-    turned = np.array([one, 0], np.dtype(dtype).newbyteorder(">"))
-    assert now(store, [np.array(one), turned]) == (np.dtype(dtype).itemsize == 1)
     assert not now(store, [np.array(one)])
     assert not now(store, np.array([one, one]))
-    assert store.count() == stored + (np.dtype(dtype).itemsize == 1)
+    assert store.count() == stored
+    turned = np.array([one, 0], np.dtype(dtype).newbyteorder(">"))
+    assert now(store, [np.array(one), turned])
+    assert newest(store) == [one, [one, 0]]
 
 
 class Move(enum.IntEnum):
@@ -157,25 +146,27 @@ def numbers_given() -> Iterator[Any]:
 DTYPES_OF_FRONTS = [(Schema, dtype) for dtype in DTYPES] + [(Columns, "bfloat16")]
 
 
+@pytest.mark.parametrize("in_list", [False, True])
 @pytest.mark.parametrize(("front", "dtype"), DTYPES_OF_FRONTS, ids=lambda value: getattr(value, "__name__", value))
-def test_a_number_at_once_is_that_of_the_closer_look(front: Any, dtype: str):
-    schema = front("Buffer", [()], [dtype])
-    store = Store(schema, Options(4, SamplePlan(1, "uniform", (Output(WINDOW, 0),))))
-    (column,) = store.insertion._staged
-    taken = 0
+def test_numbers_at_once_are_those_of_the_closer_look(front: Any, dtype: str, in_list: bool):
+    schema = front("Buffer", [(2,) if in_list else ()], [dtype])
+    store = Store(schema, Options(1, SamplePlan(1, "uniform", (Output(WINDOW, 0),))))
+    column = store.arrays["column.0"]
+    taken, before = 0, 1
     for number in numbers_given():
+        given, before = [number, before] if in_list else number, number
         try:
-            wanted = schema.to_array(0, number)
+            wanted = schema.to_array(0, given)
         except (TypeError, ValueError):
             wanted = np.array("refused")
-        column[...] = 0
-        if not now(store, [number]):
-            assert wanted.dtype != column.dtype, (number, type(number))
+        fits = wanted.dtype == schema.numpy_types[0]
+        if not now(store, [given]):
+            assert not fits or in_list, (given, type(number))
             continue
         taken += 1
-        assert wanted.dtype == column.dtype, (number, type(number))
-        assert column.tobytes() == wanted.tobytes(), (number, type(number), column, wanted)
-    assert taken > {"bool": 3}.get(dtype, 60)
+        assert fits, (given, type(number))
+        assert column.tobytes() == wanted.tobytes(), (given, type(number), column, wanted)
+    assert taken > (0 if in_list else {"bool": 3}.get(dtype, 60))
 
 
 @pytest.mark.parametrize("flag", [True, np.True_, False, np.False_, np.array([True])])
@@ -193,7 +184,7 @@ def test_a_priority_of_a_row_is_taken_at_once():
     for number in given[:-1]:
         assert buffer._calls.try_insert([1], number, False, False)
         assert buffer.priorities.asnumpy()[int(buffer.size()) - 1] == np.float32(number)
-    for other in (-1, np.nan, np.inf, np.float64(1e300), True, np.True_, "1", 2**70, -0.5):
+    for other in (-1, np.nan, np.inf, np.float64(1e300), True, np.True_, "1", 2**70, -0.5, [1.0, 2.0], [True], []):
         assert not buffer._calls.try_insert([1], other, False, False)
     assert int(buffer.size()) == len(given) - 1
 
@@ -261,12 +252,8 @@ def read_only(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda a: [a[0][::-1], *a[1:]],
-        lambda a: [a[0].astype(">f4"), *a[1:]],
         lambda a: [a[0], a[1].astype(np.int64), *a[2:]],
         lambda a: [a[0], a[1][:5], *a[2:]],
-        lambda a: [a[0], a[1].tolist(), *a[2:]],
-        lambda a: [a[0].tolist(), *a[1:]],
         lambda a: [a[0], a[1].reshape(6, 1), *a[2:]],
         lambda a: [x[:0] for x in a],
         lambda a: a[:4],
@@ -279,10 +266,10 @@ def test_any_other_batch_asks_for_a_closer_look(store: Store, change: Any):
 
 
 def test_a_batch_that_is_no_multiple_of_num_envs_asks_for_a_closer_look():
-    store = make(SHAPES, TYPES, num_envs=3)
-    assert not now(store, batch(5))
-    assert not now(store, row())
-    assert store.count() == 0
+    buffer = SequenceReplayBuffer(1, 30, SHAPES, TYPES, sequence_length=2, num_envs=3, seed=0, backend="native")
+    assert not now(buffer._calls, batch(5))
+    assert not now(buffer._calls, row())
+    assert buffer._calls.count() == 0
 
 
 def test_a_batch_is_stored_the_same_however_it_lies():

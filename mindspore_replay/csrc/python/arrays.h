@@ -2,31 +2,16 @@
 #ifndef MINDSPORE_REPLAY_PYTHON_ARRAYS_H_
 #define MINDSPORE_REPLAY_PYTHON_ARRAYS_H_
 
-#define PY_SSIZE_T_CLEAN
+#include "object.h"
+
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
-#include <Python.h>
 #include <numpy/arrayobject.h>
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
 #include <vector>
 
 namespace replay::python {
-
-// A reference that is given back when it goes.
-class Held {
- public:
-  explicit Held(PyObject *object = nullptr) : object_(object) {}
-  Held(const Held &) = delete;
-  Held &operator=(const Held &) = delete;
-  ~Held() { Py_XDECREF(object_); }
-  PyObject *get() const { return object_; }
-  PyObject *Release() { return std::exchange(object_, nullptr); }
-
- private:
-  PyObject *object_;
-};
 
 inline PyArrayObject *Array(PyObject *object) { return reinterpret_cast<PyArrayObject *>(object); }
 
@@ -41,26 +26,31 @@ inline bool IsVector(PyObject *object, int type, Py_ssize_t n) {
          PyArray_DIM(Array(object), 0) == n;
 }
 
-// The memory of one field of a row.
-struct Place {
-  char *memory;
-  char kind;  // NumPy kind: b, i, u, f; 0 for bfloat16, whose bits are no numbers
-  int64_t item_bytes;
+// The shape and dtype of an array.
+struct Form {
+  Held descr;
   std::vector<npy_intp> shape;
 
-  // True if a plain array has exactly this dtype, and this shape behind `lead` other axes.
-  bool Fits(PyObject *object, int lead) const {
-    if (!IsPlain(object)) return false;
-    PyArrayObject *array = Array(object);
-    const int ndim = static_cast<int>(shape.size());
-    if (PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != item_bytes ||
-        PyArray_NDIM(array) != ndim + lead) {
-      return false;
+  // Returns false with an exception set unless these are a tuple of ints and a dtype.
+  bool Init(PyObject *axes, PyObject *dtype) {
+    PyArray_Descr *found = nullptr;
+    if (PyArray_DescrConverter(dtype, &found) == NPY_FAIL) return false;
+    descr = Held(reinterpret_cast<PyObject *>(found));
+    for (Py_ssize_t axis = 0; axis < PyTuple_GET_SIZE(axes); ++axis) {
+      shape.push_back(PyLong_AsSsize_t(PyTuple_GET_ITEM(axes, axis)));
     }
-    for (int axis = 0; axis < ndim; ++axis) {
-      if (PyArray_DIM(array, axis + lead) != shape[axis]) return false;
-    }
-    return true;
+    return !PyErr_Occurred();
+  }
+
+  PyArray_Descr *dtype() const { return reinterpret_cast<PyArray_Descr *>(descr.get()); }
+
+  // Returns a new array with any contents, with `axes` leading axes in front; null with an exception set if there is no memory.
+  PyObject *Make(int axes = 0, const npy_intp *lead = nullptr) const {
+    npy_intp sizes[NPY_MAXDIMS];
+    std::copy(shape.begin(), shape.end(), std::copy(lead, lead + axes, sizes));
+    Py_INCREF(descr.get());  // the array takes it
+    return PyArray_NewFromDescr(&PyArray_Type, dtype(), axes + static_cast<int>(shape.size()), sizes, nullptr, nullptr,
+                                0, nullptr);
   }
 };
 

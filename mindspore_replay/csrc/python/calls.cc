@@ -1,44 +1,29 @@
 // The extension module mindspore_replay._calls: calls kernels from Python with little overhead. Its objects are not
 // thread-safe; the buffer's lock guards them, which a Guard takes.
-#include "change.h"
 #include "compressed.h"
-#include "give.h"
 #include "insert.h"
+#include "invocation.h"
 
 namespace {
 
-using replay::python::call_spec;
-using replay::python::change_spec;
-using replay::python::give_spec;
-using replay::python::guard_spec;
-using replay::python::insert_spec;
-using replay::python::output_spec;
+namespace python = replay::python;
 
 PyMethodDef functions[] = {
-    {"compress", replay::python::CompressRows, METH_VARARGS, nullptr},
-    {"decompress", replay::python::DecompressRows, METH_VARARGS, nullptr},
+    {"compress", python::CompressRows, METH_VARARGS, nullptr},
+    {"decompress", python::DecompressRows, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
-
-bool Add(PyObject *target, const char *name, PyType_Spec *spec) {
-  PyObject *type = PyType_FromSpec(spec);
-  if (type == nullptr) return false;
-  if (PyModule_AddObject(target, name, type) == 0) return true;
-  Py_DECREF(type);
-  return false;
-}
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit__calls() {
   import_array();
-  PyObject *made = PyModule_Create(&module);
-  if (made == nullptr) return nullptr;
-  if (Add(made, "Call", &call_spec) && Add(made, "Guard", &guard_spec) && Add(made, "Insert", &insert_spec) &&
-      Add(made, "Output", &output_spec) && Add(made, "Give", &give_spec) && Add(made, "Change", &change_spec)) {
-    return made;
-  }
-  Py_DECREF(made);
-  return nullptr;
+  python::Held made(PyModule_Create(&module));
+  PyObject *target = made.get();
+  const bool added =
+      target != nullptr && python::AddType<python::Call>(target) && python::AddType<python::Guard>(target) &&
+      python::AddType<python::Insert>(target) && python::AddType<python::Invocation>(target) &&
+      python::AddType<python::Output>(target, {Py_tp_call, reinterpret_cast<void *>(python::Output::Call)});
+  return added ? made.Release() : nullptr;
 }

@@ -11,6 +11,13 @@
 
 namespace replay::python {
 
+// The memory of a number.
+struct Place {
+  char *memory;
+  char kind;  // NumPy kind: b, i, u, f; 0 for bfloat16
+  int64_t item_bytes;
+};
+
 // Bits of the nearest float16, of two equally near ones the even one.
 inline uint16_t Float16Bits(double value) {
   constexpr uint64_t kInfinity = 0x7ff0000000000000, kLeastNormal = 0x3f10000000000000, kTooLarge = 0x40effe0000000000;
@@ -124,6 +131,27 @@ inline bool WriteNumber(PyObject *value, const Place &place) {
   if (PyArray_IsScalar(value, Half)) return WriteFloat(Float16Value(PyArrayScalar_VAL(value, Half)), place);
   if (PyArray_IsScalar(value, LongDouble)) return WriteFloat(PyArrayScalar_VAL(value, LongDouble), place);
   return false;
+}
+
+// Writes numbers of one kind one behind the other; false if one does not fit.
+template <typename T, typename Write>
+bool WriteAll(PyObject *numbers, Place place, const Write &write) {
+  const T *from = static_cast<const T *>(PyArray_DATA(Array(numbers)));
+  for (npy_intp i = 0; i < PyArray_SIZE(Array(numbers)); ++i, place.memory += place.item_bytes) {
+    if (!write(from[i], place)) return false;
+  }
+  return true;
+}
+
+// True for a number, and for a list or tuple, possibly nested, of numbers only.
+inline bool AreNumbers(PyObject *value) {
+  if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value)) {
+    return PyFloat_Check(value) || PyLong_Check(value) || PyArray_IsScalar(value, Number) || IsBool(value);
+  }
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+    if (!AreNumbers(PySequence_Fast_GET_ITEM(value, i))) return false;
+  }
+  return true;
 }
 
 }  // namespace replay::python

@@ -1,0 +1,113 @@
+// Python types whose objects hold a C++ value.
+#ifndef MINDSPORE_REPLAY_PYTHON_OBJECT_H_
+#define MINDSPORE_REPLAY_PYTHON_OBJECT_H_
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace replay::python {
+
+// A reference that is given back when it goes; it may be null.
+class Held {
+ public:
+  explicit Held(PyObject *object = nullptr) : object_(object) {}
+  Held(Held &&other) noexcept : object_(other.Release()) {}
+  Held &operator=(Held &&other) noexcept {
+    Py_XDECREF(std::exchange(object_, other.Release()));
+    return *this;
+  }
+  ~Held() { Py_XDECREF(object_); }
+  PyObject *get() const { return object_; }
+  PyObject *Release() { return std::exchange(object_, nullptr); }
+
+ private:
+  PyObject *object_;
+};
+
+inline Held NewHeld(PyObject *object) { return Held(Py_XNewRef(object)); }
+
+// An object with a value of a class T, which has these members:
+//   kName, kKind        the type's name, and "a ..." for errors
+//   bool Init(args)     called once; false with an exception set if the arguments do not fit
+//   methods             a table
+template <typename T>
+struct Object {
+  PyObject_HEAD T value;
+};
+
+template <typename T>
+T *ValueOf(PyObject *object) {
+  return &reinterpret_cast<Object<T> *>(object)->value;
+}
+
+template <typename T>
+void FreeObject(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  ValueOf<T>(object)->~T();
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+template <typename T>
+PyObject *NewObject(PyTypeObject *type, PyObject *args, PyObject *) {
+  Held made(type->tp_alloc(type, 0));
+  if (made.get() == nullptr) return nullptr;
+  return (new (ValueOf<T>(made.get())) T)->Init(args) ? made.Release() : nullptr;
+}
+
+// The entry of a table for a method of T that takes positional arguments.
+template <typename T, PyObject *(T::*method)(PyObject *const *args, Py_ssize_t nargs)>
+PyMethodDef Method(const char *name) {
+  PyObject *(*call)(PyObject *, PyObject *const *, Py_ssize_t) = [](PyObject *object, PyObject *const *args,
+                                                                    Py_ssize_t nargs) {
+    return (ValueOf<T>(object)->*method)(args, nargs);
+  };
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(call)), METH_FASTCALL, nullptr};
+}
+
+// Adds the type of such objects to a module, with a further slot. False with an exception set if that failed.
+template <typename T>
+bool AddType(PyObject *module, PyType_Slot more = {0, nullptr}) {
+  PyType_Slot slots[] = {
+      {Py_tp_new, reinterpret_cast<void *>(NewObject<T>)},
+      {Py_tp_dealloc, reinterpret_cast<void *>(FreeObject<T>)},
+      {Py_tp_methods, T::methods},
+      more,
+      {0, nullptr},
+  };
+  PyType_Spec spec = {T::kName, sizeof(Object<T>), 0, Py_TPFLAGS_DEFAULT, slots};
+  Held type(PyType_FromSpec(&spec));
+  if (type.get() == nullptr || PyModule_AddObject(module, std::strrchr(T::kName, '.') + 1, type.get()) != 0)
+    return false;
+  type.Release();
+  return true;
+}
+
+// A reference to such an object, or to none.
+template <typename T>
+class Ref {
+ public:
+  // Returns false with an exception set if an object is of another type.
+  bool Take(PyObject *object) {
+    if (Py_TYPE(object)->tp_dealloc != FreeObject<T>) {
+      PyErr_Format(PyExc_TypeError, "an argument must be %s", T::kKind);
+      return false;
+    }
+    held_ = NewHeld(object);
+    return true;
+  }
+  T *get() const { return held_.get() == nullptr ? nullptr : ValueOf<T>(held_.get()); }
+  T *operator->() const { return ValueOf<T>(held_.get()); }
+  T &operator*() const { return *ValueOf<T>(held_.get()); }
+
+ private:
+  Held held_;
+};
+
+}  // namespace replay::python
+
+#endif  // MINDSPORE_REPLAY_PYTHON_OBJECT_H_
