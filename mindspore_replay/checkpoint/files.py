@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and the names of incremental files."""
+"""Atomic writes of files, and the names of incremental files."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
-    """Open a temporary file that replaces `path` once it is complete and on the disk; until then `path` stays."""
+    """Open a temporary file, which replaces `path` after the block, when it is complete and on the disk."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with open(temporary, "xb", buffering=0) as file:
@@ -79,7 +79,7 @@ def publish(path: Path) -> None:
 
 
 def incremental_paths(path: Path) -> dict[int, Path]:
-    """Return files named like incremental ones, by number, in order."""
+    """Return the files that have names of incremental ones, by number, in order."""
     name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     found = [(match, entry) for entry in os.scandir(path.parent) if (match := name.fullmatch(entry.name))]
     return dict(sorted((int(match[1]), Path(entry.path)) for match, entry in found))
@@ -155,7 +155,7 @@ class WriteAll:
 
 @contextlib.contextmanager
 def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar in the block, which gets a function that takes the bytes of each step."""
+    """Show a progress bar during the block; the block gets a function to call with the bytes of each step."""
     if not shown:
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""Reads files into parts, which may have other capacities."""
+"""Loads files into buffers, whose capacity may be another than the saved one, and into other parts of a run."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ def _explained(source: Source) -> Iterator[None]:
 
 
 class Restored:
-    """The state of one part.
+    """The state of one part as it is in files, to be checked, fitted to the part's capacity, and written into it.
 
     Args:
         sources (Sequence[Source]): The files, that with all rows first.
@@ -50,12 +50,12 @@ class Restored:
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]
-        # The file has one entry a stored row for each of these; of the tree of weights, only the leaves.
+        # Arrays of which a file has one entry for each stored row; of the tree of weights it has the leaves alone.
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
         self._row_state: dict[str, np.ndarray] = {}
-        #: The memory of the Parameters that have it here, once `find_memory` ran.
+        #: The memory of Parameters that are in host memory, once `find_memory` ran.
         self._in_memory: dict[str, np.ndarray] = {}
-        #: For each file, the slots that the rows of its columns go to.
+        #: For each file, where the rows of its columns go.
         self._places: list[_Places] = [[] for _ in sources]
 
     def names(self) -> list[str]:
@@ -114,7 +114,7 @@ class Restored:
                 source.check(self.part.prefix + key)
 
     def find_memory(self) -> None:
-        """Find the memory to write to. No graph may wait for the caller, but may from then on."""
+        """Find the memory to write to. This waits for graphs, so it comes before locks that they wait for."""
         self._in_memory = {key: one.asnumpy() for key, one in self._parameters.items() if one.in_memory}
 
     def begin(self) -> None:
@@ -236,7 +236,7 @@ class Restored:
     def _places_in_ring(
         self, source: Source, those: Cursors, updated: np.ndarray, now: Cursors, slots: Slots
     ) -> tuple[_Places, _Places, int]:
-        """Return the updated and the new rows of a file that are still stored, with their slots; and its new rows."""
+        """Return places for a file's updated rows and new rows, if they are still stored; and how many are new."""
         since = self._since(source)
         first = max(since, those.oldest)
         kept_from = max(first, now.oldest)
@@ -250,7 +250,7 @@ class Restored:
         return older, places, max(0, those.inserted - first)
 
     def _places_in_reservoir(self, source: Source, those: Cursors, updated: np.ndarray) -> tuple[_Places, _Places, int]:
-        """Return the slots of the updated and of the new rows of a file, and how many new rows it holds."""
+        """Return places for a file's updated rows and new rows; and how many are new."""
         capacity, since = self.part.owner.capacity, self._since(source)
         serials = source.array(f"{self.part.prefix}row_serials")
         slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= since))
@@ -350,7 +350,7 @@ def _overwrite(states: Sequence[Restored], new: bool) -> None:
                 _write(of_buffers)
             _write([state for state in states if not state.part.is_buffer])
         except BaseException:
-            # The checks passed, so this is a read error of the disk: rows are now mixed.
+            # The checks passed, so the disk failed, and old rows are mixed with new ones.
             if not new:
                 for owner in owners:
                     owner.reset()

@@ -1,4 +1,4 @@
-"""Overviews of files, read without making the buffers."""
+"""Overviews of the buffers in files, without making the buffers."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Writes parts to files."""
+"""Saves buffers and other parts of a run to files."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ from .parts import CHUNK, Part, Slots, bytes_of, cursors_of
 
 
 class _View:
-    """The memory of a part's state. No graph may wait for whoever makes it.
+    """The memory of a part's state. Making it waits for graphs, so it comes before locks that they wait for.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): Its arrays by name, or copies of those that are not in host memory.
@@ -229,7 +229,7 @@ def save_parts(
                 last, contents = None, _Contents(parts, views, None)
 
             def check(checksums: dict[str, int]) -> None:
-                held.close()  # which waits for no graph any more
+                held.close()  # the file is written: graphs may go on, and reading the state again may wait for them
                 contents.check_unchanged(checksums)
 
             written = _written(views, contents, file, description, last, note, staged, progress, check)

@@ -15,8 +15,8 @@ from .file_format import Header, damaged, read_header
 from .files import incremental_paths, read_header_at, real_path, staged_path
 from .parts import Slots, bytes_of
 
-#: Bytes that a thread reads at once: few enough to be in its cache when their checksum is computed, and as many as
-#: a huge page has: if two threads are the first to write in one, the system clears it twice.
+#: Bytes that a thread reads at once: few enough to stay in its cache for the checksum; and as many as a huge
+#: page has, which the system clears twice if two threads are the first to write to it.
 _PIECE = 1 << 21
 
 _THREADS = min(4, os.cpu_count() or 1)
@@ -85,7 +85,7 @@ class Source:
             raise damaged(self.path, f"holds data that do not fit their checksum, in {name!r}: they were altered")
 
     def _wait(self) -> None:
-        """Return when all pieces have been read; after an error too, none is being read."""
+        """Wait until all pieces are read. After an error too, no piece is being read any more."""
         pieces, self._pieces = self._pieces, []
         try:
             for nbytes, piece in pieces:

@@ -16,8 +16,7 @@ from ..store.optional import install_command
 from ..store.recipe.spec import BufferSpec
 from .shard import Report, Shard
 
-#: Ray listens on the machine's network address, unless this variable says that there is no cluster; then it listens
-#: on the loopback address.
+#: If this environment variable is "0", Ray listens on the loopback address, not on the machine's address in a network.
 _IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NAMESPACE = "mindspore_replay"
 
@@ -41,9 +40,9 @@ def _connections() -> tuple[Any, Any]:
 
 
 def session() -> Any:
-    """Return what stands for the connection of this process to a cluster; ``None`` if there is none.
+    """Return an object that identifies the connection of this process to a cluster; ``None`` without one.
 
-    Unlike a call of an actor, it connects to none. It is called for each row: Ray's public functions take 3 us.
+    It never connects, as a call of an actor would. It runs for each row, so it avoids Ray's public functions (3 us).
     """
     worker, client = _connections()
     return client.get_context().client_worker if worker.mode is None else worker.node
@@ -110,14 +109,14 @@ _NAME = "ShardedReplay"
 
 
 class _Learner:
-    """An actor that a learner owns, so that its name is taken for as long as the learner lives."""
+    """An actor owned by a learner: its name stays taken as long as the learner lives."""
 
 
 def claim(name: str) -> Any:
-    """Take the place of the one learner of the shards of a name.
+    """Reserve the shards of a name for this learner; they have one learner at a time.
 
     Returns:
-        ActorHandle: The place. It becomes free when the handle, its process or the actor ends.
+        ActorHandle: The reservation. It ends with the handle, its process or the actor.
 
     Raises:
         RuntimeError: If another learner has it.
@@ -162,7 +161,7 @@ _AGAIN = 0.2
 
 
 class Link:
-    """One shard.
+    """A shard as a client knows it: its processes, its latest report, and the rows that it may still insert.
 
     Attributes:
         number (int): Its number.
@@ -182,14 +181,14 @@ class Link:
         self.report: Report | None = None
         self.lives: dict[int, int] = {}
         self.allowed = 0.0
-        #: The request without an answer so far, or, of a dead shard, the one that its new process will answer.
+        #: The unanswered request; if the shard is dead, a request that its next process will answer.
         self.outstanding: Any = None
         self.slow = self.dead = False
         self.tried = 0.0
 
     @property
     def answers(self) -> bool:
-        """True if no request is without an answer."""
+        """True if every request so far was answered."""
         return not (self.slow or self.dead)
 
 
@@ -199,8 +198,7 @@ class Links:
     Args:
         actors (Iterable[ActorHandle]): The shards.
         timeout (float): Seconds to wait for an answer.
-        place (Union[ActorHandle, None]): The learner's place among the shards of a name. Default: ``None``, for shards
-            without.
+        place (Union[ActorHandle, None]): What `claim` returned. Default: ``None``, for shards without a name.
 
     Attributes:
         deaths (int): Processes of shards that died.
@@ -216,7 +214,7 @@ class Links:
         self._lock = threading.RLock()
 
     def check_open(self) -> None:
-        """Raise a RuntimeError if the shards were closed, or Ray was shut down, which a call would start anew."""
+        """Raise a RuntimeError if the shards were closed or Ray was shut down: a call would start a new cluster."""
         if self._closed or session() is not self._session:
             what = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
             raise RuntimeError(
@@ -229,14 +227,14 @@ class Links:
         self.end([link.actor for link in self.all])
 
     def end(self, actors: Iterable[Any]) -> None:
-        """End these shards, and give the learner's place back; a second call does nothing."""
+        """End these shards and the learner's reservation; a second call does nothing."""
         closed, self._closed = self._closed, True
         if not closed and session() is self._session:
             for actor in [*actors, *([] if self._place is None else [self._place])]:
                 self._ray.kill(actor)
 
     def alive(self) -> list[Link]:
-        """Return the shards that answer, after a check whether any of the others answers again.
+        """Return the shards that answer. Those that did not are checked first: they may answer again.
 
         Raises:
             RuntimeError: If they were closed.

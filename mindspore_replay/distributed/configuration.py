@@ -109,14 +109,14 @@ class SampleSizes(NamedTuple):
 
 
 def sample_sizes(specs: Sequence[BufferSpec]) -> SampleSizes:
-    """Return the sizes that a sample of these shards may have, the smallest of which is the last."""
+    """Return the sizes that a sample of these shards may have. The last shard must be the smallest."""
     capacity, smallest = sum(spec.capacity for spec in specs), specs[-1]
     unfinished = smallest.capacity - smallest.options.most_starts
     return SampleSizes(capacity - len(specs) * unfinished, len(specs), capacity)
 
 
 def shard_specs(spec: BufferSpec, configs: Sequence[Mapping[str, Any]]) -> list[BufferSpec]:
-    """Return what each shard is: that of the smallest one, with a capacity and a seed of its own."""
+    """Return the spec of each shard: that of the smallest one, with a capacity and a seed of its own."""
     return [
         read({**spec.to_json(), "capacity": own.get("capacity") or own["replay_buffer_size"]}, own.get("seed"))
         for own in configs
@@ -124,7 +124,7 @@ def shard_specs(spec: BufferSpec, configs: Sequence[Mapping[str, Any]]) -> list[
 
 
 def smallest_shard(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | None]:
-    """Return what the buffer of the smallest shard's configuration is, and its limiter if it has one.
+    """Return the spec of the smallest shard, and the limiter of its configuration if it has one.
 
     Raises:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.

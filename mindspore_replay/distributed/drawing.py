@@ -78,7 +78,7 @@ class Batches:
         self._outputs: tuple[Callable[[], np.ndarray], ...] | None = None
 
     def resized(self, n: int) -> "Batches":
-        """Return an object that draws batches of n rows, with the same randomness."""
+        """Return an object that draws batches of n rows, with the same random generator."""
         return Batches(self.exchange, self.plan._replace(n=n), self._types, self._has_handles, self.rng)
 
     def draw(self, beta: float) -> list[Tensor]:

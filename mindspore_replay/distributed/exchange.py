@@ -46,7 +46,7 @@ def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
 
 
 def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split handles into shard, process number and the handle there; the shard is -1 for an invalid handle.
+    """Split handles into shard, process number and handle in that process; the shard is -1 for an invalid handle.
 
     Args:
         handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.
@@ -89,7 +89,7 @@ class Exchange:
         self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
         self.largest = 1.0
         self.takes_back = self.outdated = False
-        #: Identifies the run in files; and the number of each shard's last save; 0 if there is none.
+        #: Identifies the run in files; and for each shard the number of its last save, 0 without one.
         self.run, self.saves = secrets.token_hex(8), [0] * len(links.all)
         self._turn = 0
         self._lock = threading.RLock()
@@ -224,7 +224,7 @@ class Exchange:
     # The insertion quota.
 
     def regulate(self) -> dict[Link, Report]:
-        """Distribute the quota that the limiter allows, by the latest reports, which are returned."""
+        """Distribute the quota that the limiter allows, and return the latest reports, which it depends on."""
         with self._lock:
             room, idle = self._room(self.known())
             if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.known()):
@@ -334,13 +334,13 @@ def _as_raised(text: str) -> Exception:
     for found in re.finditer(r"(?m)^(?:\w+\.)*(\w+Error): ", text):
         name, words = found[1], text[found.end() :].strip()
     kind = getattr(builtins, name, RuntimeError)
-    if issubclass(kind, UnicodeError):  # which takes more than words
+    if issubclass(kind, UnicodeError):  # its constructor takes more than a message
         kind = ValueError
     return kind(f"For '{_NAME}', a shard could not begin: {words}")
 
 
 def _age(state: dict[str, Any]) -> tuple[int, int]:
-    """Return numbers that grow with the samples and the saves before a state."""
+    """Return the age of a state, to compare it with others: samples drawn before it, then the number of the save."""
     return state.get("samples", -1), max(state.get("saves", [0]))
 
 

@@ -12,7 +12,7 @@ from ..store.recipe.spec import BufferSpec
 from .exchange import Exchange
 from .writer import ShardWriter
 
-#: Seconds between two looks at the shards while rows wait for them, or the limiter lets nothing be sampled.
+#: Seconds between two requests to the shards while rows are in transit, or the limiter blocks samples.
 POLL = 0.005
 
 
@@ -61,7 +61,7 @@ class OwnWriters:
                 reports = self.exchange.reports()
                 going &= {link.number for link in reports}
                 held = {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
-                # Rows that wait for samples, or whose shard does not answer, are not waited for.
+                # Do not wait for rows that the limiter holds back, or whose shard does not answer.
                 if not going or (going <= held and not self.exchange.takes_back):
                     return
 
@@ -72,7 +72,7 @@ class OwnWriters:
 
 
 class OwnWriter(ShardWriter):
-    """A writer in the learner's process. While it waits it keeps the exchange going, so that it gets its quota.
+    """A writer in the learner's process. While it waits, it lets the exchange distribute the insertion quota.
 
     Any thread of the process may send its rows and wait for them. In another process it becomes a `ShardWriter`.
     """
@@ -89,7 +89,7 @@ class OwnWriter(ShardWriter):
             self._group.busy.add(self)
             super()._collect(new)
 
-    #: For the group, which gets checked rows.
+    #: `OwnWriters` calls it with rows that are already checked.
     collect = _collect
 
     def flush(self) -> "OwnWriter":

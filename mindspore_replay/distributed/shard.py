@@ -30,8 +30,8 @@ from ..store.tree import levels
 from ..training.statistics import Statistics, statistics_of
 
 
-class Rows(Store):
-    """A store that can be written to a file, with the lock that its callers hold.
+class _SavedStore(Store):
+    """A store that can be written to a file, with a lock for its callers to hold.
 
     Args:
         schema (Schema): The columns.
@@ -98,7 +98,7 @@ class Report(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What a learner must know of a shard to begin.
+    """The answer of a shard to a learner that begins.
 
     Attributes:
         nbytes (int): Bytes of the rows.
@@ -133,7 +133,7 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """Rows, and the quota of rows that may be inserted.
+    """A store in a process of its own, and the quota of rows that may be inserted into it.
 
     Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
     drawn.
@@ -156,11 +156,11 @@ class Shard:
         self._allowed = 0.0
         self._changed = threading.Condition()
         self._sized: dict[int, Store] = {}
-        #: Whether rows are to be loaded; and what kept the process from starting, which a learner gets as it is.
+        #: Whether `settle` loads the rows; and the error that kept the process from starting, which `begin` raises.
         self._resumes, self._error = resume and self._path is not None, None
         replaces = self._path is not None and _replaces()
         try:
-            self.rows = Rows(spec.columns, spec.options)
+            self.rows = _SavedStore(spec.columns, spec.options)
             self._parts = [Part("", self.rows, True)]
             if replaces:
                 self._load()
@@ -187,7 +187,7 @@ class Shard:
             self._learner_state = sources[-1].header.note
 
     def begin(self, expected: dict[str, Any]) -> Begun:
-        """Return what a learner must know to begin.
+        """Answer a learner that begins.
 
         Raises:
             ValueError: If the shard has another description, or a file that cannot be read.
@@ -250,7 +250,7 @@ class Shard:
         return int(self.rows.arrays["clock"][0]) if self._weighted else 0
 
     def answers(self) -> bool:
-        """Return True, which tells a writer that the process is there."""
+        """Return True. A writer asks whether the process runs."""
         return True
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
@@ -269,7 +269,7 @@ class Shard:
         done = 0
         try:
             with self.rows.lock:
-                if "version" in more:  # the learner's clock has been there
+                if "version" in more:  # the learner's clock has had this value
                     self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
                 others = map(more.get, ("priority", "ends", "version"))
                 self.rows.insertion(NewRows(fields, Batch(rows, False), *others))
@@ -293,7 +293,7 @@ class Shard:
         with self.rows.lock:
             before = self.report(learner_state, take_back)
             left = before.eligible
-            # A row that is used up has no weight after the draw.
+            # The draw sets the weights of used-up rows to 0; those before the draw are needed.
             plan, tree = self.rows.options.plan, self.rows.arrays.get("weights", np.empty(0))
             leaves = tree if plan.max_use is None else tree.copy()
             draws: list[tuple[np.ndarray, ...]] = []

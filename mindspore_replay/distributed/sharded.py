@@ -182,7 +182,7 @@ class ShardedReplay(NoContainer):
         seed: int | None,
         learner_state: Mapping[str, Any],
     ) -> None:
-        """Make the learner's parts, given what the smallest shard is."""
+        """Make the learner's parts, given the spec of the smallest shard."""
         self._spec, plan = spec.called(_NAME), spec.options.plan._replace(n=self.sample_size)
         columns = cast(Columns, spec.columns)
         self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
@@ -354,7 +354,7 @@ class ShardedReplay(NoContainer):
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
-        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter allows a sample, for the block to draw; raise a RuntimeError once `stop` is set."""
         begun = False
         while not begun:
             self._await_turn(stop)  # without the lock: whoever holds it draws, and is soon done

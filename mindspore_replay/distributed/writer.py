@@ -18,7 +18,7 @@ from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
-#: Seconds between two questions to a shard that is restarting.
+#: Seconds between two questions whether a shard has restarted.
 _AGAIN = 0.1
 
 
@@ -83,7 +83,7 @@ class ShardWriter:
         self._fields: list[list[np.ndarray]] = []
         self._more: list[dict[str, np.ndarray]] = []
         self._sent: deque[tuple[Any, int, int]] = deque()
-        #: Whether the shard lost a batch and has not answered since, and the question to it.
+        #: Whether the shard lost a batch and has not answered since; and the pending question whether it runs.
         self._doubts, self._question = False, None
 
     def __reduce__(self) -> Any:
@@ -182,9 +182,9 @@ class ShardWriter:
             self._send(self._whole(waits=True))
 
     def _whole(self, waits: bool = False) -> int:
-        """Return how many rows a batch may have: all, or those of episodes that have ended.
+        """Return how many of the collected rows may be sent: all, or those of episodes that have ended.
 
-        If it `waits`, not those of the newest episode while a final row may still belong to it.
+        If it `waits`, the newest episode is held back while a final row of it may still come.
         """
         rule = self._spec.options.rule
         if rule is None:

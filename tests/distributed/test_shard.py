@@ -137,7 +137,7 @@ def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pyt
     def fail(*_: Any) -> None:
         raise MemoryError("Unable to allocate 7 TiB")
 
-    monkeypatch.setattr(shard_module, "Rows", fail)
+    monkeypatch.setattr(shard_module, "_SavedStore", fail)
     shard = Shard(spec_of("uniform"), None, False)
     with pytest.raises(MemoryError, match="Unable to allocate 7 TiB"):
         shard.begin(spec_of("uniform").to_json())
