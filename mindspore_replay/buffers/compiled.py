@@ -286,11 +286,13 @@ class CompiledCalls(nn.Cell):
 
     def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""
-        return self._update_priorities(*map(Tensor, as_priorities(self._options, handles, priorities))).asnumpy()
+        where, given = map(Tensor, as_priorities(self._options, handles, priorities))
+        return self._update_priorities(where, given).asnumpy()
 
     def delete(self, handles: Any) -> np.ndarray:
         """Remove rows, as `Store.delete` does."""
-        return self._delete(Tensor(as_handles_for(self._options, "delete", handles).reshape(-1))).asnumpy()
+        where = as_handles_for(self._options, "delete", handles)  # raises the error of a buffer without weights
+        return self._delete(Tensor(where.reshape(-1))).asnumpy()
 
     def advance(self, steps: int) -> None:
         """Advance the clock."""
