@@ -19,7 +19,6 @@ CUDA_FLAGS += ["-Xcompiler", "-fPIC,-fvisibility=hidden,-Wall,-Wextra"]
 #: of that version. For newer GPUs there is code that the driver translates.
 CUDA_KINDS = (70, 75, 80, 90)
 CSRC = "mindspore_replay/csrc"
-SOURCES = ("kernels", "sample_kernels")
 
 
 class BuildKernels(build_ext):
@@ -115,7 +114,7 @@ def cuda_kinds(text):
 
 
 def sources(folder, suffix):
-    return [f"{CSRC}/{folder}/{name}{suffix}" for name in SOURCES]
+    return sorted(map(str, Path(CSRC, folder).glob(f"*{suffix}")))
 
 
 headers = [str(path) for suffix in ("h", "cuh") for path in Path(CSRC).rglob(f"*.{suffix}")]

@@ -68,10 +68,6 @@ class Drawing(Arguments):
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
 
-    def full_sample(self) -> tuple[Tensor, ...]:
-        """Draw a sample with all of its bookkeeping; only from Python."""
-        return self._drawn(None, None, False, self.has_handles)  # type: ignore[no-any-return]
-
     def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Tensor, ...]:
         with self._lock if self.limiter is None else self._turn():
             wait_for_work()

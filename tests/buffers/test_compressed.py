@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import full_sample
 
 from mindspore_replay import (
     ElasticReplayBuffer,
@@ -115,7 +116,7 @@ def test_the_same_rows_as_uncompressed(kind: str, steps: list[tuple[str, int]]):
             for buffer in both:
                 buffer.insert(rows_of(buffer, number, n), **ends)
         elif what == "s" and plain.can_sample():
-            same(plain.full_sample(), compressed.full_sample())
+            same(full_sample(plain), full_sample(compressed))
         elif what == "g":
             index = np.arange(-(number % (len(plain) + 1)), 0) if number % 2 and len(plain) > 1 else 0
             if np.size(index) and len(plain):
@@ -221,9 +222,9 @@ def test_a_file_makes_the_buffer_again(kind: str, tmp_path: Path):
     again = load(tmp_path / "saved")
     assert list(again.compressed) == list(compressed.compressed)
     same_state(plain, again)
-    same(plain.full_sample(), again.full_sample())
+    same(full_sample(plain), full_sample(again))
     fill(plain, again, rows=range(50, 60))
-    same(plain.full_sample(), again.full_sample())
+    same(full_sample(plain), full_sample(again))
 
 
 @pytest.mark.parametrize("compress", [(), COMPRESSED])

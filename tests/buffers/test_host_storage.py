@@ -9,7 +9,7 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
-from kinds import CLASSES, ends_every
+from kinds import CLASSES, ends_every, full_sample
 from kinds import KINDS as EVERY
 from mindspore import Tensor
 
@@ -70,7 +70,7 @@ def use(buffer: Any) -> None:
     buffer.get_item([0, -1])
     (buffer.size(), buffer.full(), buffer.can_sample(), len(buffer))
     if buffer.has_handles:
-        handles = buffer.full_sample()[0]
+        handles = full_sample(buffer)[0]
         buffer.update(handles, {"reward": [2.0, 3.0]})
         if buffer.prioritized:
             buffer.update_priorities(handles, batch[1])

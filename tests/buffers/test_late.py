@@ -16,6 +16,7 @@ import pytest
 from bodies import Kept, filled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import full_sample
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -199,7 +200,7 @@ class Pair:
     def sample(self) -> None:
         if not bool(self.buffer.can_sample()):
             return
-        handles, *_ = self.buffer.full_sample() if self.kind != "epochs" else self.buffer.sample(with_indices=True)
+        handles, *_ = full_sample(self.buffer)
         assert set(np.atleast_1d(handles.asnumpy()).tolist()) <= set(self.expected())
         if self.kind == "queue":
             for handle in handles.asnumpy().tolist():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import full_sample
 from mindspore import Tensor, bfloat16
 
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
@@ -109,7 +110,7 @@ def test_it_does_what_a_buffer_does(kind: str):
     assert shard.begin(spec_of(kind).to_json())[0] == buffer.nbytes
     for n in (1, 3, 2):
         parts = shard.draw(n).parts
-        assert_same(parts, buffer.with_sample_size(n).full_sample())
+        assert_same(parts, full_sample(buffer.with_sample_size(n)))
         if buffer.has_handles:
             found, expected = (parts[0], [-5]), {"reward": np.float32(n) * np.ones(n, np.float32)}
             assert_same(
@@ -179,7 +180,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     again = begun(kind, shard._path)
     assert_same_state(again, buffer)
     assert again.begin(spec_of(kind).to_json())[1] == {"saves": [3]}
-    assert_same(again.draw(2).parts, buffer.with_sample_size(2).full_sample())
+    assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
     if smallest_shard(config(other))[0].kind != buffer.spec.kind:
         with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
@@ -198,7 +199,7 @@ def test_the_bits_of_bfloat16():
     skipped = shard.call(shard.identity, "update", np.array([0]), {"half": bits(given[0][1:])})[1]
     assert skipped == buffer.update([0], {"half": given[0][1:]}) == 0
     handles, halves, numbers = shard.draw(4).parts
-    expected = buffer.with_sample_size(4).full_sample()
+    expected = full_sample(buffer.with_sample_size(4))
     assert (halves.dtype, numbers.dtype) == (np.uint16, np.uint16)
     assert_same([handles, halves.view(given[0].dtype), numbers], expected)
 
@@ -224,7 +225,7 @@ def test_it_does_without_mindspore(kind: str, tmp_path: Path):
     given = pickle.dumps((spec_of(kind), shard._path))
     done = subprocess.run([sys.executable, "-c", WITHOUT_MINDSPORE], input=given, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()
-    assert pickle.loads(done.stdout) == [part.asnumpy().tolist() for part in buffer.with_sample_size(2).full_sample()]
+    assert pickle.loads(done.stdout) == [part.asnumpy().tolist() for part in full_sample(buffer.with_sample_size(2))]
 
 
 def test_each_shard_has_its_capacity_and_seed():

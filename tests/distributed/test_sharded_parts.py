@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from clusters import assert_distribution
+from kinds import full_sample
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -351,19 +352,22 @@ def test_a_buffer_gives_all_bookkeeping():
     weighted = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0, weighted=True)
     for buffer in (plain, weighted):
         buffer.insert([np.arange(10, dtype=np.int32)])
-    assert [len(buffer.full_sample()) for buffer in (plain, weighted)] == [1, 2]
+    assert [len(full_sample(buffer)) for buffer in (plain, weighted)] == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ("died in its creation task\nray.exceptions.RaySystemError: System error: no\nImportError: no x\nat all",
-         ImportError, "no x\nat all"),
+        (
+            "died in its creation task\nray.exceptions.RaySystemError: System error: no\nImportError: no x\nat all",
+            ImportError,
+            "no x\nat all",
+        ),
         ("System error\nmindspore_replay.store.library.KernelError: no kernel", RuntimeError, "no kernel"),
         ("The actor died unexpectedly.\n\tThe node was lost.\n", RuntimeError, "The node was lost."),
         ("UnicodeDecodeError: byte 3", ValueError, "byte 3"),
     ],
-)  # fmt: skip
+)
 def test_an_error_that_ray_gives_as_text(text: str, kind: type[Exception], words: str):
     error = exchange._as_raised(text)
     assert type(error) is kind

@@ -10,6 +10,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
+from kinds import full_sample
 from mindspore import Parameter, Tensor, ops
 
 import mindspore_replay
@@ -238,7 +239,7 @@ def pairs(buffer: Any, first: int, rng: np.random.Generator) -> list[Pair]:
     insertion: Pair = (lambda b: b.insert(exp, **given, **priority), lambda s: s.insert(exp, **given, **priority))
     found: list[Pair] = [
         *[insertion] * 4,
-        *[(lambda b: b.full_sample(), lambda s: s.sample())] * 3,
+        *[(lambda b: full_sample(b), lambda s: s.sample())] * 3,
         (lambda b: b.get_item(index), lambda s: s.read(index)),
         (lambda b: (len(b), bool(b.can_sample())), lambda s: (s.count(), s.eligible() >= buffer.sample_size)),
     ]
@@ -325,13 +326,13 @@ def test_states_of_buffers_and_stores_are_exchanged(kind: str):
     buffer, store = make(kind), store_like(make(kind, seed=5))
     more = {"end": [i % 4 == 3 for i in range(20)]} if buffer.has_episodes else {}
     buffer.insert(rows(20, 0), **more)
-    buffer.full_sample()
+    full_sample(buffer)
     store.load_state_dict(buffer.state_dict())
     same_arrays(store, buffer.state_dict())
-    assert plain(store.sample()) == plain(buffer.full_sample())
+    assert plain(store.sample()) == plain(full_sample(buffer))
     buffer.reset()
     buffer.load_state_dict(store.state_dict())
-    assert plain(store.sample()) == plain(buffer.full_sample())
+    assert plain(store.sample()) == plain(full_sample(buffer))
 
 
 # The memory of a buffer's Parameters.

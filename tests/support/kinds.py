@@ -1,5 +1,6 @@
 """Every kind of buffer: its class, the arguments that make it one, and what its samples begin with."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -72,3 +73,10 @@ CLASSES = ("uniform", "prioritized", "reservoir", "elastic", "sequences", "episo
 def ends_every(buffer: Any, steps: int, n: int) -> dict[str, list[bool]]:
     """Return arguments of an insertion of `n` rows whose episodes have so many steps, if the buffer has episodes."""
     return {"end": [i % steps == steps - 1 for i in range(n)]} if buffer.has_episodes else {}
+
+
+def full_sample(buffer: Any) -> tuple[Any, ...]:
+    """Return a sample with all of its bookkeeping."""
+    takes = inspect.signature(buffer.sample).parameters
+    options = {"with_indices": True} if "with_indices" in takes and buffer.has_handles else {}
+    return buffer.sample(**options)  # type: ignore[no-any-return]

@@ -5,15 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <numeric>
 #include <vector>
-
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include "adapters.h"
 #include "buffer.h"
@@ -423,69 +416,6 @@ MINDSPORE_REPLAY_KERNEL(summary) {
   summary[2] = tree.Positive();
   return replay::kOk;
 }
-
-// Locks and unlocks the kernels of a buffer while Python reads or writes several of its arrays. The address is that of
-// the buffer's head.
-MINDSPORE_REPLAY_EXPORT int replay_hold(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
-  replay::ProcessLock *process_lock = locks.Find(head);
-  if (process_lock != nullptr) return process_lock->Enter() ? replay::kOk : replay::kNoLock;
-  locks.mutex().lock();
-  return replay::kOk;
-}
-
-MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
-  replay::ProcessLock *process_lock = locks.Find(head);
-  if (process_lock == nullptr) return locks.mutex().unlock();
-  process_lock->Leave();
-}
-
-// Announces that all rows of a held buffer are about to be replaced.
-MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
-  replay::ProcessLock *process_lock = replay::Locks::Of(head).Find(head);
-  if (process_lock != nullptr) static_cast<replay::Shared *>(process_lock)->Evict(replay::kNoRows);
-}
-
-// Shares a buffer with other processes. The arguments are those of `update`, for one row; they must stay valid until
-// `replay_unshare`; `writer` identifies this process. With `alone`, the journal's lock is made anew and an interrupted operation repaired; with
-// `beyond_memory`, rows are read ahead.
-MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam,
-                                         void **params, int *ndims, int64_t **shapes, const char **dtypes) {
-  const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
-  replay::Binding binding;
-  if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
-  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, beyond_memory != 0,
-                                                 args, binding);
-  if (alone != 0 && !shared->Begin()) return replay::kNoLock;
-  replay::Locks::Of(shared->address()).Add(shared.get());
-  shared.release();
-  return replay::kOk;
-}
-
-// Refuses all calls on a buffer from now on, in this process, and waits for those on one in memory of this process alone.
-MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
-  const std::lock_guard<std::mutex> guard(locks.mutex());
-  if (locks.Find(head) == nullptr) locks.Add(new replay::NoLock(head));
-  locks.Find(head)->Close();
-}
-
-MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { replay::Locks::Of(head).Remove(head); }
-
-#ifdef __linux__
-// Waits in shared memory until a number is no longer `seen`, at most some nanoseconds; it may also return earlier.
-MINDSPORE_REPLAY_EXPORT void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds) {
-  const timespec most = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-  syscall(SYS_futex, number, FUTEX_WAIT, seen, &most, nullptr, 0);
-}
-
-// Changes the number and wakes all that wait.
-MINDSPORE_REPLAY_EXPORT void replay_wake(uint32_t *number) {
-  __atomic_fetch_add(number, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-#endif
 
 // Line i of the table of operators; null after the last.
 MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }

@@ -58,6 +58,15 @@ __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int6
   return replay::DrawInEpochs(rule, ring, args.data<RandomState>(NAMED("random_state")), epoch, slot_of, n, slots);
 }
 
+// Sets slots to the next batch of an epoch, or by calling draw(), and `drawn` to the samples that are no padding.
+template <typename Draw>
+Status DrawSlots(const Args &args, const Plan &plan, int64_t n, int64_t *slots, int64_t *drawn, const Draw &draw) {
+  *drawn = n;
+  if (plan.draw != replay::kInEpochs) return draw();
+  *drawn = DrawInEpochs(args, n, slots);
+  return *drawn < 0 ? replay::kTooFewRows : replay::kOk;
+}
+
 // Fills the samples from `drawn` on of all outputs with zeros, and handles with -1.
 __attribute__((noinline)) void Pad(const Args &args, const Plan &plan, int64_t drawn, int64_t n) {
   const int first_output = args.at(NAMED("outputs"));
@@ -121,12 +130,8 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   if (!args.HasGroup(replay::kRowStateGroup)) {
     if (plan.max_use != 0) return replay::kBadArguments;
     return replay::WithPlaces(args, [&](const auto &places) {
-      if (plan.draw == replay::kInEpochs) {
-        drawn = DrawInEpochs(args, n, slots.data());
-        if (drawn < 0) return replay::kTooFewRows;
-      } else if (const Status status = replay::DrawUniformly(plan, places, random, bounds, n, slots.data())) {
-        return status;
-      }
+      const auto draw = [&] { return replay::DrawUniformly(plan, places, random, bounds, n, slots.data()); };
+      if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
       replay::ExpectRows(args.shared(), slots);
       give(places);
       if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
@@ -135,12 +140,8 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
   return replay::WithRows(args, [&](const auto &rows) {
-    if (plan.draw == replay::kInEpochs) {
-      drawn = DrawInEpochs(args, n, slots.data());
-      if (drawn < 0) return replay::kTooFewRows;
-    } else if (const Status status = replay::Draw(plan, rows, random, bounds, n, slots.data())) {
-      return status;
-    }
+    const auto draw = [&] { return replay::Draw(plan, rows, random, bounds, n, slots.data()); };
+    if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
     replay::ExpectRows(args.shared(), slots);
     give(rows.places());
     if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
@@ -236,12 +237,8 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     replay::Vector<int64_t> slots(static_cast<size_t>(n));
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
     int64_t drawn = n;
-    if (plan.draw == replay::kInEpochs) {
-      drawn = DrawInEpochs(args, n, slots.data());
-      if (drawn < 0) return replay::kTooFewRows;
-    } else if (const Status status = replay::Draw(plan, timeline, random, bounds, n, slots.data())) {
-      return status;
-    }
+    const auto draw = [&] { return replay::Draw(plan, timeline, random, bounds, n, slots.data()); };
+    if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
     const replay::Vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
     ExpectWindows(args.shared(), timeline, windows);
     for (int64_t *to : handles) {
