@@ -46,7 +46,8 @@ class Changes(Arguments):
     def update(self, indices: Any, values: Any) -> Tensor:
         """Write columns of stored rows, for example recomputed recurrent states.
 
-        Priorities, use counts and episodes do not change.
+        Priorities and use counts do not change. Episodes do if it is the column of terminations: a row ends its episode
+        where that becomes nonzero, see `docs/ends.md`.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;

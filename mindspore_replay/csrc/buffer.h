@@ -44,6 +44,12 @@ Timeline TimelineOf(const Bound<kOperator> &args) {
           args.template data<int64_t>(NAMED("steps")), args.template data<uint8_t>(NAMED("flags"))};
 }
 
+// Returns the rows of argument i, which are those of a column.
+template <int kOperator>
+BoolRows BoolRowsOf(const Bound<kOperator> &args, int i, int column) {
+  return {args.raw().template data<char>(i), args.RowBytes(column), IsFloat(DtypeOf(args.raw().dtype(column)))};
+}
+
 // Reads what an insertion says of its rows. Returns false if the rule names a column that is not there.
 template <int kOperator>
 bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *marks) {
@@ -51,17 +57,13 @@ bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *mark
             args.elements(NAMED("ends")),
             args.n(),
             rule.streams,
-            nullptr,
-            0,
-            false,
+            {},
             rule.needs_next != 0,
             true};
   if (rule.terminated < 0) return true;
   if (rule.terminated >= args.columns()) return false;
   const int column = static_cast<int>(rule.terminated);
-  marks->terminated = args.raw().template data<char>(args.at(NAMED("rows")) + column);
-  marks->bytes = args.RowBytes(column);
-  marks->is_float = IsFloat(DtypeOf(args.raw().dtype(column)));
+  marks->terminated = BoolRowsOf(args, args.at(NAMED("rows")) + column, column);
   return true;
 }
 

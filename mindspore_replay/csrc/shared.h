@@ -271,6 +271,7 @@ class Shared : public ProcessLock {
       if (args_.HasGroup(kEpisodesGroup)) TimelineOf(args_).Reset(kFill);
       return;
     }
+    if (args_.HasGroup(kEpisodesGroup)) RepairEnds();
     WithRows(args_, [&](const auto &rows) {
       for (int64_t i = 0; i < *count(); ++i) rows.FinishDeletion(SlotOf(i, *head(), capacity));
       row_state.tree.Clear(kFill);
@@ -285,6 +286,12 @@ class Shared : public ProcessLock {
       *row_state.max_priority = std::max(*row_state.max_priority, largest);
       return kOk;
     });
+  }
+
+  void RepairEnds() const {
+    const int64_t column = args_.data<WindowRule>(NAMED("window_rule"))->terminated;
+    if (column < 0 || column >= args_.columns()) return;
+    TimelineOf(args_).RepairEnds(BoolRowsOf(args_, static_cast<int>(column), static_cast<int>(column)));
   }
 
   Journal &journal_;

@@ -41,7 +41,7 @@ constexpr std::string_view kOperators[] = {
     "?row_state(priorities,use_counts,insertion_clocks,weights,max_priority,clock,row_rule) ?episodes ?versions "
     "versions?max_staleness:i64[1] rows[n] row_state?priority=max_priority:f32[1|n] episodes?ends:u8[1|n] "
     "versions?version:i64[1|n] -> first:i64[1]",
-    "update: columns ring ?reservoir ?row_state ?episodes updates row_state?late:i64[1] handles:i64[n] rows[n] -> invalid:i32[1]",
+    "update: columns ring ?reservoir ?row_state ?episodes updates row_state?written:i64[2] handles:i64[n] rows[n] -> invalid:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
     "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
     "?epochs episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",

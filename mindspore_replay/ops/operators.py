@@ -8,7 +8,6 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.late import COUNTS_INVALID
 from ..store.options import Options
 from ..store.plan import HANDLE, WEIGHT
 from ..store.random import ALL_ROWS
@@ -90,9 +89,9 @@ class Operators:
 
         def make_update(i: int, counts: bool) -> Any:
             bits = options.late_bits([i])
-            late = Tensor([bits | COUNTS_INVALID if counts else bits], ms.int64)
+            written = Tensor(options.written([i], counts))
             body = lambda: updates.CompositeUpdate(state, columns, i, rule, bits, counts)  # noqa: E731
-            return make("update", body, columns=[state.columns[i]], late=late)
+            return make("update", body, columns=[state.columns[i]], written=written)
 
         #: For each column, one that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))

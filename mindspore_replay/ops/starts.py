@@ -194,6 +194,108 @@ class Complete:
 
 
 @ms.jit_class
+class UpdateEnds:
+    """``(slots [n], written [n] bool, terminated [n] bool)``: moves ends after an update of the column of terminations.
+
+    As in csrc/core/timeline.h, but steps and weights of all rows are computed anew. Cost O(C). Axes: ``S`` steps of a
+    stream, ``E`` streams.
+    """
+
+    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
+        self.state, self.rule = state, rule
+        self.handles, self.marks = Handles(state), Marks(rule)
+        self.weight_of = WeightOf(factors)
+        self.tree = CompositeTree(state.capacity)
+        self.ended, self.unknown = Tensor(END | OPEN, ms.uint8), Tensor(FINAL | OPEN, ms.uint8)
+        self.known = Tensor(255 - FINAL, ms.uint8)
+        steps, streams = -(-state.capacity // rule.streams), rule.streams
+        self.rows = Tensor(np.arange(steps * streams), ms.int64)  # in time; a few more than the capacity
+        self.index = Tensor(np.broadcast_to(np.arange(steps)[:, None], (steps, streams)), ms.int64)
+        self.reversed = Tensor(np.arange(steps)[::-1].copy(), ms.int64)
+        self.none = Tensor(np.full((1, streams), -1), ms.int64)
+        self.all = Tensor(np.ones(state.capacity, bool))
+        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
+        self.priorities = InPlace((), np.float32)
+
+    def __call__(self, slots, written, terminated):
+        """Set flags, steps and weights."""
+        self.set_flags(slots, written, terminated)
+        slots, stored = self.handles.slots(self.handles.oldest() + self.rows)
+        stored = self.by_stream(stored)
+        flags = self.by_stream(ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32))
+        ends = ops.logical_and(stored, ops.bitwise_and(flags, END) > 0)
+        steps = self.set_steps(slots, stored, ends)
+        drawn = self.by_stream(gather(self.uses(self.state.use_counts), slots, 0)) >= 0
+        drawn = ops.logical_and(drawn, ops.bitwise_and(flags, FINAL) == 0)
+        going_on = ops.logical_and(stored, ops.bitwise_and(flags, DELETED) == 0)
+        self.set_weights(slots, ops.logical_and(drawn, self.are_starts(steps, ends, going_on)))
+
+    def by_stream(self, rows):
+        """Return rows in time as ``[S, E]``."""
+        return ops.reshape(rows, self.index.shape)
+
+    def last(self, chosen):
+        """Return for each row the last chosen one up to it, by its index in the stream; -1 for none."""
+        return ops.cummax(ops.select(chosen, self.index, zeros_like(self.index) - 1), 0)[0]
+
+    def first(self, chosen):
+        """Return for each row the first chosen one from it on, by its index in the stream; ``S`` for none."""
+        chosen = gather(ops.cast(chosen, ms.int32), self.reversed, 0) > 0
+        return self.index.shape[0] - 1 - gather(self.last(chosen), self.reversed, 0)
+
+    def set_flags(self, slots, written, terminated):
+        """Set the flags of the rows that were written; entries for one slot are the same."""
+        stored_flags = self.flags(self.state.flags)
+        flags = gather(stored_flags, slots, 0)
+        following, exists = self.handles.slots(self.handles.of(slots) + self.rule.streams)
+        before_final = ops.logical_and(exists, self.marks.final(gather(stored_flags, following, 0)))
+        written = ops.logical_and(written, ops.logical_not(self.marks.final(flags)))
+        ended = ops.bitwise_and(ops.cast(flags, ms.int32), END) > 0
+        ends = ops.logical_and(terminated, ops.logical_not(ops.logical_or(ended, before_final)))
+        new = ops.select(ops.logical_and(written, ends), ops.bitwise_or(flags, self.ended), flags)
+        if self.rule.needs_next:
+            ended = ops.logical_and(written, ended)
+            new = ops.select(ended, ops.bitwise_and(flags, self.known), new)
+            unknown = ops.logical_and(ended, ops.logical_not(terminated))
+            new = ops.select(unknown, ops.bitwise_or(flags, self.unknown), new)
+        ops.scatter_update(self.state.flags, slots, new)
+
+    def set_steps(self, slots, stored, ends):
+        """Count the steps from the last end before each row, and return them, ``[S, E]``."""
+        last = concat((self.none, self.last(ends)[:-1]))
+        steps = self.by_stream(gather(self.steps(self.state.steps), slots, 0))
+        steps = ops.select(ops.logical_and(stored, last >= 0), self.index - last - 1, steps)
+        capacity = self.state.capacity
+        ops.scatter_update(self.state.steps, slots[:capacity], ops.reshape(steps, (-1,))[:capacity])
+        return steps
+
+    def are_starts(self, steps, ends, going_on):
+        """Return at which rows a window may start, as far as rows around them say, as store/episodes.py does."""
+        past, most = ops.minimum(steps, self.rule.past), self.index + (self.rule.future - 1)
+        barrier = self.last(ops.logical_not(going_on))
+        starts = ops.logical_and(barrier < self.index - past, self.index >= past)
+        followed = ops.cast(going_on, ms.int64)
+        followed = concat((followed[1:], zeros_like(followed[:1]))) > 0
+        stop = self.first(ops.logical_or(ends, ops.logical_not(followed)))
+        whole = stop >= most
+        by_end = ops.gather_elements(ops.cast(ends, ms.int32), 0, ops.minimum(stop, most)) > 0
+        on_stride = ops.floor_mod(steps, self.rule.stride) == 0
+        if self.rule.pad_end:
+            whole = ops.logical_or(whole, by_end)
+        else:
+            on_stride = ops.logical_or(on_stride, by_end)
+        return ops.logical_and(starts, ops.logical_and(whole, on_stride))
+
+    def set_weights(self, slots, starts):
+        """Set the weights of all rows: those of their priorities for starts, and zero for the others."""
+        capacity = self.state.capacity
+        slots, starts = slots[:capacity], ops.reshape(starts, (-1,))[:capacity]
+        weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
+        weight = ops.select(starts, weight, zeros_like(weight))
+        self.tree.write(self.state.weights, self.tree.view(self.state.weights), slots, weight, self.all, slots)
+
+
+@ms.jit_class
 class Windows:
     """Eligibility if samples are windows: rows that are valid starts.
 

@@ -19,7 +19,7 @@ from .primitives import gather, item, normal, stack, zeros_like
 from .reservoir import handles_of
 from .rows import Count, Handles, Named, Uses, WeightOf
 from .staleness import RemoveStale
-from .starts import Complete, eligibility
+from .starts import Complete, UpdateEnds, eligibility
 from .state import State
 from .sum_tree import CompositeTree, LastOfEach
 
@@ -84,6 +84,9 @@ class CompositeUpdate:
         self.counts = counts and state.counts is not None
         if self.counts:
             self.count, self.named = Count(state), Named()
+        self.update_ends = None
+        if rule is not None and rule.terminated == column:
+            self.update_ends = UpdateEnds(state, state.row_rule, rule)
         self.handles = handles_of(state)
         self.last_of_each = LastOfEach()
         self.ones = (1,) * len(columns.shapes[column])
@@ -100,6 +103,8 @@ class CompositeUpdate:
         old = gather(self.rows(self.column), slots, 0)
         new = gather(ops.cast(rows, self.column.dtype), last, 0)
         ops.scatter_update(self.column, slots, ops.select(ops.reshape(exists, (-1, *self.ones)), new, old))
+        if self.update_ends is not None:
+            self.update_ends(slots, exists, ops.reshape(new, (-1,)) != 0)
         self.note(slots, live)
         if self.late:
             self.arrive(handles, slots, exists)

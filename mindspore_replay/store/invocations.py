@@ -7,7 +7,6 @@ import numpy as np
 
 from . import library
 from .call import Array, Call, Tensors, kept
-from .late import COUNTS_INVALID
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
@@ -131,13 +130,12 @@ class Invocations(dict[Any, Callable[..., Any]]):
         if name in ("beta", "given_beta"):
             beta: np.ndarray = self._state["beta"].memory if "beta" in self._state else np.zeros(1)
             return beta
-        if name == "late":
-            return np.array([options.late_bits(chosen) | COUNTS_INVALID], np.int64)
         makers: dict[str, Callable[[], np.ndarray]] = {
             "plan": options.plan.options,
             "powers": options.plan.powers,
             "sample_range": lambda: np.array(ALL_ROWS, np.int64),
             "max_staleness": options.stale_after,
+            "written": lambda: options.written(chosen, counts=True),
             "flag": lambda: np.array([options.end_flags], np.uint8),
         }
         return makers[name]()

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .episodes import WindowRule
+from .episodes import END, FINAL, OPEN, WindowRule
 from .epochs import EpochRule
-from .late import PENDING
+from .late import COUNTS_INVALID, PENDING
 from .plan import SamplePlan
 
 
@@ -30,7 +30,6 @@ class Options(NamedTuple):
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         beta (Union[float, None]): Initial beta, if samples are drawn by priority.
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
-        end_flags (int): Flags of a row that end its episode.
         cls_name (str): Class to name in errors.
 
     Examples:
@@ -54,7 +53,6 @@ class Options(NamedTuple):
     reservoir: bool = False
     beta: float | None = None
     window: int | None = None
-    end_flags: int = 1
     cls_name: str = "Store"
 
     @property
@@ -84,6 +82,26 @@ class Options(NamedTuple):
     def late_bits(self, columns: Sequence[int]) -> int:
         """Return a number with a bit for each late column of these, as an argument of kernels."""
         return sum(1 << bit for bit, column in enumerate(self.late) if column in columns)
+
+    def written(self, columns: Sequence[int], counts: bool) -> np.ndarray:
+        """Describe the columns that an update writes, as an argument of kernels. Shape ``[2]``, int64.
+
+        The bits of the late ones, with `COUNTS_INVALID` if `counts`; and the place of the column of terminations among
+        them, -1 if it is not.
+        """
+        terminated = -1 if self.rule is None else self.rule.terminated
+        place = columns.index(terminated) if terminated in columns else -1
+        return np.array([self.late_bits(columns) | (COUNTS_INVALID if counts else 0), place], np.int64)
+
+    @property
+    def end_flags(self) -> int:
+        """Flags of the last row of an episode that is broken off: as if it had come with `end`.
+
+        Without a column of terminations that would be a termination, which it is not.
+        """
+        if self.rule is None or not self.rule.needs_next:
+            return END
+        return END | FINAL | (OPEN if self.rule.terminated >= 0 else 0)
 
     @property
     def streams(self) -> int:

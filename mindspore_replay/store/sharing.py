@@ -88,7 +88,7 @@ def register(
         KernelError: If the lock cannot be made.
     """
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
-    call = Call("update", options.groups, {**state, "rows": row})
+    call = Call("update", options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
     handle: Any = library.library_for("CPU").handle
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
     status = handle.replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())

@@ -265,7 +265,7 @@ def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
 
     buffer = filled(lambda backend: make(backend, 3), backend, fill)
     assert (starts(buffer), int(buffer.end_episodes()), starts(buffer)) == ([0, 1], 1, [0, 1])
-    assert buffer.flags.asnumpy()[:3].tolist() == [0, 0, 3]
+    assert buffer.flags.asnumpy()[:3].tolist() == [0, 0, 11]
     buffer.check_valid()
     whole = filled(lambda backend: make(backend, 4), backend, fill)
     assert (starts(whole), int(whole.end_episodes()), starts(whole)) == ([0, 1, 2], 1, [0, 1, 2])

@@ -75,12 +75,12 @@ void CountWeighted() {
   const Arguments eligible = {{"handles", Int64(Range(kLarge + 6, 64, 4000))}};
   CountGiving(64, "removed", "delete", "64 of 2^20", one.With(eligible));
   CountGiving(0, "invalid", "update", "64 of 2^20",
-              one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"late", Int64({0})}}));
+              one.With({{"handles", handles(64)}, {"rows", Zeros("float32", {64, 4})}, {"written", Int64({0, -1})}}));
   CountGiving(0, "invalid", "update", "64 of 2^20, of which late columns were missing",
               one.With({{"handles", handles(64)},
                         {"rows", Zeros("float32", {64, 4})},
                         {"use_counts", Ints(std::vector<int32_t>(kLarge, INT32_MIN + 1))},
-                        {"late", Int64({1})}}));
+                        {"written", Int64({1, -1})}}));
   Count("insert", "one row by priority and version, into 2^20",
         one.With({{"rows", Rows(kOne, {})},
                   {"priority", Floats({0.5})},
@@ -226,7 +226,7 @@ void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall))
                          .With({{"handles", Int64({0})},
                                 {"rows", Rows(kCartPole, {1})},
-                                {"late", Int64({0})},
+                                {"written", Int64({0, -1})},
                                 {"row_rule", Doubles({0, 0, 0, 0})},
                                 {"invalid", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));

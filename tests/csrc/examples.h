@@ -91,7 +91,7 @@ const std::map<std::string, Example> &Examples() {
       {"update",
        [](const Groups &groups) {
          Arguments arguments = {{"handles", Int64({8, 5, 6})}, {"rows", ThreeRows()}, {"invalid", One("int32")}};
-         if (groups.RowState()) arguments["late"] = Int64({0});
+         if (groups.RowState()) arguments["written"] = Int64({0, -1});
          return arguments;
        }},
       {"read", [](const Groups &) { return Arguments{{"index", Int64({0, -1, 2})}, {"rows", ThreeRows()}}; }},

@@ -327,7 +327,7 @@ class Buffer {
     Item rows = Noise({n});
     rows.erase(rows.begin(), rows.begin() + first);
     Arguments inputs = {{"handles", Handles(n)}, {"rows", rows}, {"invalid", One("int32")}};
-    if (kind_.row_state) inputs["late"] = Int64({random_.Below(4)});
+    if (kind_.row_state) inputs["written"] = Int64({random_.Below(4), first <= kTerminated ? kTerminated - first : -1});
     Run("update", inputs, Own(n), first);
   }
 

@@ -41,7 +41,7 @@ Arguments SharedRing() {
           {"row_rule", Doubles({1, 0, 0, 0})},
           {"handles", Int64({0})},
           {"rows", {Zeros("float32", {2})}},
-          {"late", Int64({0})},
+          {"written", Int64({0, -1})},
           {"invalid", Int32(0)}};
 }
 

@@ -21,6 +21,7 @@ Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int6
                         int64_t terminated = -1, int64_t needs_next = 0) {
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
+             {"updates", Zeros("int64", {replay::Updates::Size(capacity)})},
              {"row_rule", Doubles({0, 0, 0, 0})},
              {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length, terminated, needs_next})}});
 }
@@ -60,6 +61,23 @@ struct Twin {
     const bool unknown = has_column && needs_next && end && !final && !terminated;
     const bool by_column = has_column && terminated && !end;
     rows.push_back({ended ? 0 : before->step + 1, end || by_column, final || unknown, false, unknown || by_column});
+  }
+
+  // Follows an update of the column of terminations.
+  void Rewrite(int64_t serial, bool terminated) {
+    TwinRow *row = &rows[static_cast<size_t>(serial)];
+    const TwinRow *next = At(serial + streams);
+    if (row->final && !row->open) return;
+    if (row->end) {
+      row->final = needs_next && !terminated;
+      row->open = row->open || row->final;
+    } else if (terminated && !(next != nullptr && next->final && !next->open)) {
+      row->end = row->open = true;
+      for (int64_t step = 0, at = serial + streams; At(at) != nullptr; at += streams) {
+        rows[static_cast<size_t>(at)].step = step++;
+        if (At(at)->end) break;
+      }
+    }
   }
 
   bool IsValidStart(int64_t serial) const {
@@ -119,6 +137,20 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
       CHECK(*after["removed"].as<int32_t>() == deleted);
       deleted_rows += deleted;
       invalid += deleted || serial < 0 ? 0 : 2;
+      same = same && HasLeaves(buffer, twin.Leaves());
+    }
+    if (has_column && random(3) == 0) {
+      const int64_t first = twin.Oldest() - 1 + random(capacity + 1), second = twin.Oldest() + random(capacity);
+      const std::vector<int64_t> handles = {first, second, first}, values = {random(2), random(2), random(2)};
+      CHECK(On(&buffer, "update",
+               {{"handles", Int64(handles)},
+                {"rows", Int64(values)},
+                {"written", Int64({0, 0})},
+                {"invalid", One("int32")}}) == replay::kOk);
+      for (const size_t i : {1, 2}) {  // of one row the last value counts
+        const TwinRow *row = twin.At(handles[i]);
+        if (row != nullptr && !row->deleted && (i == 2 || first != second)) twin.Rewrite(handles[i], values[i] != 0);
+      }
       same = same && HasLeaves(buffer, twin.Leaves());
     }
     // An ineligible start ignores a new priority; an eligible one takes it.
@@ -207,6 +239,27 @@ void TestEpisodesTooLong() {
   CHECK(InsertRows(&buffer, {3, 4, 5}, {1, 0, 1}) == replay::kOk);
 }
 
+// What a process leaves that dies after it changed flags, or a column, of rows that stay.
+void TestRepairOfEnds() {
+  for (const int64_t needs_next : {0, 1}) {
+    Arguments buffer = EmptyTimeline(8, 1, 1, 0, 0, needs_next);
+    CHECK(InsertRows(&buffer, {0, 0, 0, 0}, {0, 1, 0, 0}) == replay::kOk);
+    CHECK(InsertRows(&buffer, {1, 0}, {0, 3}) == replay::kOk);  // the last row belongs to the one before it
+    uint8_t *flags = buffer["flags"].as<uint8_t>();
+    const uint8_t limit = needs_next ? 1 + 2 + 8 : 1;
+    CHECK(std::equal(flags, flags + 6, std::vector<uint8_t>({0, limit, 0, 0, 8, 3}).begin()));
+    buffer["columns"].as<int64_t>()[2] = 1;
+    const replay::RowState none{
+        replay::SumTree(nullptr, 8), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    const replay::WindowRule rule{kPast, kFuture, kStride, 1, 1, 0, 0, needs_next};
+    const replay::Timeline timeline({8, 0, 5, 5, 0}, none, rule, buffer["steps"].as<int64_t>(), flags);
+    timeline.RepairEnds(replay::BoolRows{reinterpret_cast<const char *>(buffer["columns"].as<int64_t>()), 8, false});
+    CHECK(std::equal(flags, flags + 5, std::vector<uint8_t>({0, limit, 9, 0, 9}).begin()));
+    const int64_t *steps = buffer["steps"].as<int64_t>();
+    CHECK(std::equal(steps, steps + 5, std::vector<int64_t>({0, 1, 0, 0, 1}).begin()));
+  }
+}
+
 void TestStaleRows() {
   Arguments buffer = SevenRows();
   const auto advance = [&](int64_t ticks) {
@@ -230,6 +283,10 @@ void TestTimelineRefusals() {
   REFUSES("insert", insert, kBadArguments, a["window_rule"] = Int64({0, 1, 1, 1, 1, 0, 1, 0}));  // no such column
   REFUSES("insert", insert, kBadArguments, a["ends"] = Flags({0, 0, 0}));
   REFUSES("insert", insert, kBadWeight, a["priority"] = Floats({-1}));
+  REFUSES("update",
+          SevenRows().With(
+              {{"handles", Int64({0})}, {"rows", Int64({1})}, {"written", Int64({0, -1})}, {"invalid", One("int32")}}),
+          kBadArguments, a["written"] = Int64({0, 1}));
   const Arguments end = SevenRows().With({{"flag", Flags({1})}, {"ended", One("int32")}});
   RefusesBadRule("end_episodes", end);
   const Arguments sample = SamplingWindows();
@@ -280,6 +337,7 @@ void TestTimelines() {
   TestWindowsByHand();
   TestEpisodesThatEnd();
   TestEpisodesTooLong();
+  TestRepairOfEnds();
   TestStaleRows();
   TestTimelineRefusals();
   TestGroupsByHand();

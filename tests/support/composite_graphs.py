@@ -94,7 +94,7 @@ def prioritized() -> Callable[..., Any]:
         buffer.insert(ROWS, priority=PRIORITY, end=ENDS)
         buffer.insert(ROWS, version=VERSION)
         batch = buffer.sample(beta=BETA)
-        invalid = buffer.update_priorities(batch[0], batch[1])
+        invalid = buffer.update_priorities(batch[0], batch[1]), buffer.update(batch[0], {"terminated": batch[5]})
         removed = buffer.delete(batch[0])
         buffer.advance(STEPS)
         enough, info = buffer.can_sample(), buffer.info(batch[0])

@@ -206,11 +206,14 @@ class WindowsTwin(UniformTwin):
         self.judge()
 
     def end_episodes(self, final: bool = False) -> int:
-        """End the running episodes at the newest row of each environment, or by a final row; return their number."""
+        """End the running episodes at the newest row of each environment, as `end` does; return their number.
+
+        `final` says that the next observation of these rows is needed, and not known.
+        """
         going = [key for key in self.next_keys if key[2] > 0]
         for env, episode, step in going:
             record = self.stored[env, episode, step - 1]
-            record.end, record.final = True, final
+            record.end, record.final, record.open = True, final, final
             self.lengths[env, episode] = step
             self.next_keys[env] = (env, episode + 1, 0)
         self.judge()

@@ -196,6 +196,29 @@ def test_counts_of_rows_that_can_be_drawn():
     assert legal_handles(queue) == [3]
 
 
+def test_an_update_of_the_column_moves_ends():
+    """It ends an episode where it becomes nonzero; where it becomes zero the episode ended for another reason."""
+    buffer = fill(ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS), ["", "", "", "", "t", "", "te"])
+    buffer.update([1, 4], {"terminated": [True, False]})
+    buffer.check_valid()
+    assert buffer.steps.asnumpy()[:7].tolist() == [0, 1, 0, 1, 2, 0, 1]
+    assert transitions(buffer) == {
+        0: (1.5, 0, 0), 1: (1, 0, 0), 2: (1.5, 5, 0.25), 3: (1, 5, 0.5), 5: (1.5, 0, 0), 6: (1, 0, 0),
+    }  # fmt: skip
+    buffer.update([4], {"terminated": [True]})
+    assert transitions(buffer)[4] == (1, 0, 0)
+
+
+def test_a_late_column_ends_episodes_when_it_is_written():
+    buffer = ReplayBuffer(1, 16, views=[RETURNS], late=["terminated"], **COLUMNS)
+    for step in range(6):
+        buffer.insert([1.0 + step, 1.0], end=step in (3, 5))
+    assert not buffer.can_sample()
+    buffer.update(range(6), {"terminated": [False, True, False, False, False, True]})
+    buffer.check_valid()
+    assert transitions(buffer) == {0: (1.5, 0, 0), 1: (1, 0, 0), 2: (1, 4, 0.5), 4: (1.5, 0, 0), 5: (1, 0, 0)}
+
+
 @pytest.mark.parametrize("make", [ReplayBuffer, SequenceReplayBuffer], ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("views", [[FrameStack(4)], [FrameStack(4), NStep(3, 0.9)], [NStep(3, 0.9), FrameStack(4)]])
 def test_stacks_beside_a_stored_next_observation_are_refused(make: Callable[..., Any], views: list[Any]):

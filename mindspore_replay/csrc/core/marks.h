@@ -26,6 +26,15 @@ REPLAY_BOTH inline bool IsTrue(const char *value, int64_t bytes, bool is_float) 
   return false;
 }
 
+// Rows of one number each, read as true or false.
+struct BoolRows {
+  const char *rows;  // null if there are none
+  int64_t bytes;     // of one row
+  bool is_float;
+
+  REPLAY_BOTH bool operator()(int64_t i) const { return IsTrue(rows + i * bytes, bytes, is_float); }
+};
+
 // True for a row that the caller says is final.
 REPLAY_BOTH inline bool IsFinal(uint8_t flags) { return (flags & (kFinal | kOpen)) == kFinal; }
 
@@ -43,18 +52,16 @@ struct Marks {
   int64_t given;
   int64_t n;
   int64_t streams;
-  const char *terminated;  // the column of these rows that says so; null if there is none
-  int64_t bytes;           // of one of its rows
-  bool is_float;
-  bool needs_next;  // true if the observation after a row is that of the next row
-  bool follows;     // false if the rows stored before are those of another process
+  BoolRows terminated;  // the column of these rows that says so, if there is one
+  bool needs_next;      // true if the observation after a row is that of the next row
+  bool follows;         // false if the rows stored before are those of another process
 
   // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row of
   // one that has not cannot be drawn if its next observation is needed.
   REPLAY_BOTH uint8_t Alone(int64_t i) const {
     const uint8_t said = ends[given == n ? i : 0];
-    if (terminated == nullptr || (said & kFinal)) return said;
-    const bool is_terminated = IsTrue(terminated + i * bytes, bytes, is_float);
+    if (terminated.rows == nullptr || (said & kFinal)) return said;
+    const bool is_terminated = terminated(i);
     if (said & kEnd) return is_terminated || !needs_next ? said : said | kFinal | kOpen;
     return is_terminated ? kEnd | kOpen : 0;
   }
@@ -62,7 +69,8 @@ struct Marks {
   // Returns the flags of a row, with the row after it in its stream taken into account.
   REPLAY_BOTH uint8_t At(int64_t i) const {
     const uint8_t flags = Alone(i);
-    if (terminated == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams))) return flags;
+    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams)))
+      return flags;
     return Followed(flags);
   }
 };

@@ -128,7 +128,7 @@ class Timeline {
   void Insert(const RingWrite &plan, const Marks &marks, const Vector<int64_t> &steps, Vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
     for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
-    if (marks.terminated != nullptr) FollowAll(marks, changed);
+    if (marks.terminated.rows != nullptr) FollowAll(marks, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial)
       ActivateCompletedStarts(serial, changed);
   }
@@ -161,8 +161,7 @@ class Timeline {
     if (slot < 0 || (flags_[slot] & (kOpen | kEnd)) != kOpen) return;
     const int64_t start = ring_.SlotOf(serial - (rule_.future - 1) * rule_.streams);
     if (start < 0) return;
-    const bool legal = IsValidStart(ring_.HandleOf(start));
-    row_state_.Set(start, legal ? (*row_state_.rule)(row_state_.priorities[start]) : 0, changed);
+    SetStartWeight(start, changed);
   }
 
   // Serial number up to which rows, from the oldest on, may have lost their past to an insertion.
@@ -265,6 +264,71 @@ class Timeline {
     row_state_.use_counts[slot] = 0;
   }
 
+  // Sets the flags of a stored row whose column of terminations was written: one that has terminated ends its episode, and
+  // an end stays one. Returns true if they change.
+  REPLAY_BOTH bool UpdateEnd(int64_t slot, bool terminated) const {
+    const uint8_t before = flags_[slot];
+    if (IsFinal(before)) return false;
+    uint8_t flags = before;
+    if (before & kEnd) {
+      flags = terminated || !rule_.needs_next ? before & static_cast<uint8_t>(~kFinal) : before | kFinal | kOpen;
+    } else if (terminated && !PrecedesFinal(slot)) {
+      flags = before | kEnd | kOpen;
+    }
+    flags_[slot] = flags;
+    return flags != before;
+  }
+
+  // Counts the steps of the rows after a row that ends its episode, up to the end of the next episode.
+  REPLAY_BOTH void CountStepsAfter(int64_t slot) const {
+    if (flags_[slot] & kEnd) ForEpisodeAfter(slot, [this](int64_t at, int64_t step) { steps_[at] = step; });
+  }
+
+  // Calls visit(slot) for the rows whose validity as starts may change with the end of a row's episode.
+  template <typename Visit>
+  REPLAY_BOTH void ForStartsAffectedBy(int64_t slot, const Visit &visit) const {
+    const int64_t serial = ring_.HandleOf(slot);
+    for (int64_t step = 0, at = slot; step < rule_.future && serial - step * rule_.streams >= Oldest(); ++step) {
+      visit(at);
+      at = Previous(at);
+    }
+    ForEpisodeAfter(slot, [&visit](int64_t at, int64_t) { visit(at); });
+  }
+
+  // Sets the weight of a row: that of its priority if it is a valid start, else zero.
+  template <typename Changed>
+  REPLAY_BOTH void SetStartWeight(int64_t slot, Changed *changed) const {
+    const bool valid = IsValidStart(ring_.HandleOf(slot));
+    row_state_.Set(slot, valid ? (*row_state_.rule)(row_state_.priorities[slot]) : 0, changed);
+  }
+
+  // Moves the ends of episodes after the column of terminations was written in these slots; skips slots of -1.
+  void UpdateEnds(const Vector<int64_t> &slots, const BoolRows &terminated) const {
+    Vector<int64_t> rewritten, changed;
+    for (const int64_t slot : slots) {
+      if (slot >= 0 && UpdateEnd(slot, terminated(slot))) rewritten.push_back(slot);
+    }
+    for (const int64_t slot : rewritten) CountStepsAfter(slot);
+    for (const int64_t slot : rewritten)
+      ForStartsAffectedBy(slot, [&](int64_t start) { SetStartWeight(start, &changed); });
+    row_state_.tree.Refresh(&changed);
+  }
+
+  // Sets flags and steps of all rows to what follows from the column of terminations, after an interrupted operation.
+  void RepairEnds(const BoolRows &terminated) const {
+    for (int64_t serial = Newest(); serial < ring_.inserted; ++serial) {
+      uint8_t *flags = &flags_[ring_.SlotOf(serial)];
+      if ((*flags & (kOpen | kEnd)) == kOpen) *flags |= kEnd;  // the final row after it was not stored
+    }
+    for (int64_t serial = Oldest(); serial < ring_.inserted; ++serial) {
+      UpdateEnd(ring_.SlotOf(serial), terminated(ring_.SlotOf(serial)));
+    }
+    for (int64_t serial = Oldest() + rule_.streams; serial < ring_.inserted; ++serial) {
+      const int64_t slot = ring_.SlotOf(serial), before = Previous(slot);
+      steps_[slot] = flags_[before] & kEnd ? 0 : steps_[before] + 1;
+    }
+  }
+
   // Completes a deletion that was interrupted.
   void FinishDeletion(int64_t slot) const {
     if (row_state_.Pending(slot)) flags_[slot] |= kDeleted;
@@ -355,6 +419,23 @@ class Timeline {
       if (row_state != 0) break;
     }
     return std::max<int64_t>(rows - 1, 0);
+  }
+
+  // True if the next row is a final one, of the same episode.
+  REPLAY_BOTH bool PrecedesFinal(int64_t slot) const {
+    return ring_.HandleOf(slot) + rule_.streams < ring_.inserted && IsFinal(flags_[Next(slot)]);
+  }
+
+  // Calls visit(slot, step) for the rows that follow one in its stream, up to the end of their episode.
+  template <typename Visit>
+  REPLAY_BOTH void ForEpisodeAfter(int64_t slot, const Visit &visit) const {
+    const int64_t serial = ring_.HandleOf(slot);
+    int64_t at = slot;
+    for (int64_t step = 0; serial + (step + 1) * rule_.streams < ring_.inserted; ++step) {
+      at = Next(at);
+      visit(at, step);
+      if (flags_[at] & kEnd) break;
+    }
   }
 
   // Serial number of the row before row i of the first step of a batch that was inserted.

@@ -242,10 +242,13 @@ MINDSPORE_REPLAY_KERNEL(insert) {
   return replay::kOk;
 }
 
-// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles. `late` has
-// a bit for each late column that is written, and kCountsInvalid.
+// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles. `written`:
+// a bit for each late column that is written, and kCountsInvalid; the place of the column of terminations, -1 for none.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
+  const int64_t *written = args.data_or_null<int64_t>(NAMED("written"));
+  const bool ends = written != nullptr && written[1] >= 0 && args.HasGroup(replay::kEpisodesGroup);
+  if (ends && written[1] >= args.columns()) return replay::kBadArguments;
   replay::Vector<int64_t> slots(static_cast<size_t>(args.n()));
   const auto find = [&](const auto &slot_of) {
     std::transform(handles, handles + args.n(), slots.begin(), slot_of);
@@ -271,9 +274,13 @@ MINDSPORE_REPLAY_KERNEL(update) {
         slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
         [&](int64_t, int64_t) { args.shared()->Keep(); });
   }
+  if (ends) {
+    const int column = static_cast<int>(written[1]);
+    replay::TimelineOf(args).UpdateEnds(slots, replay::BoolRowsOf(args, column, column));
+  }
   updates.End(number);
   *args.data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
-  const int64_t late = has_row_state ? *args.data<int64_t>(NAMED("late")) : 0;
+  const int64_t late = has_row_state ? written[0] : 0;
   if (late == 0) return replay::kOk;
   return replay::WithRows(args, [&](const auto &rows) {
     if ((late & replay::kCountsInvalid) != 0) {

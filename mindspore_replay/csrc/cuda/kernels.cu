@@ -108,12 +108,10 @@ struct Insertion {
   // Returns what the insertion says of its rows, whose episodes they know.
   __device__ Marks MarksOf(const Columns &columns) const {
     const WindowRule &rule = *state.rule;
-    Marks marks{ends, given_ends, n, rule.streams, nullptr, 0, false, rule.needs_next != 0, true};
+    Marks marks{ends, given_ends, n, rule.streams, {}, rule.needs_next != 0, true};
     if (rule.terminated >= 0) {
       const Column &column = columns.column[rule.terminated];
-      marks.terminated = column.batch;
-      marks.bytes = column.row_bytes;
-      marks.is_float = column.is_float;
+      marks.terminated = {column.batch, column.row_bytes, column.is_float};
     }
     return marks;
   }
@@ -188,7 +186,7 @@ struct Insertion {
   __device__ void EndTimes(const replay::RingWrite &plan, const Marks &marks) const {
     const Timeline timeline = state.Get(Kind<Timeline>{});
     const Cursors &ring = timeline.places();
-    const int64_t before = marks.terminated == nullptr ? 0 : std::min(n, timeline.streams());
+    const int64_t before = marks.terminated.rows == nullptr ? 0 : std::min(n, timeline.streams());
     for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) timeline.Place(plan, i, steps + 1, marks);
     for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Follow(marks, i);
     __syncthreads();
@@ -386,13 +384,42 @@ __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, 
   });
 }
 
+// Moves the ends of episodes after an update of the column of terminations in different slots; all threads of one block.
+// `changed` is memory for n numbers.
+__device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64_t n,
+                           const replay::BoolRows &terminated, int32_t *changed) {
+  bool any = false;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    changed[i] = slots[i] >= 0 && timeline.UpdateEnd(slots[i], terminated(i));
+    any |= changed[i] != 0;
+  }
+  if (!__syncthreads_or(any)) return;
+  const auto for_changed = [&](const auto &visit) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+      if (changed[i] != 0) visit(slots[i]);
+    }
+  };
+  const auto for_starts = [&](const auto &visit) {
+    for_changed([&](int64_t slot) { timeline.ForStartsAffectedBy(slot, visit); });
+  };
+  for_changed([&](int64_t slot) { timeline.CountStepsAfter(slot); });
+  __syncthreads();
+  Ignored ignored;
+  for_starts([&](int64_t start) { timeline.SetStartWeight(start, &ignored); });
+  const SumTree &tree = timeline.row_state().tree;
+  replay::ForLevels(tree, [&](int level) {
+    for_starts([&](int64_t start) { tree.RefreshNode(level, SumTree::NodeOf(level, start)); });
+  });
+}
+
 // Runs before an update: finds the slot of each row, -1 if a later row overwrites it or its handle is invalid.
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
-                      int32_t *table, int64_t buckets, const replay::Updates updates, const int64_t *late,
-                      int32_t *invalid) {
-  const bool sound = state.IsConsistent();
+                      int32_t *table, int64_t buckets, const replay::Updates updates, const int64_t *written,
+                      int32_t *invalid, const Columns columns) {
+  bool sound = state.IsConsistent();
+  if (replay::kHasEpisodes<Rows>) sound = sound && written[1] < columns.k;
   const int64_t number = updates.Next();
   if (!sound) replay::Refuse(report, replay::kBadArguments, invalid);
   int64_t skipped = 0, unknown = 0;
@@ -418,14 +445,20 @@ __global__ void __launch_bounds__(kThreads)
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
   const int64_t all = replay::SumOfBlock(skipped);
+  if constexpr (replay::kHasEpisodes<Rows>) {
+    if (written[1] >= 0) {
+      const Column &column = columns.column[written[1]];
+      UpdateEnds(state.Get(Kind<Rows>{}), slots, n, {column.batch, column.row_bytes, column.is_float}, table);
+    }
+  }
   if (threadIdx.x == 0) {
     *invalid = static_cast<int32_t>(all);
     updates.End(number);
   }
   if constexpr (replay::kHasRowState<Rows>) {
-    if ((*late & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->invalid, unknown);
-    const auto written = static_cast<int32_t>(*late & replay::kMissing);
-    if (written != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, written);
+    if ((written[0] & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->invalid, unknown);
+    const auto late = static_cast<int32_t>(written[0] & replay::kMissing);
+    if (late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, late);
   }
 }
 
@@ -660,7 +693,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(update) {
     call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
                  replay::StepsByCell::Buckets(args.n()), replay::Updates{args.template data<int64_t>(NAMED("updates"))},
-                 args.template data_or_null<int64_t>(NAMED("late")), args.template data<int32_t>(NAMED("invalid")));
+                 args.template data_or_null<int64_t>(NAMED("written")), args.template data<int32_t>(NAMED("invalid")),
+                 replay::ColumnsOf(args));
   });
   call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
 }

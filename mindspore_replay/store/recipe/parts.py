@@ -7,7 +7,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..checks import check_bool, check_number, check_size
-from ..episodes import END, FINAL, WindowRule
+from ..episodes import WindowRule
 from ..epochs import EpochRule
 from ..options import Options
 from ..plan import DISCOUNT, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan
@@ -359,7 +359,6 @@ class Parts(NamedTuple):
             reservoir=self.reservoir,
             beta=sampler.first_beta,
             window=sampler.window,
-            end_flags=END | FINAL if layout.needs_next else END,
             cls_name=name,
         )
 
@@ -372,7 +371,5 @@ def _with_ends(rule: WindowRule, plan: SamplePlan, schema: Schema) -> WindowRule
     columns = [output.column for output in plan.outputs if output.kind == DISCOUNT]
     if not columns and schema.given_names is not None and "terminated" in schema.names:
         columns.append(schema.names.index("terminated"))
-    known = (
-        columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in (*schema.late, *schema.compressed)
-    )
+    known = columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in schema.compressed
     return rule._replace(terminated=columns[0] if known else -1, needs_next=plan.needs_next)
