@@ -158,7 +158,7 @@ class NaiveReplayBuffer(IBuffer):
                 )
             self.rows.push([row for row, _ in kept], [meta for _, meta in kept])
             self._envstep = cur_collector_envstep
-            self._thruput.add(self.count(), pushed=len(rows))
+            self._thruput.add(self.count, pushed=len(rows))
 
     def _may_push(self, rows: int) -> bool:
         return True
@@ -187,7 +187,7 @@ class NaiveReplayBuffer(IBuffer):
         """
         span = None if sample_range is None else range(*sample_range.indices(self.count()))
         rows = self.rows.draw(size, replace, span)
-        self._thruput.add(self.count(), sampled=len(rows))
+        self._thruput.add(self.count, sampled=len(rows))
         return None if len(rows) < size else [self._given(row) for row in rows]
 
     def _given(self, row: BufferedData) -> Any:
@@ -283,7 +283,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         for i in np.random.randint(len(spans), size=batch):
             first = int(self.rows.draw(1, span=spans[i])[0].index) - int(live[0])
             result.append([self._given(row) for row in self.rows.items(live[first : first + sequence])])
-        self._thruput.add(self.count(), sampled=batch)
+        self._thruput.add(self.count, sampled=batch)
         return result
 
     @staticmethod

@@ -38,7 +38,7 @@ class PriorityExperienceReplay:
     ) -> None:  # fmt: skip
         given = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
         self.limits = {}, {"priority": 0}, dict(zip(("alpha", "beta", "beta_steps"), given))  # type: ignore[var-annotated]
-        self._size, self._weighs = buffer.size, IS_weight
+        self._buffer, self._weighs = buffer, IS_weight
 
     def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Add to a call what the buffer does not do."""
@@ -59,9 +59,13 @@ class PriorityExperienceReplay:
         if meta is None and isinstance(data, dict) and "priority" in data:
             meta = {"priority": data["priority"]}
             data = {key: value for key, value in data.items() if key != "priority"}
+        meta = dict(meta or {})
+        if meta.get("priority") is None:
+            made = self._buffer.rows.made
+            meta["priority"] = float(self._buffer.replay.max_priority.asnumpy()) if made else 1.0
         row = chain(data, meta=meta, **kwargs)
         if isinstance(row, BufferedData):
-            row.meta["priority_idx"] = int(row.index) % self._size
+            row.meta["priority_idx"] = int(row.index) % self._buffer.size
         return row
 
 

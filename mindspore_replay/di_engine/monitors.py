@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -69,12 +69,12 @@ class PeriodicThruputMonitor:
         self._log, self._seconds, self._times, self._before = log, seconds, 0, 0
         self._since, self._pushed, self._sampled = time.monotonic(), 0, 0
 
-    def add(self, there: int, pushed: int = 0, sampled: int = 0) -> None:
-        """Count rows of a call after which so many are there, and log if it is time."""
+    def add(self, count: Callable[[], int], pushed: int = 0, sampled: int = 0) -> None:
+        """Count rows of a call, and log if it is time; `count` returns how many are there."""
         self._pushed += pushed
         self._sampled += sampled
         if time.monotonic() - self._since >= self._seconds:
-            counts = {"pushed_in": self._pushed, "sampled_out": self._sampled}
+            there, counts = count(), {"pushed_in": self._pushed, "sampled_out": self._sampled}
             self._log.write(
                 {**counts, "removed": self._before + self._pushed - there, "current_have": there}, sec=self._times
             )

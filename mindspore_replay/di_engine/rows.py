@@ -92,16 +92,17 @@ class RowLayout:
                     came = repr(given[name]) if kind == "other" else f"{array.dtype} {list(array.shape)}"
                     raise ValueError(f"For '{owner}', {name!r} must be {dtype} {list(shape)}, but got {came}. {_HINT}")
                 columns[i].append(array)
-        return [np.stack(column) for column in columns]
+        return [np.stack(column) if len(column) > 1 else column[0][None] for column in columns]
 
-    def row(self, fields: Sequence[np.ndarray], i: int) -> dict[str, Any]:
-        """Return row i of columns as a dict like the first row."""
-        values = iter([self._value(kind, field[i]) for kind, field in zip(self._kinds, fields)])
-        return self._filled(self._row, values)
-
-    @staticmethod
-    def _value(kind: str, value: Any) -> Any:
-        return value.item() if kind == "number" else Tensor(value) if kind == "Tensor" else value
+    def rows(self, fields: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+        """Return the rows of columns, each a dict like the first row."""
+        values = [
+            field.tolist() if kind == "number" else list(map(Tensor, field)) if kind == "Tensor" else list(field)
+            for kind, field in zip(self._kinds, fields)
+        ]
+        if not any(isinstance(value, Mapping) for value in self._row.values()):
+            return [dict(zip(self._row, row)) for row in zip(*values)]
+        return [self._filled(self._row, iter(row)) for row in zip(*values)]
 
     def _filled(self, row: Any, values: Iterator[Any]) -> dict[str, Any]:
         nested = {key: isinstance(value, Mapping) and value for key, value in row.items()}
@@ -265,17 +266,19 @@ class Rows:
     def items(self, handles: np.ndarray) -> list[BufferedData]:
         """Return stored rows."""
         if self._layout is None or not handles.size:
-            return self._packed(handles, ())
+            return self._packed(handles, ()) if handles.size else []
         return self._packed(handles, self._replay.get_item(handles - self.first()))
 
     def _packed(self, handles: np.ndarray, fields: Sequence[Any]) -> list[BufferedData]:
-        arrays, rows = [field.asnumpy() for field in fields], []
-        for i, handle in enumerate(handles.tolist()):
-            kept = self._kept[handle % self.capacity]
-            if kept is None or kept.index != str(handle):  # of a row that a graph inserted
-                kept = BufferedData(None, str(handle), {})
-            data = kept.data if self._layout is None else self._layout.row(arrays, i)
-            rows.append(kept if self._layout is None else BufferedData(data, kept.index, kept.meta))
+        places = (handles % self.capacity).tolist()
+        if self._layout is None:
+            return [self._kept[place] for place in places]  # type: ignore[misc]
+        rows = []
+        data = self._layout.rows([field.asnumpy() for field in fields])
+        for handle, place, one in zip(handles.tolist(), places, data):
+            kept, index = self._kept[place], str(handle)
+            known = kept is not None and kept.index == index  # not if a graph inserted the row
+            rows.append(BufferedData(one, index, kept.meta if known else {}))  # type: ignore[union-attr]
         return rows
 
     # Out.
@@ -299,13 +302,13 @@ class Rows:
                 return self.deliver(self.live()[np.random.choice(np.array(span), size, replace)])
             bounds = None if span is None else self._bounds(span)
             most = 1 if replace and self.priorities is None else there
-            rows: list[BufferedData] = []
             try:
-                while len(rows) < size and self.count():
-                    rows += self._drawn(min(size - len(rows), most, self.count()), bounds)
+                rows = self._drawn(min(size, most), bounds)
+                while len(rows) < size and (left := self.count()):
+                    rows += self._drawn(min(size - len(rows), most, left), bounds)
             except RuntimeError:  # all of the range was used up
                 return []
-            return _independent(rows)
+            return rows if most == there >= size and self.priorities is None else _independent(rows)
 
     def _bounds(self, span: range) -> tuple[int, int]:
         if self.priorities is not None and span[-1] != self.count() - 1:
