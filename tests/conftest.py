@@ -1,5 +1,6 @@
 """Fixtures, and the record of which combinations ran."""
 
+import functools
 import gc
 import os
 import shutil
@@ -15,9 +16,7 @@ import programs
 import pytest
 import sources
 from bodies import kept
-from drivers import COMBINATIONS, MODES, Combination, missing
-from drivers_weighted import make_driver
-from drivers_windows import shared_drivers
+from drivers import COMBINATIONS, MODES, Combination, missing, shared_driver, shared_drivers
 from emulated_kernels import build_emulated
 
 from mindspore_replay.distributed.cluster import connect
@@ -231,7 +230,6 @@ def combination(request: pytest.FixtureRequest) -> Iterator[Combination]:
     ms.set_context(mode=before)
 
 
-_drivers: dict[Any, tuple[Any, dict[str, Any]]] = {}
 _group = [""]
 
 
@@ -240,7 +238,6 @@ def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
     """Free the graphs of other files: MindSpore keeps them, and they grow to several GB in a process."""
     group = _group_of(request.node)
     if _group[0] not in ("", group):
-        _drivers.clear()
         shared_drivers.clear()
         _recycle()
         kept.clear()
@@ -265,13 +262,4 @@ def _recycle() -> None:
 def make(combination: Combination) -> Callable[..., Any]:
     """Return a maker of drivers of empty buffers. Equal arguments give the same driver, and so its compiled graphs."""
 
-    def get(*args: Any, **kwargs: Any) -> Any:
-        key = repr((combination.driver, args, sorted(kwargs.items())))
-        if key not in _drivers:
-            driver = make_driver(combination, *args, **{"seed": 0, **kwargs})
-            _drivers[key] = driver, driver.buffer.state_dict()
-        driver, empty = _drivers[key]
-        driver.buffer.load_state_dict(empty)
-        return driver
-
-    return get
+    return functools.partial(shared_driver, combination)

@@ -13,8 +13,8 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers_windows import same_states
 from mindspore import Tensor
+from pairs import same_states
 
 from mindspore_replay import (
     ElasticReplayBuffer,

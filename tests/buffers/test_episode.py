@@ -7,11 +7,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
 from checks import assert_frequencies, uniform
-from drivers import Combination
-from drivers_windows import (
-    COMPOSITE,
+from drivers import COMPOSITE, Calls, Combination
+from hypothesis import given, settings
+from mindspore import Tensor
+from pairs import (
     CORE_OPERATIONS,
     MORE_OPERATIONS,
     SETTINGS,
@@ -26,8 +26,6 @@ from drivers_windows import (
     run,
     same_states,
 )
-from hypothesis import given, settings
-from mindspore import Tensor
 from reference import stack
 from reference_windows import Rule, WindowsTwin
 
@@ -248,33 +246,21 @@ def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_bef
     assert pair.legal() == [5, 7]
 
 
-class LongCalls(Kept):
-    """An insertion inside a compiled function."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def insert(self, x, y, end):
-        self.buffer.insert((x, y), end=end)
-        return self.buffer.size()
-
-
 def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend: str):
     """MindSpore takes three seconds to report, so this runs in one mode."""
     buffer = EpisodeReplayBuffer(
         sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend=backend
     )
-    calls = LongCalls(buffer)
+    calls = Calls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     yes, no = Tensor(True), Tensor(False)
     for _ in range(2):
-        calls.insert(x, y, no).asnumpy()
+        calls.insert(x, y, end=no).asnumpy()
     before = buffer.state_dict()
     with pytest.raises(RuntimeError):
-        calls.insert(x, y, no).asnumpy()
+        calls.insert(x, y, end=no).asnumpy()
     assert same_states(before, buffer)
-    LongCalls(buffer).insert(x, y, yes).asnumpy()  # MindSpore cannot call a graph again after an operator failed in it
+    Calls(buffer).insert(x, y, end=yes).asnumpy()  # MindSpore cannot call a graph again after an operator failed in it
     assert legal_handles(buffer) == [0]
     buffer.check_valid()
 

@@ -8,8 +8,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, compiled
+from bodies import compiled
 from bodies import filled as filled_by
+from drivers import Calls
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
@@ -59,30 +60,6 @@ def serials(batch: Sequence[Any]) -> list[int]:
 
 def joined(batches: Iterable[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(batches))
-
-
-class Calls(Kept):
-    """The methods of a buffer in compiled functions."""
-
-    def __init__(self, buffer: EpochReplayBuffer) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def insert(self, number, pair):
-        self.buffer.add([number, pair])
-        return self.buffer.size()
-
-    @ms.jit
-    def sample(self):
-        return self.buffer.sample()
-
-    @ms.jit
-    def begin_epoch(self):
-        return self.buffer.begin_epoch()
-
-    @ms.jit
-    def can_sample(self):
-        return self.buffer.can_sample()
 
 
 KINDS: dict[str, dict[str, Any]] = {

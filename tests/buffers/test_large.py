@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, cursors
-from drivers import Compiled, Eager
+from drivers import Driver
 from mindspore import Parameter, Tensor, nn
 
 from mindspore_replay import ReplayBuffer
@@ -52,9 +52,6 @@ def put_cursors(buffer: ReplayBuffer, head: int, count: int) -> None:
     buffer.check_valid()
 
 
-CALLS: dict[str, Any] = {"eager": Eager, "compiled": Compiled}
-
-
 WIDTHS = {
     "2^31 bytes": (2**21 + 5, 1024, np.uint8),  # also as many elements
     "2^31 elements of 4 bytes": (2**21 + 5, 1024, np.float32),
@@ -81,7 +78,7 @@ def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
     buffer = ReplayBuffer(
         sample_size=4, capacity=capacity, shapes=[shape], types=[np.dtype(dtype).name], seed=0, backend=backend
     )
-    driver = CALLS[call](buffer)
+    driver = Driver(buffer, call)
     put_cursors(buffer, capacity - 3, capacity)
     batch = np.arange(1, 6, dtype=dtype).reshape(5, *[1] * len(shape)) * np.ones(shape, dtype)
     driver.insert([batch])
@@ -150,7 +147,7 @@ def test_a_write_touches_its_rows_alone(backend: str, call: str):
     """Check that one row into 256 MiB touches a few pages, with every page of the column in use."""
     buffer = ReplayBuffer(sample_size=4, capacity=LARGE, shapes=[ROW], types=["uint8"], seed=0, backend=backend)
     buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
-    driver = CALLS[call](buffer)
+    driver = Driver(buffer, call)
     assert touched(lambda row: driver.insert([row]), buffer.buffer[0].asnumpy) <= LIMIT
     assert cursors(buffer)[1] == 3
 

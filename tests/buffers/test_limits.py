@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
-from drivers import Combination
-from drivers_weighted import CAPACITY, LIMITED, MAX_USE, PLACES, SHAPES, TYPES, make_driver
+from drivers import CAPACITY, LIMITED, MAX_USE, PLACES, SHAPES, TYPES, Combination, make_driver
 from reference import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer

@@ -1,6 +1,5 @@
 """PrioritizedReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +7,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, assert_weights
-from drivers import Combination
-from drivers_weighted import LIMITED, ROOTS, SHAPES, TYPES, make_driver
+from drivers import LIMITED, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
 from reference import stack
 from reference_weighted import PrioritizedTwin
 
@@ -41,24 +39,15 @@ def value(buffer: Any, name: str) -> Any:
 
 def drawn(driver: Any, beta: float | None = None) -> tuple[list[int], list[float]]:
     """Return handles and importance weights of a sample; check that handles and rows belong together."""
-    handles, importance, *batch = driver.sample_weighted(beta)
+    handles, importance, *batch = driver.sample(beta=beta)
     assert (handles.dtype, importance.dtype) == (np.int64, np.float32)
     assert_rows(batch, rows(*handles.tolist()))
     return handles.tolist(), importance.tolist()
 
 
-@functools.cache
-def _from_python(backend: str, **options: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    where = Combination("pynative", backend, "eager")
-    driver = make_driver(where, 2, 6, SHAPES, TYPES, seed=0, **(ROOTS | options))
-    return driver, driver.buffer.state_dict()
-
-
 def from_python(backend: str = "native", **options: Any) -> Any:
     """Return an emptied driver from Python; equal arguments share one, and so its compiled graphs."""
-    driver, empty = _from_python(backend, **options)
-    driver.buffer.load_state_dict(empty)
-    return driver
+    return shared_driver(Combination("pynative", backend, "eager"), 2, 6, SHAPES, TYPES, **(ROOTS | options))
 
 
 def with_three_rows(backend: str) -> PrioritizedReplayBuffer:
@@ -269,7 +258,7 @@ def frequency_driver(backend: str) -> Any:
 def test_rows_come_by_weight_and_one_from_each_stratum():
     """200,000 draws follow p^alpha / sum; the same check rejects another alpha."""
     weights, driver = frequency_weights(), frequency_driver("native")
-    batches = np.stack([driver.sample_weighted()[0] for _ in range(100)])
+    batches = np.stack([driver.sample()[0] for _ in range(100)])
     assert batches.size >= 200_000
     assert_by_weight(batches, weights)
     assert_stratified(batches, weights)
@@ -284,7 +273,7 @@ def test_the_same_rows_come_from_both_backends():
     """From a tree of three levels, bit for bit; so the frequencies above hold for the composite backend too."""
     native, composite = frequency_driver("native"), frequency_driver("composite")
     for _ in range(10):
-        assert_rows(composite.sample_weighted(), native.sample_weighted())
+        assert_rows(composite.sample(), native.sample())
     state = composite.buffer.state_dict()
     assert all(state[key].tobytes() == value.tobytes() for key, value in native.buffer.state_dict().items())
 

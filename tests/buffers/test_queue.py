@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
 from bodies import filled as filled_by
+from drivers import Calls
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor
@@ -56,31 +55,6 @@ def numbers(batch: Sequence[Any]) -> list[int]:
     return number.tolist()
 
 
-class Calls(Kept):
-    """The methods of a queue in compiled functions."""
-
-    def __init__(self, queue: ReplayQueue) -> None:
-        self.queue = queue
-
-    @ms.jit
-    def insert(self, number, pair):
-        self.queue.add([number, pair])
-        return self.queue.size()
-
-    @ms.jit
-    def insert_steps(self, number, pair, end):
-        self.queue.insert([number, pair], end=end)
-        return self.queue.size()
-
-    @ms.jit
-    def sample(self):
-        return self.queue.sample(with_indices=True)
-
-    @ms.jit
-    def can_sample(self):
-        return self.queue.can_sample()
-
-
 class Driver:
     """Calls a queue from Python, or in compiled functions, which are not called where they would fail."""
 
@@ -100,10 +74,7 @@ class Driver:
         if self.queue.when_full == "block" and not self.queue.limiter.can_insert(len(numbers[0])):
             return False
         given = [Tensor(part) for part in numbers]
-        if ends is None:
-            self.calls.insert(*given)
-        else:
-            self.calls.insert_steps(*given, Tensor(ends))
+        self.calls.insert(*given, **({} if ends is None else {"end": Tensor(ends)}))
         return True
 
     def sample(self) -> tuple[np.ndarray, ...] | None:
@@ -118,7 +89,7 @@ class Driver:
         else:
             if not bool(self.calls.can_sample()):
                 return None
-            batch = self.calls.sample()
+            batch = self.calls.sample_handles()
         return tuple(part.asnumpy() for part in batch)
 
 

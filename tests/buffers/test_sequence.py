@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies
-from drivers import Combination
-from drivers_windows import (
-    COMPOSITE,
+from drivers import COMPOSITE, NATIVE, Calls, Combination
+from hypothesis import given, settings
+from mindspore import Tensor
+from pairs import (
     CORE_OPERATIONS,
     MORE_OPERATIONS,
-    NATIVE,
     SETTINGS,
     SHAPES,
     SLOW,
@@ -30,8 +30,6 @@ from drivers_windows import (
     same_states,
     sequences,
 )
-from hypothesis import given, settings
-from mindspore import Tensor
 from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
 
 from mindspore_replay import SequenceReplayBuffer
@@ -844,62 +842,29 @@ def test_a_state_of_other_windows_is_refused():
 # Flags and samples, by input form.
 
 
-class FlagCalls(Kept):
-    """Insertions with flags of every form inside compiled functions."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def constants(self, x, y):
-        self.buffer.insert((x, y))
-        self.buffer.insert((x, y), end=True)
-        self.buffer.insert((x, y), end=False, final=True)
-        return self.buffer.size()
-
-    @ms.jit
-    def scalars(self, x, y, end, final):
-        self.buffer.insert((x, y), end=end, final=final)
-        return self.buffer.size()
-
-    @ms.jit
-    def only_final(self, x, y, final):
-        self.buffer.insert((x, y), final=final)
-        return self.buffer.size()
-
-    @ms.jit
-    def one_for_many(self, x, y):
-        self.buffer.insert((x, y), end=True)
-        return self.buffer.size()
-
-    @ms.jit
-    def wrong_shape(self, x, y, end):
-        self.buffer.insert((x, y), end=end)
-        return self.buffer.size()
-
-
 def test_flags_in_a_graph():
     buffer = SequenceReplayBuffer(
         sample_size=1, capacity=13, shapes=SHAPES, types=TYPES, sequence_length=2, seed=0, backend="native"
     )
-    calls = FlagCalls(buffer)
+    calls = Calls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
-    assert int(calls.constants(x, y)) == 3
+    calls.insert(x, y), calls.insert(x, y, end=True)
+    assert int(calls.insert(x, y, end=False, final=True)) == 3
     yes, no = Tensor(True), Tensor(False)
     for end, final in ((no, no), (yes, no), (no, yes), (yes, yes)):
-        calls.scalars(x, y, end, final).asnumpy()
+        calls.insert(x, y, end=end, final=final).asnumpy()
     xs, ys = Tensor(np.ones((2, 2), np.float32)), Tensor([1, 2], ms.int32)
-    calls.only_final(xs, ys, Tensor([False, True])).asnumpy()
+    calls.insert(xs, ys, final=Tensor([False, True])).asnumpy()
     state = buffer.state_dict()
     assert state["flags"][:9].tolist() == [0, 1, 3, 0, 1, 3, 3, 0, 3]
     assert state["steps"][:9].tolist() == [0, 1, 0, 0, 1, 0, 0, 0, 1]
     buffer.check_valid()
     with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[\]"):
-        calls.one_for_many(xs, ys)
+        calls.insert(xs, ys, end=True)
     with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[3\]"):
-        calls.wrong_shape(xs, ys, Tensor([True, False, True]))
+        calls.insert(xs, ys, end=Tensor([True, False, True]))
     with pytest.raises(TypeError, match="'end' must be a bool or hold bools, but got int32"):
-        calls.wrong_shape(xs, ys, Tensor([1, 0], ms.int32))
+        calls.insert(xs, ys, end=Tensor([1, 0], ms.int32))
     assert same_states(buffer, state)
 
 

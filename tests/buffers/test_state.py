@@ -6,8 +6,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
 from checks import assert_rows, cursors
+from drivers import Calls
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
@@ -72,26 +72,6 @@ class Agent(nn.Cell):
         self.memory = make_buffer("native", seed)
         self.expert = make_buffer("native", seed + 1)
         self.layer = nn.Dense(2, 2)
-
-
-class Calls(Kept):
-    """Compiled calls of a buffer."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def sample(self):
-        return self.buffer.sample()
-
-    @ms.jit
-    def get_item(self, index):
-        return self.buffer.get_item(index)
-
-    @ms.jit
-    def insert(self, *batch):
-        self.buffer.add(batch)
-        return self.buffer.size()
 
 
 def assert_resumed(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
+from bodies import filled
+from drivers import Calls
 from mindspore import Tensor
 from reference_weighted import UniformTwin
 
@@ -50,28 +51,6 @@ def drawable(buffer: Any) -> list[int]:
     head, count, inserted = (int(x) for x in (buffer.head, buffer.count, buffer.serials[0]))
     slots = (head + np.arange(count)) % buffer.capacity
     return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
-
-
-class Calls(Kept):
-    """The methods of a buffer in compiled functions."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def insert(self, number, version):
-        self.buffer.add([number], version=version)
-        return self.buffer.size()
-
-    @ms.jit
-    def insert_two(self, number):
-        self.buffer.add([number], version=2)
-        return self.buffer.size()
-
-    @ms.jit
-    def insert_floats(self, number):
-        self.buffer.add([number], version=1.0)
-        return self.buffer.size()
 
 
 @pytest.mark.parametrize(
@@ -152,18 +131,18 @@ def test_windows_have_no_stale_rows(backend: str):
 def test_versions_in_graphs():
     buffer = make(weighted=True, seed=0).advance(9)
     calls = Calls(buffer)
-    calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4], ms.int32))
-    calls.insert(Tensor(2, ms.int32), Tensor(8, ms.int64))
-    calls.insert_two(Tensor([3, 4], ms.int32))
+    calls.insert(Tensor([0, 1], ms.int32), version=Tensor([3, 4], ms.int32))
+    calls.insert(Tensor(2, ms.int32), version=Tensor(8, ms.int64))
+    calls.insert(Tensor([3, 4], ms.int32), version=2)
     assert staleness(buffer, 0, 1, 2, 3, 4) == [6, 5, 1, 7, 7]
     with pytest.raises(ValueError, match=r"the versions must be one number for all rows or have shape \[2\]"):
-        calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4, 5], ms.int32))
+        calls.insert(Tensor([0, 1], ms.int32), version=Tensor([3, 4, 5], ms.int32))
     with pytest.raises(TypeError, match="'version' must be an int or hold ints, but got float32"):
-        calls.insert(Tensor([0, 1], ms.int32), Tensor([3, 4], ms.float32))
+        calls.insert(Tensor([0, 1], ms.int32), version=Tensor([3, 4], ms.float32))
     with pytest.raises(TypeError, match="'version' must be an int or hold ints, but got float64"):
-        calls.insert_floats(Tensor(0, ms.int32))
+        calls.insert(Tensor(0, ms.int32), version=1.0)
     with pytest.raises(RuntimeError, match=r"'insert\(version=...\)' needs a buffer that keeps a weight"):
-        Calls(make()).insert(Tensor(0, ms.int32), Tensor(0, ms.int32))
+        Calls(make()).insert(Tensor(0, ms.int32), version=Tensor(0, ms.int32))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

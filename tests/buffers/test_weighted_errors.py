@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers_weighted import CompiledWeighted
+from drivers import Driver
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -301,7 +301,7 @@ def test_a_priority_of_another_length_in_a_graph(buffer: PrioritizedReplayBuffer
 FAILING: dict[str, Callable[[Any], Any]] = {
     "insert": lambda driver: driver.insert(PAIR, np.array([5, NAN], np.float32)),
     "update": lambda driver: driver.update([0, 1], [5.0, -1.0]),
-    "sample": lambda driver: driver.sample_weighted(),
+    "sample": lambda driver: driver.sample(),
 }
 
 
@@ -322,7 +322,7 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     buffer.load_state_dict(state)
     if operation == "sample":
         assert int(buffer.delete([1, 2])) == 2
-    driver = CompiledWeighted(buffer)
+    driver = Driver(buffer, "compiled")
     message = r"'replay_insert' failed with status 4" if backend == "native" else "assert failed"
     assert_unchanged(buffer, lambda: FAILING[operation](driver), RuntimeError, message)
     # Other calls of the buffer still work, from Python and in other graphs.

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import assert_weights
-from drivers import Combination
-from drivers_weighted import CAPACITY, LIMITED, MAX_STALENESS, PLACES, SHAPES, TYPES, make_driver
+from drivers import CAPACITY, LIMITED, MAX_STALENESS, PLACES, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import stack
@@ -106,7 +105,7 @@ class Pair:
             return
         if self.prioritized:
             handles, importance, rows = self.twin.sample()
-            got_handles, got_importance, *got = self.driver.sample_weighted()
+            got_handles, got_importance, *got = self.driver.sample()
             assert (got_importance.dtype, got_importance.tolist()) == (np.float32, importance)
         else:
             handles, rows = self.twin.sample(sample_range or (None, None))
@@ -168,19 +167,9 @@ def test_random_operations(
     run(make(2, CAPACITY, SHAPES, TYPES, **options), options, operations)
 
 
-_elsewhere: dict[str, Any] = {}
-
-
 def from_python(backend: str, options: dict[str, Any]) -> Any:
     """Return an emptied driver from Python; equal arguments share one."""
-    key = f"{backend} {options}"
-    if key not in _elsewhere:
-        where = Combination("pynative", backend, "eager")
-        driver = make_driver(where, 2, CAPACITY, SHAPES, TYPES, seed=0, **options)
-        _elsewhere[key] = driver, driver.buffer.state_dict()
-    driver, empty = _elsewhere[key]
-    driver.buffer.load_state_dict(empty)
-    return driver
+    return shared_driver(Combination("pynative", backend, "eager"), 2, CAPACITY, SHAPES, TYPES, **options)
 
 
 @pytest.mark.slow
@@ -196,7 +185,7 @@ class Drawing:
 
     def __init__(self, driver: Any, native: Any) -> None:
         self.buffer, self.native = driver.buffer, native
-        self.sample_weighted = driver.sample_weighted
+        self.sample = driver.sample
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **given: Any) -> Any:

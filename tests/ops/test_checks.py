@@ -14,8 +14,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import kept, row
-from drivers_windows import same_states
 from mindspore import Parameter, Tensor, ops
+from pairs import same_states
 
 from mindspore_replay import (
     ElasticReplayBuffer,

@@ -9,7 +9,7 @@ import numpy as np
 from bodies import Kept
 from mindspore import Tensor
 
-from mindspore_replay import ReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
@@ -32,6 +32,7 @@ class Combination(NamedTuple):
 
 CALLS = ("eager", "compiled")
 COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("native", "composite"), CALLS)]
+NATIVE, COMPOSITE = (Combination("pynative", backend, "eager") for backend in ("native", "composite"))
 
 
 def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
@@ -47,8 +48,8 @@ class Calls(Kept):
         self.buffer = buffer
 
     @ms.jit
-    def insert(self, *rows):
-        self.buffer.add(rows)  # also for runs without the hook
+    def insert(self, *rows, **given):
+        self.buffer.add(rows, **given)  # also for runs without the hook
         return self.buffer.size()
 
     @ms.jit
@@ -56,12 +57,37 @@ class Calls(Kept):
         return self.buffer.get_item(index)
 
     @ms.jit
-    def sample(self):
-        return self.buffer.sample()
+    def sample(self, **given):
+        return self.buffer.sample(**given)
+
+    @ms.jit
+    def sample_handles(self):
+        return self.buffer.sample(with_indices=True)
 
     @ms.jit
     def sample_between(self, start, stop):
         return self.buffer.sample((start, stop))
+
+    @ms.jit
+    def sample_handles_between(self, start, stop):
+        return self.buffer.sample((start, stop), with_indices=True)
+
+    @ms.jit
+    def update_priorities(self, indices, priorities):
+        return self.buffer.update_priorities(indices, priorities)
+
+    @ms.jit
+    def delete(self, indices):
+        return self.buffer.delete(indices)
+
+    @ms.jit
+    def info(self, indices):
+        return self.buffer.info(indices)
+
+    @ms.jit
+    def advance(self, steps):
+        self.buffer.advance(steps)
+        return self.buffer.size()
 
     @ms.jit
     def reset(self):
@@ -69,68 +95,123 @@ class Calls(Kept):
         return self.buffer.size()
 
     @ms.jit
+    def can_sample(self):
+        return self.buffer.can_sample()
+
+    @ms.jit
+    def begin_epoch(self):
+        return self.buffer.begin_epoch()
+
+    @ms.jit
     def status(self):
         return self.buffer.size(), self.buffer.full(), self.buffer.can_sample()
 
 
-class Eager:
-    """Calls the methods from Python, with NumPy arrays in and out."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.buffer = buffer
-
-    def insert(self, rows: Sequence[Any]) -> None:
-        assert self.buffer.insert(list(rows)) is self.buffer
-
-    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
-        return arrays(self.buffer.get_item(index))
-
-    def sample(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
-        return arrays(self.buffer.sample(sample_range))
-
-    def reset(self) -> None:
-        assert self.buffer.reset() is self.buffer
-
-    def status(self) -> tuple[int, bool, bool]:
-        return plain(self.buffer.size(), self.buffer.full(), self.buffer.can_sample())
+#: Dtypes of arguments in graphs.
+DTYPES = {"priority": ms.float32, "version": ms.int64, "end": ms.bool_, "final": ms.bool_, "beta": ms.float64}
 
 
-class Compiled:
-    """Calls the methods in compiled functions, with NumPy arrays in and out."""
+class Driver:
+    """Calls the methods of a buffer, with NumPy arrays and Python scalars in and out.
 
-    #: The compiled functions.
-    functions: type[Calls] = Calls
+    Args:
+        buffer (ReplayBuffer): The buffer.
+        call (str): ``"eager"`` from Python, ``"compiled"`` in a compiled function each.
+        handles_first (bool): Whether `sample` gives handles and rows of a buffer whose samples hold rows alone.
+    """
 
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.buffer = buffer
-        self.calls: Any = self.functions(buffer)
+    def __init__(self, buffer: Any, call: str = "eager", handles_first: bool = False) -> None:
+        self.buffer, self.handles_first = buffer, handles_first and type(buffer) is ReplayBuffer
+        self.compiled = call == "compiled"
+        self.calls: Any = Calls(buffer) if self.compiled else buffer
 
-    def insert(self, rows: Sequence[Any]) -> None:
+    def insert(self, rows: Sequence[Any], priority: Any = None, **given: Any) -> None:
+        given = {name: value for name, value in {"priority": priority, **given}.items() if value is not None}
+        if not self.compiled:
+            assert self.buffer.insert(list(rows), **given) is self.buffer
+            return
         types = self.buffer.columns.numpy_types
         rows = [
-            Tensor(np.asarray(row, dtype) if isinstance(row, (bool, int, float)) else row)
+            Tensor(np.asarray(row, dtype) if isinstance(row, (bool, int, float)) else np.asarray(row))
             for row, dtype in zip(rows, types, strict=True)
         ]
-        self.calls.insert(*rows).asnumpy()
+        self.calls.insert(*rows, **{name: Tensor(value, DTYPES[name]) for name, value in given.items()}).asnumpy()
+
+    def sample(self, sample_range: Any = None, beta: float | None = None) -> tuple[np.ndarray, ...]:
+        if self.handles_first:
+            return self.sample_handles()
+        if sample_range is not None:
+            return self._between("sample", sample_range)
+        if beta is None:
+            return arrays(self.calls.sample())
+        return arrays(self.calls.sample(beta=Tensor(beta, ms.float64) if self.compiled else beta))
+
+    def sample_handles(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
+        if sample_range is not None:
+            return self._between("sample_handles", sample_range)
+        return arrays(self.calls.sample_handles() if self.compiled else self.buffer.sample(with_indices=True))
+
+    def _between(self, method: str, bounds: Any) -> tuple[np.ndarray, ...]:
+        if not self.compiled:
+            given = {"with_indices": True} if method == "sample_handles" else {}
+            return arrays(self.buffer.sample(bounds, **given))
+        bounds = [None if bound is None else Tensor(bound, ms.int64) for bound in bounds]
+        return arrays(getattr(self.calls, f"{method}_between")(*bounds))
+
+    def draw(self) -> tuple[np.ndarray, ...]:
+        """Draw a sample: its handles and rows, from a uniform or a prioritized buffer."""
+        if not isinstance(self.buffer, PrioritizedReplayBuffer):
+            return self.sample_handles()
+        handles, _, *rows = self.sample()
+        return handles, *rows
 
     def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
-        return arrays(self.calls.get_item(Tensor(index, ms.int64)))
+        return arrays(self.calls.get_item(self._ints(index)))
 
-    def sample(self, sample_range: Any = None) -> tuple[np.ndarray, ...]:
-        if sample_range is None:
-            return arrays(self.calls.sample())
-        return arrays(self.calls.sample_between(*(None if b is None else Tensor(b, ms.int64) for b in sample_range)))
+    def update(self, indices: Any, priorities: Any) -> int:
+        given = Tensor(priorities, ms.float32) if self.compiled else priorities
+        return count(self.calls.update_priorities(self._ints(indices), given))
+
+    def delete(self, indices: Any) -> int:
+        return count(self.calls.delete(self._ints(indices)))
+
+    def info(self, indices: Any) -> list[tuple[float, int, int]]:
+        return facts(self.calls.info(self._ints(indices)))
+
+    def advance(self, steps: int = 1) -> None:
+        done = self.calls.advance(self._ints(steps))
+        assert done is self.buffer or int(done) >= 0
 
     def reset(self) -> None:
-        assert int(self.calls.reset()) == 0
+        done = self.calls.reset()
+        assert done is self.buffer or int(done) == 0
 
     def status(self) -> tuple[int, bool, bool]:
-        return plain(*self.calls.status())
+        if self.compiled:
+            return plain(*self.calls.status())
+        return plain(self.buffer.size(), self.buffer.full(), self.buffer.can_sample())
+
+    def _ints(self, values: Any) -> Any:
+        return Tensor(values, ms.int64) if self.compiled else values
 
 
 def arrays(rows: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
     """Copy Tensors to NumPy arrays."""
     return tuple(row.asnumpy().copy() for row in rows)
+
+
+def count(rows: Tensor) -> int:
+    """Check dtype and shape of a number of rows, and return it as an int."""
+    assert (rows.dtype, rows.shape) == (ms.int32, ())
+    return int(rows)
+
+
+def facts(columns: Sequence[Tensor]) -> list[tuple[float, int, int]]:
+    """Check the dtypes of the results of `info`, and return them row by row."""
+    priority, uses, staleness = arrays(columns)
+    assert (priority.dtype, uses.dtype, staleness.dtype) == (np.float32, np.int32, np.int64)
+    assert priority.shape == uses.shape == staleness.shape
+    return list(zip(priority.tolist(), uses.tolist(), staleness.tolist(), strict=True))
 
 
 def plain(size: Tensor, full: Tensor, can_sample: Tensor) -> tuple[int, bool, bool]:
@@ -140,11 +221,39 @@ def plain(size: Tensor, full: Tensor, can_sample: Tensor) -> tuple[int, bool, bo
     return int(size), bool(full), bool(can_sample)
 
 
-def make_driver(combination: Combination, *args: Any, **kwargs: Any) -> Any:
-    """Make a buffer and a driver of it for a combination."""
-    return driver_of(combination, ReplayBuffer(*args, backend=combination.backend, **kwargs))
+def make_driver(
+    combination: Combination, *args: Any, cls: Any = ReplayBuffer, handles_first: bool = False, **kwargs: Any
+) -> Driver:
+    """Make a buffer of a class and a driver of it for a combination."""
+    buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
+    return Driver(buffer, combination.call, handles_first)
 
 
-def driver_of(combination: Combination, buffer: ReplayBuffer) -> Any:
-    """Return a driver of a buffer for a combination."""
-    return Eager(buffer) if combination.call == "eager" else Compiled(buffer)
+#: Drivers that tests share, each with the state of its empty buffer.
+shared_drivers: dict[str, tuple[Driver, dict[str, Any]]] = {}
+
+
+def shared_driver(combination: Combination, *args: Any, **kwargs: Any) -> Driver:
+    """Return a driver of an empty buffer. Equal arguments give the same driver, and so its compiled graphs."""
+    key = repr((combination.driver, args, sorted(kwargs.items())))
+    if key not in shared_drivers:
+        driver = make_driver(combination, *args, **kwargs)
+        shared_drivers[key] = driver, driver.buffer.state_dict()
+    driver, empty = shared_drivers[key]
+    driver.buffer.load_state_dict(empty)
+    return driver
+
+
+#: Arguments of buffers with weights that most tests share. Weights are the square roots of priorities.
+SHAPES, TYPES, CAPACITY = [(2,), ()], [ms.float32, ms.int32], 6
+MAX_USE, MAX_STALENESS = 6, 5
+ROOTS: dict[str, Any] = {"cls": PrioritizedReplayBuffer, **{"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0}}
+LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
+LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
+#: Where each of these is tested. Calls from Python run the same composite operators for both, in graphs that take long.
+PLACES = [
+    (combination, kind)
+    for combination in COMBINATIONS
+    for kind in LIMITED
+    if (*combination.driver, kind) != ("composite", "eager", "uniform")
+]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivers_windows import legal_handles
+from pairs import legal_handles
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, ReplayQueue, SequenceReplayBuffer
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies, assert_weights, uniform
-from drivers_views import assert_same
-from drivers_windows import assert_equal_buffers, legal_handles, same_states
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
+from pairs import assert_equal_buffers, legal_handles, same_states
 from reference_windows import PrioritizedWindowsTwin, Rule, Views, WindowsTwin, chain_of, is_transition
+from row_pairs import assert_same
 
 from mindspore_replay import (
     EpisodeReplayBuffer,

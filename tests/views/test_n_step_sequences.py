@@ -5,11 +5,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers import Combination
-from drivers_views import NAMES, assert_same, steps_pair
-from drivers_windows import COMPOSITE, CORE_OPERATIONS, MORE_OPERATIONS, NATIVE, SETTINGS, SLOW, run, same_states
+from drivers import COMPOSITE, NATIVE, Combination
 from hypothesis import given, settings
+from pairs import CORE_OPERATIONS, MORE_OPERATIONS, SETTINGS, SLOW, run, same_states
 from reference_windows import Views
+from row_pairs import NAMES, assert_same, steps_pair
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.store.store import Store

@@ -9,21 +9,13 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept, filled
-from drivers_views import RowPair, assert_same, row_buffer, row_pair
-from drivers_windows import (
-    COMPOSITE,
-    MORE_OPERATIONS,
-    NATIVE,
-    SETTINGS,
-    assert_equal_buffers,
-    legal_handles,
-    run,
-    same_states,
-)
+from drivers import COMPOSITE, NATIVE, Calls
 from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
+from pairs import MORE_OPERATIONS, SETTINGS, assert_equal_buffers, legal_handles, run, same_states
 from reference_windows import Rule, Views, WindowsTwin
+from row_pairs import RowPair, assert_same, row_buffer, row_pair
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -473,10 +465,6 @@ class ViewCalls(Kept):
         self.buffer.insert(row, end=end, final=final)
         return self.buffer.sample()
 
-    @ms.jit
-    def sample_range(self, start, stop):
-        return self.buffer.sample((start, stop))
-
 
 def goal_frames(backend: str, seed: int = 9) -> Any:
     """Return a buffer with all three views."""
@@ -515,7 +503,7 @@ def test_all_views_in_a_graph():
         expected = eager.sample()
         assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
         assert same_states(graph, eager)
-    got, expected = calls.sample_range(Tensor(3), Tensor(20)), eager.sample((3, 20))
+    got, expected = Calls(graph).sample_between(Tensor(3), Tensor(20)), eager.sample((3, 20))
     assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
     graph.check_valid()
 
@@ -669,23 +657,6 @@ def test_views_that_cannot_be(make: Callable[[], Any]):
         make()
 
 
-class EndCalls(Kept):
-    """An insertion with a flag inside compiled functions."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def end(self, x):
-        self.buffer.insert((x,), end=True)
-        return self.buffer.size()
-
-    @ms.jit
-    def final(self, x, flag):
-        self.buffer.insert((x,), final=flag)
-        return self.buffer.size()
-
-
 @pytest.mark.parametrize("options", [{}, {"weighted": True}, {"cls": PrioritizedReplayBuffer}], ids=str)
 def test_flags_for_a_buffer_whose_rows_know_no_episode(options: dict[str, Any]):
     cls = options.get("cls", ReplayBuffer)
@@ -697,8 +668,8 @@ def test_flags_for_a_buffer_whose_rows_know_no_episode(options: dict[str, Any]):
             RuntimeError, match=f"^For '{cls.__name__}', .* needs? a buffer whose rows know their episode"
         ):
             buffer.insert([1.0], **flags)
-    calls, x = EndCalls(buffer), Tensor(1.0)
-    for call in (lambda: calls.end(x), lambda: calls.final(x, Tensor(True))):
+    calls, x = Calls(buffer), Tensor(1.0)
+    for call in (lambda: calls.insert(x, end=True), lambda: calls.insert(x, final=Tensor(True))):
         with pytest.raises(
             RuntimeError, match="'end' and 'final' need a buffer with views, or of sequences or episodes"
         ):

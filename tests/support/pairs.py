@@ -1,95 +1,16 @@
-"""Drivers of buffers whose rows know their episode, on top of `drivers_weighted`; and such buffers with twins."""
+"""Buffers whose rows know their episode, with twins; and random operations on both."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import mindspore as ms
 import numpy as np
-from drivers import Combination, arrays
-from drivers_weighted import CompiledWeighted, EagerWeighted, WeightedCalls
+from drivers import NATIVE, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from mindspore import Tensor
 from reference import stack
 from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
 
 from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
-
-NATIVE = Combination("pynative", "native", "eager")
-COMPOSITE = Combination("pynative", "composite", "eager")
-
-
-class WindowCalls(WeightedCalls):
-    """The methods of a buffer, each in a compiled function of its own."""
-
-    @ms.jit
-    def insert_flags(self, end, final, *rows):
-        self.buffer.insert(rows, end=end, final=final)
-        return self.buffer.size()
-
-    @ms.jit
-    def insert_flags_with(self, priority, end, final, *rows):
-        self.buffer.insert(rows, priority=priority, end=end, final=final)
-        return self.buffer.size()
-
-
-class EagerWindows(EagerWeighted):
-    """Calls the methods from Python, with NumPy arrays and Python scalars in and out."""
-
-    def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
-        given = {} if priority is None else {"priority": priority}
-        assert self.buffer.insert(list(rows), end=end, final=final, **given) is self.buffer
-
-    def sample(self) -> tuple[np.ndarray, ...]:
-        """Draw a sample with all of its outputs, handles first."""
-        if type(self.buffer).__name__ == "ReplayBuffer":
-            return arrays(self.buffer.sample(with_indices=True))
-        return arrays(self.buffer.sample())
-
-
-class CompiledWindows(CompiledWeighted):
-    """Calls the methods in compiled functions, with NumPy arrays and Python scalars in and out."""
-
-    functions = WindowCalls
-
-    def insert(self, rows: Sequence[Any], priority: Any = None, end: Any = False, final: Any = False) -> None:
-        flags = (Tensor(end, ms.bool_), Tensor(final, ms.bool_))
-        rows = [Tensor(np.asarray(row)) for row in rows]
-        if priority is None:
-            self.calls.insert_flags(*flags, *rows).asnumpy()
-        else:
-            self.calls.insert_flags_with(Tensor(priority, ms.float32), *flags, *rows).asnumpy()
-
-    def sample(self) -> tuple[np.ndarray, ...]:
-        if type(self.buffer).__name__ == "ReplayBuffer":
-            return arrays(self.calls.sample_handles())
-        return arrays(self.calls.sample())
-
-
-def make_windows(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
-    """Make a buffer and a driver of it for a combination."""
-    buffer = cls(*args, backend=combination.backend, **({"seed": 0} | kwargs))
-    if combination.call == "eager":
-        return EagerWindows(buffer)
-    return CompiledWindows(buffer)
-
-
-shared_drivers: dict[str, tuple[Any, dict[str, Any]]] = {}
-
-
-def shared_windows(combination: Combination, cls: type[Any], *args: Any, **kwargs: Any) -> Any:
-    """Return a driver of an empty buffer. Equal arguments give the same driver, and so its compiled graphs."""
-    key = repr((combination.driver, cls, args, sorted(kwargs.items())))
-    if key not in shared_drivers:
-        driver = make_windows(combination, cls, *args, **kwargs)
-        shared_drivers[key] = driver, driver.buffer.state_dict()
-    driver, empty = shared_drivers[key]
-    driver.buffer.load_state_dict(empty)
-    return driver
-
-
-#: Columns of the rows of a `Pair`.
-SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -242,7 +163,7 @@ def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
 
 def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
     """Return a shared buffer, emptied, and its twin."""
-    return Pair(shared_windows(combination, cls, draws, capacity, SHAPES, TYPES, length, **options), **options)
+    return Pair(shared_driver(combination, draws, capacity, SHAPES, TYPES, length, cls=cls, **options), **options)
 
 
 def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:

@@ -5,8 +5,8 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from drivers import Combination
-from drivers_windows import END, FINAL, NATIVE, Pair, make_windows, twin_of
+from drivers import NATIVE, Combination, shared_driver
+from pairs import END, FINAL, Pair, twin_of
 from reference import stack
 from reference_windows import PrioritizedWindowsTwin, Row, Views, WindowsTwin, sample_of, steps_of
 
@@ -21,36 +21,21 @@ def views_of(views: Views) -> list[Any]:
     return made + ([FrameStack(views.frames)] if views.frames else [])
 
 
-_drivers: dict[Any, Any] = {}
-
-
 def row_buffer(
-    combination: Combination,
-    views: Views,
-    capacity: int,
-    draws: int = 1,
-    prioritized: bool = False,
-    cls: Any = None,
+    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, cls: Any = None,
     **options: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return a shared driver of an empty buffer of `Row`s; of single rows unless `cls` is given."""
-    key = combination.driver, views, capacity, draws, prioritized, cls, tuple(sorted(options.items()))
-    if key not in _drivers:
-        shape, dtype = options.pop("reward", ((), ms.float32))
-        columns = 5 if views.own_next else 4
-        shapes = [(2,), shape, (), (), (2,)][:columns]
-        types = [ms.float32, dtype, ms.bool_, ms.bool_, ms.float32][:columns]
-        if cls is not None:
-            options["prioritized"] = prioritized
-        else:
-            cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        driver = make_windows(
-            combination, cls, draws, capacity, shapes, types, names=NAMES[:columns], views=views_of(views), **options
-        )
-        _drivers[key] = driver, driver.buffer.state_dict()
-    driver, empty = _drivers[key]
-    driver.buffer.load_state_dict(empty)
-    return driver
+    shape, dtype = options.pop("reward", ((), ms.float32))
+    columns = 5 if views.own_next else 4
+    shapes = [(2,), shape, (), (), (2,)][:columns]
+    types = [ms.float32, dtype, ms.bool_, ms.bool_, ms.float32][:columns]
+    if cls is not None:
+        options["prioritized"] = prioritized
+    else:
+        cls = PrioritizedReplayBuffer if prioritized else ReplayBuffer
+    options |= {"names": NAMES[:columns], "views": views_of(views), "handles_first": True}
+    return shared_driver(combination, draws, capacity, shapes, types, cls=cls, **options)
 
 
 def make_row(serial: int, views: Views, shape: tuple[int, ...] = (), dtype: str = "float32") -> Row:
