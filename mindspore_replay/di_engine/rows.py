@@ -296,7 +296,7 @@ class Rows:
         """
         with self.lock:
             there = self.count() if span is None else len(span)
-            if not there or (there < size and not replace and self.priorities is None):
+            if not there or size == 0 or (there < size and not replace and self.priorities is None):
                 return []
             if span is not None and span.step != 1:
                 return self.deliver(self.live()[np.random.choice(np.array(span), size, replace)])
