@@ -1,11 +1,11 @@
-// Times the GPU's kernels, each against its floor in the same run: the bytes that it reads and writes over the bandwidth
-// of a large copy, or the time of an empty launch, whichever is longer.
+// Times the GPU's kernels, each against its floor in the same run: the bytes that it reads and writes over the
+// bandwidth of a large copy, or the time of an empty launch, whichever is longer.
 //
 //     gpu_bench [ROUNDS]
 //
 // A time is the median of many rounds, of a CUDA graph of 50 calls each, which leaves out what the host takes to call;
-// the workloads take turns. benchmarks/gpu builds it with nvcc, or for a device that tests/csrc/emulated_cuda.h emulates,
-// where buffers are small and times mean nothing. Exit code: 0 unless a call fails.
+// the workloads take turns. benchmarks/gpu builds it with nvcc, or for a device that tests/csrc/emulated_cuda.h
+// emulates, where buffers are small and times mean nothing. Exit code: 0 unless a call fails.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -37,8 +37,8 @@
 
 namespace replay {
 
-// Throws what MindSpore shows of a failure in a graph; of a status it would show the number alone. It calls kernels with
-// data of its own and catches exceptions of theirs. By then the kernel has returned, and holds neither lock nor memory.
+// Throws the reason of a failure in a graph, which MindSpore shows; of a status it would show only the number.
+// MindSpore catches exceptions of kernels. By then the kernel has returned, and holds neither lock nor memory.
 [[noreturn]] __attribute__((noinline, cold)) inline void Fail(const char *kernel, Status status) {
   const char *reason = ReasonOf(status);
   std::string text = std::string("The kernel '") + kernel + (reason ? "' failed" : "' refused its arguments");

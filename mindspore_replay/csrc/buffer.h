@@ -50,7 +50,7 @@ BoolRows BoolRowsOf(const Bound<kOperator> &args, int i, int column) {
   return {args.raw().template data<char>(i), args.RowBytes(column), IsFloat(DtypeOf(args.raw().dtype(column)))};
 }
 
-// Reads what an insertion says of its rows. Returns false if the rule names a column that is not there.
+// Reads the flags of the rows of an insertion. Returns false if the rule names a column that does not exist.
 template <int kOperator>
 bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *marks) {
   *marks = {args.template data<uint8_t>(NAMED("ends")),
@@ -67,7 +67,7 @@ bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *mark
   return true;
 }
 
-// Calls use(places) with the cursors of a buffer without row state, if they are sound.
+// Calls use(places) with the cursors of a buffer without row state, if they are consistent.
 template <int kOperator, typename Use>
 Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
@@ -81,7 +81,7 @@ Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
   return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
 }
 
-// Calls use(reach) with the rows of a buffer with row state, if its cursors are sound.
+// Calls use(reach) with the rows of a buffer with row state, if its cursors are consistent.
 template <int kOperator, typename Use>
 Status WithRows(const Bound<kOperator> &args, const Use &use) {
   const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;

@@ -145,7 +145,7 @@ class Shared : public ProcessLock {
     lock_.Unlock();
   }
 
-  // True if rows of a process may follow those of the last one: rows of one episode come from one process.
+  // True if this process may insert after the process that inserted last: rows of one episode come from one process.
   bool MayFollow(bool open_episode) const { return !open_episode || journal_.writer == Writer(); }
   void Inserts() { journal_.writer = Writer(); }
 
@@ -165,8 +165,8 @@ class Shared : public ProcessLock {
     Record(&journal_.slot, slot);
   }
 
-  // Announces that rows from a slot on are about to be read or written: the system reads them from the disk, and goes on
-  // with those announced next, while a copy would wait for one page after the other.
+  // Announces that rows from a slot on are about to be read or written. The system then reads all announced rows from
+  // the disk at once, while a copy would wait for one page after the other.
   void Expect(int64_t slot, int64_t rows) const {
     if (!beyond_memory_) return;
     const int64_t capacity = args_.capacity(), before_end = std::min(rows, capacity - slot);
@@ -304,7 +304,8 @@ class Shared : public ProcessLock {
   int depth_ = 0;  // of this process; the lock guards it
 };
 
-// Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are compiled.
+// Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are
+// compiled.
 __attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, const Vector<int64_t> &slots) {
   if (shared == nullptr) return;
   for (const int64_t slot : slots) shared->Expect(slot, 1);

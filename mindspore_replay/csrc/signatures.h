@@ -5,8 +5,8 @@
 //                      calls that give versions
 //   row_state(a,...)   only these of its arrays, since each argument costs MindSpore time
 //   name:f32[n]        an array. With one axis or none only the element count matters: a number, n (any, but the same
-//                      everywhere), C (the capacity), T (the size of a sum tree), U (of the numbers of updates), alternatives as in [1|n], and sums
-//                      as in [8+7m]. With two axes each counts
+//                      everywhere), C (the capacity), T (the size of a sum tree), U (the size of `updates`),
+//                      alternatives as in [1|n], and sums as in [8+7m]. With two axes each counts
 //   row_state?name:... an array that is present only together with a group
 //   name=other:...     an array that may alias that state array
 //   rows[n]            one array per column, of its dtype, with these axes in front of those of a row

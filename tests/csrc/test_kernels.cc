@@ -1,5 +1,5 @@
-// Tests of the headers and the kernels, without Python or MindSpore; linked with the kernels, or their library. Meant for
-// the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say.
+// Tests of the headers and the kernels, without Python or MindSpore; linked with the kernels, or their library. Meant
+// for the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say.
 //
 //     test_kernels [--draws]    with --draws it prints what the kernels draw instead
 //     gpu_check [SEED]          the same with MINDSPORE_REPLAY_ON_CUDA: tests the GPU's kernels, and compares them with

@@ -146,7 +146,8 @@ struct Wrong {
   std::vector<std::vector<int64_t>> values;
 };
 
-// Every kernel that uses an inconsistent state refuses it, and where a beta is wrong too, for the reason that the CPU's has.
+// Every kernel that uses an inconsistent state refuses it, and where a beta is wrong too, for the reason that the CPU's
+// has.
 void TestWrongState(uint64_t seed, const Kind &kind, const Wrong &wrong, const std::vector<int64_t> &value,
                     bool right_beta) {
   Buffer buffer(seed, kind, kCapacities[3], {{"float32", {3}}});

@@ -17,8 +17,8 @@ namespace {
 
 enum class Reach { kRows, kWindows };
 
-// Four slots, head 2, rows with serials 6 to 9 of 10 in slots 2, 3, 0, 1 (base 0); the learner's clock is 5. Serial 7 was
-// removed after two deliveries.
+// Four slots, head 2, rows with serials 6 to 9 of 10 in slots 2, 3, 0, 1 (base 0); the learner's clock is 5. Serial 7
+// was removed after two deliveries.
 Arguments Buffer(Reach reach) {
   Arguments buffer = {{"columns", Make<float>("float32", {4}, {8, 9, 6, 7})},
                       {"head", Int32(2)},

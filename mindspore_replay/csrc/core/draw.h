@@ -26,7 +26,7 @@ REPLAY_BOTH inline RowRange SliceRows(int64_t start, int64_t stop, int64_t count
   return {first, last > first ? last - first : 0};
 }
 
-// Returns draw i of independent draws from `range`.
+// Returns the row of draw i from `range`; draws are independent.
 REPLAY_BOTH inline int64_t DrawnRow(const RandomState &state, RowRange range, int64_t i) {
   const uint64_t counter = static_cast<uint64_t>(state.counter) + static_cast<uint64_t>(i);
   return range.first + Below(RandomBits(static_cast<uint64_t>(state.key), counter), range.size);

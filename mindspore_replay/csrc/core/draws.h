@@ -1,5 +1,5 @@
-// Draws: uniform from a ring; uniform by rank among rows with positive weight; in proportion to weight; or in order. Cost
-// O(1) a draw, with weights O(log capacity).
+// Draws of rows: uniform from a ring, uniform by rank among rows with positive weight, in proportion to weight, or in
+// order. Cost O(1) a draw, O(log capacity) with weights.
 #ifndef MINDSPORE_REPLAY_DRAWS_H_
 #define MINDSPORE_REPLAY_DRAWS_H_
 
@@ -21,15 +21,15 @@
 
 namespace replay {
 
-// Applies Rotated to all targets, which are counted from the first weight of `slot`.
+// Converts targets that are counted from the first weight of `slot` to targets counted from slot 0.
 inline void Rotate(const SumTree &tree, int64_t slot, Vector<double> *targets) {
   const double offset = tree.Before(slot);
   const double total = tree.Total();
   for (double &target : *targets) target = Rotated(target, offset, total);
 }
 
-// Looks up the slots of ranks, which are in `slots`, among the rows of weight 1; `rotates` if they count from the range's
-// first row instead of slot 0.
+// Replaces ranks among the rows of weight 1, given in `slots`, by the slots of these rows. Ranks count from slot 0, or
+// with `rotates` from the first row of the range.
 inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n,
                          int64_t *slots) {
   Vector<double> ranks(static_cast<size_t>(n));
@@ -112,7 +112,7 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   if (plan.InOrder()) {
     for (int64_t i = 0; i < n; ++i) slots[i] = RankInOrder(plan.draw, eligible, i);
     SlotsOfRanks(tree, ring, rows, true, n, slots);
-    random->counter += n;  // as any draw, so that what follows it takes the same numbers
+    random->counter += n;  // as every draw does, so that later draws use the same random numbers
     return kOk;
   }
   DrawByRank(random, tree, ring, rows, eligible, plan.replace != 0, plan.ordered != 0, n, slots);
@@ -150,7 +150,7 @@ int64_t DrawInEpochs(const EpochRule &rule, const Cursors &ring, RandomState *ra
     drawn = TakeBatch(rule, &next, slot_of, n, slots);
   }
   if (drawn < 0) return -1;
-  // A process that dies in between leaves an epoch that is over.
+  // If the process dies before it sets `size`, the epoch is over.
   *epoch = {next.key, next.first, 0, next.position, next.begun};
   std::atomic_signal_fence(std::memory_order_seq_cst);
   epoch->size = next.size;

@@ -11,18 +11,18 @@ namespace replay {
 
 // The epoch in progress, laid out as in its Parameter.
 struct Epoch {
-  int64_t key;       // of the order
-  int64_t first;     // serial number of the oldest row when it began
-  int64_t size;      // rows stored then; 0 before the first epoch
-  int64_t position;  // of the order, up to which rows were taken
-  int64_t begun;     // epochs so far
+  int64_t key;       // key of the order
+  int64_t first;     // serial number of the oldest row when the epoch began
+  int64_t size;      // rows stored when the epoch began; 0 before the first epoch
+  int64_t position;  // positions of the order that were taken
+  int64_t begun;     // number of epochs begun
 };
 
 // The rule for batches, laid out as in its Tensor.
 struct EpochRule {
   int64_t pad;    // 1: the last batch may have fewer rows
-  int64_t rank;   // this learner, of
-  int64_t world;  // learners that share out each batch of world * n rows
+  int64_t rank;   // number of this learner
+  int64_t world;  // number of learners, which share out each batch of world * n rows
 };
 
 REPLAY_BOTH inline bool IsEpoch(const Epoch &epoch, const EpochRule &rule, int64_t capacity) {
@@ -30,7 +30,7 @@ REPLAY_BOTH inline bool IsEpoch(const Epoch &epoch, const EpochRule &rule, int64
          epoch.first >= 0 && rule.rank >= 0 && rule.rank < rule.world;
 }
 
-// A permutation of [0, 2^k) with the smallest 2^k >= size. Of its values those below `size` are a permutation too.
+// A permutation of [0, 2^k), for the smallest 2^k >= size. Its values below `size` are a permutation of [0, size).
 class Order {
  public:
   REPLAY_BOTH Order(int64_t key, int64_t size) {
@@ -61,8 +61,8 @@ class Order {
   uint64_t terms_[kRounds];
 };
 
-// Takes this learner's rows of the next batch: `slot_of` returns the slot of a serial number, or -1 if its row cannot be
-// drawn. Returns their number, or -1 if the epoch has no more batch.
+// Writes the slots of this learner's rows of the next batch, and returns their number, or -1 if the epoch has no more
+// batch. `slot_of` returns the slot of a serial number, or -1 if its row cannot be drawn.
 template <typename SlotOf>
 int64_t TakeBatch(const EpochRule &rule, Epoch *epoch, const SlotOf &slot_of, int64_t n, int64_t *slots) {
   const Order order(epoch->key, epoch->size);

@@ -1,5 +1,5 @@
-// Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently; on a
-// buffer in shared memory, those of all processes do.
+// Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently. On a
+// buffer in shared memory, the kernels of all processes exclude each other.
 #ifndef MINDSPORE_REPLAY_EXCLUSIVE_H_
 #define MINDSPORE_REPLAY_EXCLUSIVE_H_
 
@@ -10,7 +10,7 @@
 
 namespace replay {
 
-// The lock of a buffer in shared memory, for this process.
+// What one process holds of the lock of a buffer in shared memory.
 class ProcessLock {
  public:
   explicit ProcessLock(const void *address) : address_(address) {}
@@ -19,7 +19,7 @@ class ProcessLock {
   const void *address() const { return address_; }
   virtual bool Enter() = 0;  // false if the lock cannot be had
   virtual void Leave() = 0;
-  // Refuses kernels from now on, in this process.
+  // Makes all later kernels of this process fail.
   void Close() { closed_.store(true, std::memory_order_relaxed); }
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
 
@@ -30,15 +30,15 @@ class ProcessLock {
   ProcessLock *next_ = nullptr;
 };
 
-// Takes the place of the lock of a closed buffer in memory of this process alone.
+// The lock of a closed buffer that is not shared. No kernel can take it.
 struct NoLock : ProcessLock {
   using ProcessLock::ProcessLock;
   bool Enter() override { return false; }
   void Leave() override {}
 };
 
-// One of 64 process-wide locks, selected by an address that all kernels on a buffer receive, or the buffer's own lock if
-// it is in shared memory.
+// The lock of a buffer: its own if it is in shared memory, else one of 64 process-wide locks. An address that all
+// kernels on the buffer receive selects it.
 class Locks {
  public:
   static Locks &Of(const void *address) {
@@ -77,12 +77,12 @@ class Locks {
     delete lock;
   }
 
-  // The lock of all buffers here that are in memory of this process alone.
+  // The lock of all buffers at these addresses that are not shared.
   std::mutex &mutex() { return mutex_; }
 
  private:
   std::mutex mutex_;
-  std::mutex list_;  // guards the list of the others
+  std::mutex list_;  // guards the list of process locks
   std::atomic<ProcessLock *> first_{nullptr};
 };
 

@@ -56,8 +56,8 @@ struct Marks {
   bool needs_next;      // true if the observation after a row is that of the next row
   bool follows;         // false if the rows stored before are those of another process
 
-  // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row of
-  // one that has not cannot be drawn if its next observation is needed.
+  // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row
+  // of one that has not cannot be drawn if its next observation is needed.
   REPLAY_BOTH uint8_t Alone(int64_t i) const {
     const uint8_t said = ends[given == n ? i : 0];
     if (terminated.rows == nullptr || (said & kFinal)) return said;

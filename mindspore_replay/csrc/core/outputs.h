@@ -23,7 +23,7 @@ enum DrawKind : int64_t {
   kInEpochs = 5,     // each row that can be drawn once an epoch
 };
 
-// Returns the rank, among `eligible` rows from the oldest on, of draw i in the order of a plan.
+// Returns the rank of draw i if rows are drawn in order; of the `eligible` rows the oldest has rank 0.
 REPLAY_BOTH inline int64_t RankInOrder(int64_t draw, int64_t eligible, int64_t i) {
   return draw == kOldestFirst ? i : eligible - 1 - i;
 }
@@ -46,8 +46,8 @@ struct Plan {
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
-// True if the plan is valid. `powers` is the number of powers of gamma, from 0 to the steps of a chain; 0 if samples
-// are rows.
+// True if the plan is valid. `powers` is the number of powers of gamma that are given, from gamma^0 to the one for the
+// steps of a chain; 0 if samples are rows.
 REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
   return plan.draw >= kUniformly && plan.draw <= kInEpochs && plan.chain.steps >= 0 &&
          (powers == 0 || powers == 1 + plan.chain.steps);

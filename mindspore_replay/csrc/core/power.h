@@ -1,6 +1,6 @@
-// Powers, for weights of priorities and importance weights. Nothing but arithmetic on doubles: the bits are the same on
-// every processor and GPU (with -ffp-contract=off, --fmad=false), and a loop over many numbers is compiled to vector
-// instructions (with -fno-trapping-math; `benchmarks/budget.py` notices if not).
+// Powers, for weights of priorities and importance weights. They use only arithmetic on doubles. So the results have
+// the same bits on every processor and GPU (with -ffp-contract=off, --fmad=false), and a loop over many numbers is
+// compiled to vector instructions (with -fno-trapping-math; `benchmarks/budget.py` notices if not).
 #ifndef MINDSPORE_REPLAY_POWER_H_
 #define MINDSPORE_REPLAY_POWER_H_
 
@@ -29,7 +29,7 @@ REPLAY_BOTH inline double Polynomial(const double (&c)[kTerms], double x) {
   return sum;
 }
 
-constexpr uint64_t kBitsOfOne = 0x3ff0000000000000;  // those of 1.0; the exponent is in bits 52 and up
+constexpr uint64_t kBitsOfOne = 0x3ff0000000000000;  // bits of 1.0; the exponent is in bits 52 and up
 
 // Both polynomials meet their function at Chebyshev's points; their relative error is 3e-16, apart from rounding.
 
@@ -68,8 +68,8 @@ REPLAY_BOTH inline double PowerOfTwo(double x) {
   return Polynomial(kTerms, x - (whole - kRounder)) * scale;
 }
 
-// Returns base^exponent, both finite and not negative, rounded to float32. 0^0 is 1. A subnormal base counts as 0, as for
-// MindSpore's threads, which flush subnormals.
+// Returns base^exponent, rounded to float32; both are finite and not negative. 0^0 is 1. A subnormal base counts as 0,
+// as in MindSpore's threads, which flush subnormals.
 REPLAY_BOTH inline float Power(double base, double exponent) {
   const double wanted = exponent * BinaryLogarithm(base);
   const double power = PowerOfTwo(std::max(-1000.0, std::min(wanted, 1000.0)));

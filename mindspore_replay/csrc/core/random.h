@@ -26,7 +26,7 @@ REPLAY_BOTH inline uint64_t RandomBits(uint64_t key, uint64_t counter) {
   return MixBits(key + (counter + 1) * 0x9E3779B97F4A7C15ULL);
 }
 
-// A number in [0, n), n in [1, 2^31): floor(bits * n / 2^64). No value is likelier than another by more than n / 2^64.
+// Maps 64 random bits to [0, n), for n in [1, 2^31): floor(bits * n / 2^64). Probabilities differ by at most 2^-64.
 REPLAY_BOTH inline int64_t Below(uint64_t bits, int64_t n) {
   const uint64_t size = static_cast<uint64_t>(n);
   const uint64_t high = (bits >> 32) * size;

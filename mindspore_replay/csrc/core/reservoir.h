@@ -10,9 +10,8 @@
 
 namespace replay {
 
-// Returns the slot of the row with a serial number, or -1 if it is not kept; `base` is the serial number of the
-// stream's first row. The slot depends on the key and the serial number alone, so a row is found again by its serial
-// number.
+// Returns the slot of the row with a serial number, or -1 if the row is not kept. `base` is the serial number of the
+// stream's first row. The slot depends only on the key and the serial number, so a row is found by its serial number.
 REPLAY_BOTH inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t base, int64_t capacity) {
   const int64_t earlier = serial - base;
   if (earlier < capacity) return earlier;

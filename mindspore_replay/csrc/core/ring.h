@@ -10,7 +10,7 @@
 
 namespace replay {
 
-// Slot of the row at logical position `row` (0 is the oldest); row < 2 * capacity - head.
+// Returns the slot of the row at logical position `row`, 0 for the oldest; row < 2 * capacity - head.
 REPLAY_BOTH inline int64_t SlotOf(int64_t row, int64_t head, int64_t capacity) {
   const int64_t slot = head + row;
   return slot < capacity ? slot : slot - capacity;

@@ -1,6 +1,7 @@
-// Row state: priority, use count, insertion clock, and weight in the tree, which is zero if no sample may start at the
-// row. Handles, the serial numbers of rows, identify them. Each operation exists once: a weighted row is a window of
-// length one. `Reach` is the extent of a sample: `Alone` for the row itself, `Timeline` for a window.
+// The state of rows: priority, use count, insertion clock, and weight in the tree. The weight is zero if no sample may
+// start at the row. A row is identified by its handle, which is its serial number. Each operation exists once, since a
+// single row is a window of length one: the template argument `Reach` is `Alone` if samples are single rows, and
+// `Timeline` if they are windows.
 #ifndef MINDSPORE_REPLAY_ROWS_H_
 #define MINDSPORE_REPLAY_ROWS_H_
 
@@ -38,7 +39,7 @@ struct Cursors {
   // True if serial numbers identify the rows.
   REPLAY_BOTH bool HasSerials() const { return (base >= 0) & (inserted - count >= base); }
 
-  // True if the numbers are consistent; `fresh` is that of the clock.
+  // True if the cursors are consistent; `fresh` is a number of the clock.
   REPLAY_BOTH bool IsConsistent(int64_t fresh) const {
     const int64_t oldest = inserted - count;
     return AreCursors(head, count, capacity) & (base >= 0) & (oldest >= base) & (fresh >= oldest) & (fresh <= inserted);
@@ -69,7 +70,7 @@ REPLAY_BOTH inline float Normal(float priority) {
   return priority < std::numeric_limits<float>::min() ? 0.0f : priority;
 }
 
-// The rule for the rows of a buffer with weights, laid out as in its Tensor: maps a priority to a weight.
+// The rule that maps a priority to a weight, and further options of weighted rows. Laid out as in its Tensor.
 struct RowRule {
   double alpha;
   double epsilon;
@@ -85,8 +86,8 @@ struct RowRule {
 // The learner's clock.
 struct Clock {
   int64_t now;
-  int64_t fresh;      // serial number of the oldest row not found stale
-  int64_t unordered;  // from this serial number on, a row's clock is that of its insertion, and they are in order
+  int64_t fresh;      // serial number of the oldest row that was not stale when rows were last removed
+  int64_t unordered;  // from this serial number on, rows have the clock of their insertion, and so increasing clocks
 };
 
 constexpr int64_t kLastClock = int64_t{1} << 62;  // the largest value of the clock
@@ -100,11 +101,11 @@ struct Counts {
   int64_t invalid;  // invalid handles that were skipped; -1 and less stand for no row and are not counted
 };
 
-// A row is pending, and not drawn, until its late columns are written: its use count is kPending plus a bit for each that
-// is missing.
+// A row is pending, and not drawn, until its late columns are written. Its use count is kPending plus a bit for each
+// missing column.
 constexpr int32_t kPending = std::numeric_limits<int32_t>::min();
-constexpr int32_t kMissing = (1 << 16) - 1;  // the bits
-// Beside the bits of late columns, for `update` to count handles.
+constexpr int32_t kMissing = (1 << 16) - 1;  // all bits of late columns
+// A bit beside those of late columns: `update` counts invalid handles.
 constexpr int64_t kCountsInvalid = int64_t{1} << 32;
 constexpr int32_t kMostUses = ~(kPending + kMissing + 1);
 
@@ -136,7 +137,7 @@ struct RowState {
   // True if rows can be of this version.
   REPLAY_BOTH bool IsVersion(int64_t version) const { return version >= 0 && version <= clock->now; }
 
-  // Returns the logical position of the first of the ring's rows that can be drawn; their number if none can.
+  // Returns the logical position of the oldest row that can be drawn; the number of rows if there is none.
   REPLAY_BOTH int64_t FirstEligible(const Cursors &ring) const {
     if (tree.Positive() == 0) return ring.count;
     const double before = tree.Before(ring.head), total = tree.Total();
@@ -144,8 +145,8 @@ struct RowState {
     return slot < ring.head ? slot - ring.head + ring.capacity : slot - ring.head;
   }
 
-  // Returns the logical position of the first of the ring's rows that can be drawn, or the first of the pending rows
-  // less `reach` if that is before it; their number if there is none.
+  // Returns the logical position of the oldest row that can be drawn, or of the oldest pending row less `reach` if that
+  // is smaller; the number of rows if there is neither.
   REPLAY_BOTH int64_t FirstNeeded(const Cursors &ring, int64_t reach) const {
     const int64_t eligible = FirstEligible(ring);
     if (!HasLate()) return eligible;
@@ -162,7 +163,7 @@ struct RowState {
     insertion_clocks[slot] = clock->now;
   }
 
-  // Sets a weight. `changed` receives slots by push_back, here and everywhere.
+  // Sets a weight. Appends the slot to `changed`, here and everywhere, if the nodes above it must be refreshed.
   REPLAY_WHERE_ARGUMENTS_DO
   template <typename Changed>
   REPLAY_BOTH void Set(int64_t slot, double weight, Changed *changed) const {
@@ -212,7 +213,7 @@ struct RowState {
     tree.Refresh(&used_up);
   }
 
-  // Removes all rows by calls of fill(numbers, n, number); the clock restarts with `fresh`. The counts go on.
+  // Removes all rows by calls of fill(numbers, n, number). The clock restarts, with this `fresh`; the counts continue.
   template <typename Fill>
   REPLAY_BOTH void Reset(int64_t fresh, int64_t capacity, const Fill &fill) const {
     tree.Clear(fill);
@@ -226,7 +227,7 @@ struct RowState {
   }
 };
 
-// Samples consist of their start row alone.
+// The extent of samples that are single rows.
 template <typename Places>
 class Alone {
  public:
@@ -257,7 +258,7 @@ class Alone {
   // Completes a deletion that was interrupted.
   void FinishDeletion(int64_t) const {}
 
-  // Returns the number of rows, from the oldest on, that no sample will need.
+  // Returns the number of oldest rows that no sample will need.
   REPLAY_BOTH int64_t Unneeded() const { return row_state_.FirstNeeded(places_, 0); }
 
   // The initial weight of a row.
@@ -319,7 +320,7 @@ int64_t Delete(const Reach &reach, const int64_t *handles, int64_t n) {
   return deleted;
 }
 
-// Makes rows eligible whose last late columns were written; `written` has a bit for each of these columns.
+// Notes that late columns were written; `written` has a bit for each. Rows that miss no other column become eligible.
 template <typename Reach>
 void Complete(const Reach &reach, const Vector<int64_t> &slots, int64_t written) {
   Vector<int64_t> changed;
@@ -329,8 +330,8 @@ void Complete(const Reach &reach, const Vector<int64_t> &slots, int64_t written)
   reach.row_state().tree.Refresh(&changed);
 }
 
-// Deletes the rows older than `max_staleness`, from the oldest not found stale before, to the first that is not stale now
-// and has none older behind it; -1 is no limit.
+// Deletes the rows older than `max_staleness`; -1 is no limit. Looks at rows from the oldest that was not stale before
+// to the first that is not stale now and has no older row behind it.
 template <typename Reach>
 void DeleteStale(const Reach &reach, int64_t max_staleness) {
   const RowState &row_state = reach.row_state();
@@ -371,7 +372,7 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
   const RowState &row_state = reach.row_state();
   Vector<float> weights(static_cast<size_t>(given));
   std::transform(priorities, priorities + given, weights.begin(),
-                 *row_state.rule);  // in a loop of its own, several at once
+                 *row_state.rule);  // in a loop of its own, which is compiled to vector instructions
   Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(n));
   int64_t invalid = 0;

@@ -1,6 +1,6 @@
-// Vectors of kernels, in memory that the thread keeps for its next kernel. Whenever a thread asks the GNU C library for 1 kB
-// or more, the library first merges all small blocks that were freed, for example those of the last batch's Tensors, and
-// the next Tensors take twice as long to make.
+// Vectors of kernels, in memory that a thread keeps for its next kernel. Whenever a thread allocates 1 kB or more, the
+// GNU C library first merges all small blocks that were freed, for example those of the last batch's Tensors, and the
+// next Tensors take twice as long to make.
 #ifndef MINDSPORE_REPLAY_SCRATCH_H_
 #define MINDSPORE_REPLAY_SCRATCH_H_
 
@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#ifdef __SANITIZE_ADDRESS__  // which shall find accesses beyond a vector's end, or to one that is gone
+#ifdef __SANITIZE_ADDRESS__  // it shall find accesses beyond a vector's end or after its lifetime
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(memory, bytes) (static_cast<void>(memory), static_cast<void>(bytes))
@@ -17,8 +17,8 @@
 
 namespace replay {
 
-// Blocks of 1 kB to 64 kB, powers of two. What is smaller or larger comes from the C library, and so does everything when
-// the thread has ended but for destructors, which run in any order.
+// Blocks of 1 kB to 64 kB, powers of two. Smaller and larger blocks come from the C library; so do all blocks while the
+// thread's destructors run, in any order.
 class Blocks {
  public:
   static void *Take(size_t bytes) {
@@ -56,7 +56,7 @@ class Blocks {
   void *TakeOf(int size, size_t bytes) {
     std::vector<void *> &kept = kept_[size];
     if (kept.empty()) {
-      kept.reserve(kept.capacity() + 1);  // a place for each block that was made, so that `Return` needs no memory
+      kept.reserve(kept.capacity() + 1);  // room for every block that was made, so that `Return` allocates nothing
       kept.push_back(::operator new(kSmallest << size));
     }
     void *block = kept.back();

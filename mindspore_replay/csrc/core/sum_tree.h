@@ -17,8 +17,8 @@ namespace replay {
 
 constexpr int64_t kFanout = 16;
 
-// Targets that descend together, in pairs: the sums over one node's children depend on each other, those of several
-// nodes overlap.
+// Number of targets that descend together, in pairs. The sums over one node's children depend on each other; those of
+// several nodes are computed at the same time.
 constexpr int64_t kPairs = 4;
 constexpr int64_t kLanes = 2 * kPairs;
 #ifndef __CUDACC__  // nvcc has no vector types, and a GPU thread descends with one target
@@ -31,8 +31,8 @@ REPLAY_BOTH inline bool IsWeight(double value) { return value >= 0 && value <= s
 // Searches a node's children for the one a target falls on.
 struct ChildSearch {
   double target;
-  double sum = 0;     // of the children so far
-  double before = 0;  // of the children before the one found
+  double sum = 0;     // sum of the children so far
+  double before = 0;  // sum of the children before the one found
   int64_t child = 0;
 
   REPLAY_BOTH void Add(double weight) {

@@ -93,8 +93,8 @@ class Timeline {
     return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
   }
 
-  // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`: its last step must
-  // be an end.
+  // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`: its last step
+  // must be an end.
   bool NextSteps(const Marks &marks, Vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(marks.n));
     for (int64_t i = 0; i < marks.n; ++i) {
@@ -154,7 +154,8 @@ class Timeline {
     flags_[slot] = Followed(flags_[slot]);
   }
 
-  // Makes the start eligible, or not, whose window ends at the row before row i of a batch, if its episode goes on now.
+  // Sets the weight of the start whose window ends at the row before row i of a batch, if its episode goes on with row
+  // i.
   template <typename Changed>
   REPLAY_BOTH void Lengthened(const Marks &marks, int64_t i, Changed *changed) const {
     const int64_t serial = Before(marks, i), slot = ring_.SlotOf(serial);
@@ -164,7 +165,7 @@ class Timeline {
     SetStartWeight(start, changed);
   }
 
-  // Serial number up to which rows, from the oldest on, may have lost their past to an insertion.
+  // Returns the end of the oldest rows that may have lost their past to an insertion, as a serial number.
   REPLAY_BOTH int64_t PastEvicted(const RingWrite &plan) const {
     return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
   }
@@ -190,12 +191,12 @@ class Timeline {
     }
   }
 
-  // First row whose windows may contain a row or end before it.
+  // Returns the first row whose windows may contain a row or end before it.
   REPLAY_BOTH int64_t FirstStart(int64_t serial) const {
     return std::max(Oldest(), serial - (rule_.future - 1) * rule_.streams);
   }
 
-  // End of the rows whose windows may contain a row before this one.
+  // Returns the end of the rows whose windows may contain a row before this one.
   REPLAY_BOTH int64_t EndOfStarts(int64_t serial) const {
     return std::min(ring_.inserted, serial + rule_.past * rule_.streams);
   }
@@ -209,7 +210,7 @@ class Timeline {
     return ended;
   }
 
-  // Serial number of the first of the newest rows, one per stream.
+  // Returns the serial number of the first of the newest rows, one per stream.
   REPLAY_BOTH int64_t Newest() const { return std::max(Oldest(), ring_.inserted - rule_.streams); }
 
   // True if an episode of the newest rows has not ended.
@@ -335,8 +336,8 @@ class Timeline {
     if (Deleted(slot)) row_state_.Mark(slot);
   }
 
-  // Returns the number of rows, from the oldest on, that no sample will need: the newest rows may become starts, and a
-  // start needs its past.
+  // Returns the number of oldest rows that no sample will need. The newest rows may become starts, and a start needs
+  // its past.
   REPLAY_BOTH int64_t Unneeded() const {
     const int64_t open = ring_.count - (rule_.future - 1) * rule_.streams;
     const int64_t needed =
@@ -438,14 +439,14 @@ class Timeline {
     }
   }
 
-  // Serial number of the row before row i of the first step of a batch that was inserted.
+  // Returns the serial number of the row before row i, for a row i of the first step of an inserted batch.
   REPLAY_BOTH int64_t Before(const Marks &marks, int64_t i) const {
     return ring_.inserted - marks.n - rule_.streams + i;
   }
 
   REPLAY_BOTH int64_t Wrapped(int64_t slot) const { return slot < ring_.capacity ? slot : slot - ring_.capacity; }
 
-  // Makes a row eligible if it is a legal start.
+  // Makes a row eligible if it is a valid start.
   template <typename Changed>
   REPLAY_BOTH void Enable(int64_t serial, Changed *changed) const {
     if (!IsValidStart(serial)) return;

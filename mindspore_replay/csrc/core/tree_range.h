@@ -1,6 +1,6 @@
-// The weights of a range of consecutive slots of a tree, also around the end of the ring, as if all others were zero.
-// No prefix is subtracted, so rounding never leaves the range, however large the weights before it are. Cost O(log
-// capacity).
+// A range of consecutive slots of a tree, which may wrap around the end of the ring; all other weights count as zero.
+// No prefix is subtracted, so rounding never leads out of the range, however large the weights before it are. Cost
+// O(log capacity).
 #ifndef MINDSPORE_REPLAY_TREE_RANGE_H_
 #define MINDSPORE_REPLAY_TREE_RANGE_H_
 

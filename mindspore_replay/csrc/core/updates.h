@@ -1,4 +1,5 @@
-// When rows were last updated where they lie: a checkpoint then knows which rows an earlier one has no more as they are.
+// When rows were last updated where they lie: a checkpoint then knows which rows an earlier one has no more as they
+// are.
 #ifndef MINDSPORE_REPLAY_UPDATES_H_
 #define MINDSPORE_REPLAY_UPDATES_H_
 

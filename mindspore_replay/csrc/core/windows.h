@@ -20,7 +20,7 @@ enum OutputKind : int64_t {
   kReturn = 2,      // the discounted sum of a column over the chain
   kDiscount = 3,    // gamma^k, 0 where the chain's last row is terminated
   kRelabelled = 4,  // 1 if the sample has another goal
-  kGoal = 5,        // rows of a column; if the sample has another goal, that row of column `other` each time
+  kGoal = 5,        // rows of a column; with another goal, the goal's row of column `other` in place of each
   kLength = 6,      // steps of the episode from the start on, as far as the outputs extend
   kChain = 7,       // rows of the chain of each step, 0 for a step outside the sample
   kStack = 8,       // rows of a column; a run is zero unless its last row exists
@@ -41,7 +41,7 @@ enum Anchor : int64_t {
 struct Output {
   int64_t kind;
   int64_t column;
-  int64_t other;  // another column; or the step whose chain the first run counts from
+  int64_t other;  // another column; for kFromLast, the step from whose chain the first run counts
   int64_t anchor;
   int64_t first;
   int64_t runs;
@@ -105,7 +105,7 @@ struct Hindsight {
   int64_t strategy;
   double ratio;
 
-  // Returns the slot of that row for a start, or -1 to keep the goal. Uses two numbers of the random sequence.
+  // Returns the slot of the row whose goal replaces that of a start, or -1 to keep the goal. Uses two random numbers.
   REPLAY_BOTH int64_t GoalSlot(const Timeline &timeline, const Start &start, uint64_t chance, uint64_t bits) const {
     if (!(UnitInterval(chance) <= ratio)) return -1;
     int64_t slot;

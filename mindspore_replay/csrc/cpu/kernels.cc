@@ -1,6 +1,6 @@
-// CPU adapters of the kernels that insert, read and update rows: from the C interface of MindSpore's custom operators
-// to the algorithms in core/. Arguments match their signature (signatures.h) when a body begins; the body checks their
-// values in every build and returns a Status. On any but kOk nothing has changed.
+// The kernels that insert, read and update rows, on a CPU: they adapt the C interface of MindSpore's custom operators
+// to the algorithms in core/. When a body begins, the arguments match their signature (signatures.h). The body checks
+// their values in every build and returns a Status; unless it is kOk, nothing has changed.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -74,7 +74,7 @@ struct Insertion {
   }
 
  private:
-  // Reads the versions, and checks that rows can be of them.
+  // Reads the versions, and checks that they are valid.
   __attribute__((noinline, cold)) Status ReadVersions(const InsertArgs &args, const replay::RowState &row_state) {
     versions = args.data<int64_t>(NAMED("version"));
     given_versions = args.elements(NAMED("version"));
@@ -225,8 +225,8 @@ __attribute__((noinline)) void MarkUpdated(const replay::Updates &updates, const
 
 }  // namespace
 
-// Inserts rows; in a full ring they evict the oldest. Flags in `ends`: 1 the last row of its episode, 3 also that it is
-// only an observation.
+// Inserts rows; in a full ring they evict the oldest. In `ends`, 1 marks the last row of an episode, and 3 a last row
+// that holds only an observation.
 MINDSPORE_REPLAY_KERNEL(insert) {
   Insertion insertion;
   const Status status = insertion.Check(args);
@@ -242,8 +242,9 @@ MINDSPORE_REPLAY_KERNEL(insert) {
   return replay::kOk;
 }
 
-// Overwrites the rows of handles; for repeated handles the last row counts. Skips and counts invalid handles. `written`:
-// a bit for each late column that is written, and kCountsInvalid; the place of the column of terminations, -1 for none.
+// Overwrites the rows of handles; of repeated handles the last one counts. Skips and counts invalid handles. `written`
+// holds a bit for each late column that is written, perhaps with kCountsInvalid, and the place of the column of
+// terminations, -1 for none.
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
   const int64_t *written = args.data_or_null<int64_t>(NAMED("written"));

@@ -1,5 +1,5 @@
-// What Python does with a buffer beside its kernels: holds its lock, shares it with other processes, closes it, and waits
-// for changes that other processes make.
+// What Python does with a buffer apart from kernels: it holds the buffer's lock, shares the buffer with other
+// processes, closes it, and waits for changes by other processes.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -39,8 +39,8 @@ MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
 }
 
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of
-// `update`, for one row, and must stay valid until `replay_unshare`. With `sole_user`, the journal's lock is made anew and an
-// interrupted operation is repaired. With `beyond_memory`, rows are read ahead.
+// `update`, for one row, and must stay valid until `replay_unshare`. With `sole_user`, the journal's lock is made anew
+// and an interrupted operation is repaired. With `beyond_memory`, rows are read ahead.
 MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole_user, int beyond_memory, int nparam,
                                          void **params, int *ndims, int64_t **shapes, const char **dtypes) {
   const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
@@ -54,7 +54,7 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
   return replay::kOk;
 }
 
-// Makes all later calls on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
+// Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
 MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
   replay::Locks &locks = replay::Locks::Of(head);
   const std::lock_guard<std::mutex> guard(locks.mutex());

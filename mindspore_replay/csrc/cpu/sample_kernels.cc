@@ -1,4 +1,4 @@
-// CPU adapters of the kernels that sample; kernels.cc states the common rules.
+// The kernels that sample, on a CPU; kernels.cc states the common rules.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -43,8 +43,8 @@ __attribute__((noinline, cold)) bool HasEpoch(const Args &args) {
                          args.capacity());
 }
 
-// Draws the next batch of an epoch. Returns the number of its rows, -1 if there are too few. Not inlined: it would change
-// how callers are compiled.
+// Draws the next batch of an epoch. Returns the number of its rows, or -1 if there are too few rows. Not inlined: it
+// would change how callers are compiled.
 __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
   const auto &rule = *args.data<replay::EpochRule>(NAMED("epoch_rule"));
   auto *epoch = args.data<replay::Epoch>(NAMED("epoch"));

@@ -1,5 +1,5 @@
-// A buffer's state in GPU memory, and the parts of its update that one block does. Functions that do not concern a
-// single row are called by all threads of a block.
+// A buffer's state in GPU memory, and updates of it by one block. All threads of the block call the functions that do
+// not concern a single row.
 #ifndef MINDSPORE_REPLAY_BUFFER_CUH_
 #define MINDSPORE_REPLAY_BUFFER_CUH_
 
@@ -13,7 +13,7 @@
 
 namespace replay {
 
-// The kind of a buffer's rows, for overloads: cursors alone without row state, else Alone or Timeline.
+// The kind of a buffer's rows, for overloads: cursors if there is no row state, else Alone or Timeline.
 template <typename Rows>
 struct Kind {
   using Type = Rows;
@@ -78,7 +78,7 @@ struct State {
     return row_serials != nullptr ? Get(Kind<ReservoirCursors>{}).SlotOf(serial) : Ring().SlotOf(serial);
   }
 
-  // True if the numbers are sound, by the criteria of WithPlaces and WithRows in buffer.h.
+  // True if the state is consistent, by the criteria of WithPlaces and WithRows in buffer.h.
   __device__ bool IsConsistent() const {
     if (rule != nullptr && !IsRule(*rule, capacity)) return false;
     const Cursors ring = Ring();
@@ -105,7 +105,7 @@ State StateOf(const Bound<kOperator> &args) {
           args.template data_or_null<WindowRule>(NAMED("window_rule"))};
 }
 
-// Discards the changed slots, where the caller refreshes the nodes above by other means.
+// Discards the slots that changed, for callers that refresh the nodes above them by other means.
 struct Ignored {
   REPLAY_BOTH void push_back(int64_t) {}
 };

@@ -1,4 +1,4 @@
-// Shared by all GPU kernels: launches, failures that only the GPU detects, and the detection of the last block.
+// What all GPU kernels share: launches, failures that only the GPU detects, and the detection of the last block.
 #ifndef MINDSPORE_REPLAY_DEVICE_CUH_
 #define MINDSPORE_REPLAY_DEVICE_CUH_
 
@@ -27,8 +27,8 @@ constexpr int kThreads = 64;  // per block; few, since one processor runs them a
 constexpr int kThreads = 256;  // per block
 #endif
 
-// GPU memory that a call frees stays with the process for the next call: allocating it from the driver takes longer
-// than a kernel. CUDA 11.1 has no memory pools.
+// Keeps the GPU memory that a call frees for the next call: the driver takes longer to allocate memory than a kernel
+// runs. CUDA 11.1 has no memory pools.
 inline cudaError_t TakeScratch(void **memory, size_t bytes, cudaStream_t stream) {
 #if CUDART_VERSION >= 11020
   return cudaMallocAsync(memory, bytes, stream);
@@ -56,16 +56,16 @@ inline void KeepScratch() {
 #endif
 }
 
-// The first call refused on the GPU, in host memory, so that no call waits for the GPU.
+// The first call that was refused on the GPU. It is in host memory, so that no call waits for the GPU.
 struct Failure {
   int status;
   const char *kernel;
 };
 
-// That memory, null before the first kernel call: a query for failures alone must not make CUDA choose a device.
+// The failure, null before the first kernel call: a mere query for failures must not make CUDA choose a device.
 inline std::atomic<volatile Failure *> the_failure{nullptr};
 
-// Returns that memory for a kernel call, allocated on first use; null if CUDA has none.
+// Returns the failure, for a kernel call; allocates it on first use. Null if CUDA has no memory.
 inline volatile Failure *TheFailure() {
   static volatile Failure *const failure = [] {
     void *memory = nullptr;
@@ -136,7 +136,7 @@ class Call {
     return static_cast<Number *>(memory);
   }
 
-  // Returns such memory with a copy of `data`.
+  // Returns GPU memory with a copy of `data`, freed with this call.
   void *CopyOf(const void *data, int64_t bytes) {
     void *copy = Scratch<char>(bytes);
     if (copy != nullptr) {
@@ -197,9 +197,9 @@ inline unsigned NextTicket() {
   return next++ % kTickets;
 }
 
-// True if this block is the last of the launch to get here; it sees all that the others wrote before. A barrier for its
-// threads. Only this block changes the cursors of a buffer, when no other block reads them any more; the others may
-// still be copying rows.
+// True if this block is the last of the launch to get here. Then it sees what the others wrote before they got here. A
+// barrier for the block's threads. Only the last block changes the cursors of a buffer, since no other block reads them
+// any more; the others may still be copying rows.
 __device__ inline bool IsLastBlock(unsigned ticket) {
   __shared__ bool last;
   __syncthreads();

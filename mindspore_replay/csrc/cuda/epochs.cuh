@@ -47,7 +47,7 @@ struct Batch {
   }
 
  private:
-  // TakeBatch, each thread at a position of its own.
+  // Does what TakeBatch does; each thread looks at another position.
   template <typename SlotOf>
   __device__ int64_t Take(const EpochRule &rule, Epoch *epoch, const SlotOf &slot_of, int64_t n) {
     __shared__ bool can_be_drawn[kThreads];

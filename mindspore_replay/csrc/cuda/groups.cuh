@@ -1,5 +1,5 @@
-// Group sampling on a GPU, as in groups.h. Rows are sorted by their group's value in a bitonic network; a block then
-// finds the boundaries of groups and draws groups, and rows of each.
+// Group sampling on a GPU, as in groups.h. A bitonic network sorts rows by their group's value. A block then finds the
+// boundaries of groups, draws groups, and draws rows of each.
 #ifndef MINDSPORE_REPLAY_GROUPS_CUH_
 #define MINDSPORE_REPLAY_GROUPS_CUH_
 
@@ -119,8 +119,8 @@ static __global__ void __launch_bounds__(kThreads) MembersKernel(const GroupSamp
   for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(timeline, i);
 }
 
-// Steps of a bitonic sort: widths from `first_width` down to 1 if `down`, else `first_width` alone. If `down`, each
-// block has the elements that it compares to itself: runs of twice the first width.
+// Steps of a bitonic sort: the width `first_width`, and with `down` also all smaller ones. With `down`, no other block
+// touches the elements that a block compares: runs of twice the first width.
 static __global__ void __launch_bounds__(kThreads)
     SortKernel(Member *members, int64_t all, int64_t run, int64_t first_width, bool down) {
   const int64_t part = down ? std::max(2 * first_width, std::min(all, int64_t{2} * kThreads)) : all;

@@ -1,6 +1,6 @@
-// The kernels of kernels.cc on a GPU: the same names, arguments and results, in GPU memory. An adapter checks dtypes
-// and shapes, which the host knows, and launches; the GPU checks values. No call waits for the GPU: one that is refused
-// there changes nothing, and the next call or replay_take_failure reports it.
+// The kernels of kernels.cc on a GPU, with the same names, arguments and results, in GPU memory. An adapter checks
+// dtypes and shapes, which the host knows, and launches; the GPU checks values. No call waits for the GPU. A call that
+// the GPU refuses changes nothing, and the next call or replay_take_failure reports it.
 #include <algorithm>
 #include <cstdint>
 
@@ -48,8 +48,8 @@ struct Landing {
   }
 };
 
-// Of several rows of a batch for one slot of a reservoir the last is kept: the one whose serial number is in the slot
-// when all have tried.
+// Of several rows of a batch for one slot of a reservoir, the last is kept: the one whose serial number is in the slot
+// after every row has tried to write its own.
 template <>
 struct Landing<replay::ReservoirCursors> {
   replay::ReservoirCursors places;
@@ -92,8 +92,8 @@ struct Insertion {
     return replay::kOk;
   }
 
-  // Stores the state of a new row, but for its step; not yet if other blocks may still look for room among the rows that
-  // it evicts, for which they read weights and use counts.
+  // Stores the state of a new row, but for its step. Does nothing yet if other blocks may still read the weights and
+  // use counts of the rows that it evicts, to look for room.
   template <typename Rows>
   __device__ void SetRowState(int64_t row, int64_t slot) const {
     if (replay::kHasEpisodes<Rows>) {
@@ -105,7 +105,7 @@ struct Insertion {
     }
   }
 
-  // Returns what the insertion says of its rows, whose episodes they know.
+  // Returns the flags of the rows, for a buffer whose rows know their episode.
   __device__ Marks MarksOf(const Columns &columns) const {
     const WindowRule &rule = *state.rule;
     Marks marks{ends, given_ends, n, rule.streams, {}, rule.needs_next != 0, true};
@@ -116,7 +116,7 @@ struct Insertion {
     return marks;
   }
 
-  // The last block, when all have marked their rows: moves the cursors and refreshes the tree.
+  // Moves the cursors and refreshes the tree; called by the last block, when all blocks have marked their rows.
   template <typename Rows>
   __device__ void End(const Landing<Cursors> &landing, const Columns &columns) const {
     const replay::RingWrite &plan = landing.plan;
@@ -282,8 +282,8 @@ __device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t l
                       timeline.EndOfStarts(last));
 }
 
-// Returns the end of the rows, from the oldest not found stale on, among which all stale ones are; all threads of one
-// block.
+// Returns the end of the rows that may be stale, which begin at the oldest that was not stale before. Called by all
+// threads of one block.
 template <typename Places>
 __device__ int64_t EndOfStale(const RowState &row_state, const Places &places, int64_t max_staleness) {
   __shared__ int64_t end;
@@ -306,7 +306,7 @@ __device__ int64_t EndOfStale(const RowState &row_state, const Places &places, i
   return end;
 }
 
-// Deletes the rows older than `max_staleness`, -1 for no limit; all threads of one block.
+// Deletes the rows older than `max_staleness`; -1 is no limit. Called by all threads of one block.
 template <typename Rows>
 __device__ void DeleteStaleRows(const Rows &rows, int64_t max_staleness) {
   if (max_staleness < 0) return;
@@ -331,8 +331,8 @@ __device__ void DeleteStaleRows(const Rows &rows, int64_t max_staleness) {
   if (threadIdx.x == 0) row_state.clock->fresh = fresh;
 }
 
-// Runs after an insertion that was not refused: sets the clocks of the new rows to their versions, and deletes those
-// that are stale by it.
+// Sets the clocks of new rows to their versions, and deletes the rows that are then stale. Runs after an insertion that
+// was not refused.
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) VersionsKernel(const Insertion insertion) {
   if (*insertion.first_serial < 0) return;
@@ -358,8 +358,8 @@ __device__ void Release(const replay::Alone<Places> &rows, int64_t slot) {
 
 __device__ void Release(const Timeline &timeline, int64_t slot) { timeline.Release(slot); }
 
-// Notes that late columns of rows in different slots were written, and makes those eligible of which none is missing any
-// more; all threads of one block.
+// Notes that late columns of rows in different slots were written. Rows that miss no other column become eligible.
+// Called by all threads of one block.
 template <typename Rows>
 __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, int32_t written) {
   const RowState &row_state = rows.row_state();
@@ -552,7 +552,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
       if (slot < 0) continue;
-      int64_t done = -1;  // neighbours mostly share a node
+      int64_t done = -1;  // neighbours mostly have the same node above them
       ForWeightsAround(rows, handles[i], slot, [&](int64_t start) {
         const int64_t node = SumTree::NodeOf(level, start);
         if (node != done) row_state.tree.RefreshNode(level, node);

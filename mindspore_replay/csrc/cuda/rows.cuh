@@ -1,5 +1,5 @@
-// Copies rows into and out of columns on a GPU, in units of up to 16 bytes, neighbouring units by neighbouring threads.
-// A block takes some rows of a batch, or a part of one if rows are wide.
+// Copies rows into and out of columns on a GPU, in units of up to 16 bytes. Neighbouring threads copy neighbouring
+// units. A block takes some rows of a batch, or a part of one row if rows are wide.
 #ifndef MINDSPORE_REPLAY_ROWS_CUH_
 #define MINDSPORE_REPLAY_ROWS_CUH_
 
@@ -88,8 +88,8 @@ __device__ void WithUnit(int64_t unit, const Copy &copy) {
   }
 }
 
-// Copies units [begin, end), shared among `threads` threads; this is number `thread`. from(u) is the source of a unit,
-// null for zeros; to(u) its destination, null for none.
+// Copies units [begin, end) as thread number `thread` of `threads`. from(u) is the source of a unit, null for zeros,
+// and to(u) its destination, null for none.
 template <typename Unit, typename From, typename To>
 __device__ void CopyUnits(int64_t begin, int64_t end, int64_t thread, int64_t threads, const From &from, const To &to) {
   for (int64_t first = begin + thread; first < end; first += kTogether * threads) {
@@ -173,7 +173,7 @@ Columns ColumnsOf(const Bound<kOperator> &args) {
   return columns;
 }
 
-// Returns their partition among blocks.
+// Returns the partition of a call's rows among blocks.
 template <int kOperator>
 Chunks ChunksOf(const Bound<kOperator> &args, int64_t n) {
   int64_t bytes = 0;

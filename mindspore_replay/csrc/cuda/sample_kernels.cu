@@ -54,7 +54,7 @@ struct Draws {
   double offset;   // the weight before that slot
   double stratum;  // weight of a stratum, for draws by priority
   double total;    // weight that draws are made from
-  double least;    // smallest weight among it
+  double least;    // smallest weight that draws are made from
   bool in_range;   // draws are limited to a range of rows
   replay::RowRange rows;
   int64_t given;  // samples that are no padding
@@ -82,8 +82,8 @@ struct Sample {
   Field columns[kMostColumns];
   Field outputs[kMostOutputs];
 
-  // True if the outputs can hold what the plan asks for. Writes source and destination of row outputs to `rows`. The
-  // same for all threads of a block.
+  // True if the outputs can hold what the plan asks for; the same for all threads of a block. Writes source and
+  // destination of row outputs to `rows`.
   template <typename Rows>
   __device__ bool Holds(Column *rows) const {
     static_assert(kMostOutputs <= kThreads, "a thread looks at one of them");
@@ -214,7 +214,7 @@ struct Sample {
     Give(replay::kWeight, i, 1.0f);
   }
 
-  // The last block, when all rows are recorded.
+  // Counts deliveries and removes rows; called by the last block, when all rows are recorded.
   template <typename Rows>
   __device__ void End(const Draws &draws) const {
     if constexpr (replay::kHasRowState<Rows>) {
@@ -506,7 +506,7 @@ __global__ void __launch_bounds__(kThreads,
 
 using Args = replay::Bound<replay::OperatorNumber("sample")>;
 
-// True if an output certainly holds handles when the plan is sound: n int64 where no column has one int64 per row.
+// True if an output must hold handles: it has n int64, and no column has one int64 per row.
 bool HoldsHandles(const Sample &sample) {
   const auto is_int64 = [](const Field &field, int64_t elements) { return field.Is(replay::kInt64, elements); };
   return std::any_of(sample.outputs, sample.outputs + sample.count,
