@@ -175,6 +175,10 @@ class CompiledCalls(nn.Cell):
         raise_earlier_failure()
         return count
 
+    def clock(self) -> int:
+        """Return the learner's clock."""
+        return int(self._parameters["clock"].asnumpy()[0])
+
     def usual_bounds(self) -> tuple[int, int]:
         """Return the range of logical rows to draw from by default."""
         window = self._parameters.get("window")

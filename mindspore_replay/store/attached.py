@@ -4,22 +4,19 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 
 from . import library
-from .checks import check_positions, check_size, need_episodes, need_handles, range_of, too_few_rows
-from .folder import bad_folder, open_to_attach
+from .checks import check_size
+from .folder import Folder, bad_folder, open_to_attach
+from .front import Front
 from .habits import NoContainer, wrong_sample
-from .inputs import as_beta, as_handles_for, as_new_rows, as_positions, as_priorities, as_steps
-from .naming import named, sample_names
-from .random import ALL_ROWS
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
+from .recipe.spec import BufferSpec
 from .store import Store
-
-_Result = TypeVar("_Result")
 
 #: Seconds after which a wait for the limiter checks that there still is a learner.
 _LONGEST_WAIT = 0.2
@@ -95,30 +92,27 @@ class AttachedBuffer(NoContainer):
 
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
         opened = open_to_attach(folder, "attach")
-        self._spec, options = opened.spec, opened.spec.options
+        options = opened.spec.options
         with contextlib.ExitStack() as stack:
             stack.callback(opened.close)
             wanted = options.plan.n if sample_size is None else sample_size
-            size = check_size("attach", "sample_size", wanted, options.most_starts)
-            options = options._replace(plan=options.plan._replace(n=size))
+            spec = opened.spec.resized(check_size("attach", "sample_size", wanted, options.most_starts))
             try:
-                self._store = Store(opened.spec.columns, options, folder=opened)
+                store = Store(spec.columns, spec.options, folder=opened)
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
-        self._folder, self._name, self._timeout = opened, options.cls_name, timeout
-        self._is_queue = options.plan.in_order
-        self._lock, self._given_up, self._of_closed = threading.RLock(), False, opened.closed
-        columns, self.capacity, self.sample_size = opened.spec.columns, options.capacity, size
-        self.names, self.types, self.num_envs = columns.given_names, columns.dtypes, options.num_envs
-        self.has_episodes, self.achieved_goal = opened.spec.has_episodes, opened.spec.achieved_goal
+        self._front, self._folder, self._spec = AttachedFront(store, opened, spec, timeout), opened, spec
+        self.names, self.types = spec.columns.given_names, spec.columns.dtypes
+        self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
+        self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._timeout)
+        return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)
 
     def __repr__(self) -> str:
         rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
-        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._name}, {rows})"
+        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._spec.cls_name}, {rows})"
 
     # Rows in and out.
 
@@ -156,21 +150,13 @@ class AttachedBuffer(NoContainer):
                 process.
             TimeoutError: If it has to wait too long.
         """
-        schema, options = self._store.schema, self._store.options
         if _misplaced or _unknown:
-            raise schema.wrong_insert(exp, _misplaced, _unknown)
-        if version is None and not with_indices:
-            with self._lock:
-                self._need_open()
-                if not self._is_limited and self._store.try_insert(exp, priority, end, final):
-                    return self
-        new = as_new_rows(schema, options, exp, priority, end, final, version, with_indices)
-
-        def insert() -> Any:
-            self._store.insertion(new)
-            return new.batch.handles(self._store.first) if with_indices else self
-
-        return self._when_allowed("insert", new.batch.rows, insert)
+            raise self._spec.columns.wrong_insert(exp, _misplaced, _unknown)
+        front = self._front
+        if not with_indices and front.try_insert(exp, priority, end, final, version):
+            return self
+        handles = front.insert(exp, priority, end, final, version, with_indices)
+        return self if handles is None else handles
 
     #: `insert` under the other name that buffers have for it.
     add = insert
@@ -188,12 +174,7 @@ class AttachedBuffer(NoContainer):
             TypeError, ValueError: If `index` holds no ints, or has more than one axis.
             IndexError: If there is no such row.
         """
-        positions = as_positions(self._name, index)
-        with self._lock:
-            self._need_open(reading=True)
-            with self._store.kernels_kept_out():
-                check_positions(self._name, positions, self._store.count())
-                return self._store.read(positions.astype(np.int64))
+        return self._front.get_item(index)
 
     def sample(
         self,
@@ -220,91 +201,43 @@ class AttachedBuffer(NoContainer):
             RuntimeError: If too few rows are eligible, if the sample needs Python code that only the learner has, as
                 with `HindsightRelabel`, or as for `insert`.
         """
-        options = self._store.options
         if _misplaced or _unknown or type(sample_range) is int:
             given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
-            raise wrong_sample(self._name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
-        if self.achieved_goal is not None:
-            raise RuntimeError(f"For '{self._name}', only the learner can sample: a view of the buffer is Python code.")
-        beta = as_beta(options, beta)
-        if with_indices:
-            need_handles(options, "sample(with_indices=True)")
-        with_indices = with_indices or options.plan.always_handles
-        has_names = self.names is not None
-        names = sample_names(self._name, has_names, *self._spec.names, with_indices) if as_dict else ()
-        bounds = None if sample_range is None else range_of(self._name, sample_range, ALL_ROWS[1])
-        if self._is_limited:
-            batch = self._when_allowed("sample", self.sample_size, lambda: self._draw(bounds, beta))
-        else:
-            with self._lock:
-                self._need_open()
-                batch = self._draw(bounds, beta)
-        if options.has_handles and not with_indices:
-            batch = batch[1:]
-        return named(names, batch) if as_dict else batch
-
-    def _draw(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[np.ndarray, ...]:
-        try:
-            return self._store.sample(bounds, beta)
-        except library.KernelError as error:
-            if error.status != library.TOO_FEW_ROWS:
-                raise
-        raise self._too_few(bounds)
-
-    def _too_few(self, bounds: tuple[int, int] | None = None) -> RuntimeError:
-        store, weighted = self._store, self._store.options.weighting is not None
-        rows, stored = store.eligible(bounds), store.count()
-        return too_few_rows(self._name, self.sample_size, weighted, rows, stored, store.pending_note())
+            name = self._spec.cls_name
+            raise wrong_sample(name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
+        return self._front.sample(sample_range, beta, as_dict, with_indices)
 
     # The state of rows.
 
     def update_priorities(self, indices: Any, priorities: Any) -> int:
         """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
-        handles, given = as_priorities(self._store.options, indices, priorities)
-        with self._lock:
-            self._need_open()
-            return int(self._store.update_priorities(handles, given))
+        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
 
     def update(self, indices: Any, values: Any) -> int:
         """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
-        need_handles(self._store.options, "update")
-        with self._lock:
-            self._need_open()
-            return int(self._store.update(indices, values))
+        return self._front.update(indices, values)  # type: ignore[no-any-return]
 
     def delete(self, indices: Any) -> int:
         """Remove rows, as `Buffer.delete` does, and return their number."""
-        handles = as_handles_for(self._store.options, "delete", indices).reshape(-1)
-        with self._lock:
-            self._need_open()
-            return int(self._store.delete(handles))
+        return self._front.delete(indices)  # type: ignore[no-any-return]
 
     def info(self, indices: Any) -> tuple[np.ndarray, ...]:
         """Return priority, use count and staleness of rows, as `Buffer.info` does."""
-        handles = as_handles_for(self._store.options, "info", indices)
-        with self._lock:
-            self._need_open(reading=True)
-            return tuple(part.reshape(handles.shape) for part in self._store.info(handles.reshape(-1)))
+        return self._front.info(indices)
 
     def advance(self, steps: int = 1) -> "AttachedBuffer":
         """Advance the learner's clock, as `Buffer.advance` does."""
-        with self._exclusive():
-            self._store.advance(as_steps(self._store.options, steps, lambda: int(self._store.arrays["clock"][0])))
+        self._front.advance(steps)
         return self
 
     def end_episodes(self) -> int:
         """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
-        need_episodes(self._store.options, "end_episodes")
-        with self._lock:
-            self._need_open()
-            return int(self._store.end_episodes())
+        return self._front.end_episodes()  # type: ignore[no-any-return]
 
     # Counts.
 
     def __len__(self) -> int:
-        with self._lock:
-            self._need_open(reading=True)
-            return self._store.count()
+        return self._front.size()
 
     def __bool__(self) -> bool:
         return True
@@ -319,91 +252,133 @@ class AttachedBuffer(NoContainer):
 
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
-        with self._exclusive():
-            in_progress = self._folder.arrays["shared.in_progress"]
-            allowed = not self._is_limited or self._account().allows("sample", self.sample_size, in_progress)
-            return bool(allowed and self._store.eligible() >= self._store.options.min_rows_to_sample)
+        return self._front.can_sample()
 
     @property
     def closed(self) -> bool:
         """True if this object was closed, or the learner has closed the buffer."""
-        return self._given_up or self._folder.closed
+        return self._front.given_up or self._folder.closed
 
     def check_valid(self) -> None:
         """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
-        with self._lock:
-            self._need_open(reading=True)
-            self._store.check()
+        self._front.check_valid()
 
     def close(self) -> None:
         """Give up the folder. The object cannot be used any more; waits of other threads for a limiter end."""
-        with self._lock:
-            if not self._given_up:
-                self._given_up = True
-                self._store.detach()
+        self._front.close()
 
-    def _need_open(self, reading: bool = False) -> None:
+
+class AttachedFront(Front):
+    """The calls of an attached process: the limiter and the closing are the learner's.
+
+    Args:
+        store (Store): The rows.
+        folder (Folder): Their files.
+        spec (BufferSpec): What the buffer is.
+        timeout (Union[float, None]): Seconds after which a wait for the limiter is an error; ``None`` for no limit.
+    """
+
+    calls: Store
+
+    def __init__(self, store: Store, folder: Folder, spec: BufferSpec, timeout: float | None) -> None:
+        super().__init__(store, spec, threading.RLock(), lambda array: array, int)
+        self.timeout, self.given_up = timeout, False
+        self._folder, self._of_closed, self._is_queue = folder, folder.closed, spec.options.plan.in_order
+        self._closed, self._limited = folder.arrays["shared.closed"], folder.arrays["shared.limited"]
+
+    def try_insert(self, *given: Any) -> bool:
+        """Store rows that obviously fit, unless they may have to wait."""
+        with self.lock:
+            self.ready()
+            return not (self._is_queue or self._limited[0]) and self.calls.try_insert(*given)
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock."""
+        if self.spec.achieved_goal is not None:
+            name = self.spec.cls_name
+            raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
+        return super().drawn(bounds, beta)
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
+        with self._exclusive():
+            in_progress = self._folder.arrays["shared.in_progress"]
+            allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
+            return bool(allowed and self.calls.eligible() >= self.spec.options.min_rows_to_sample)
+
+    def check_valid(self) -> None:
+        """Raise a ValueError if the state is inconsistent."""
+        with self.lock:
+            self.ready(reading=True)
+            self.calls.check()
+
+    def close(self) -> None:
+        """Give up the folder."""
+        with self.lock:
+            if not self.given_up:
+                self.given_up = True
+                self.calls.detach()
+
+    def ready(self, reading: bool = False) -> None:
         """Raise a RuntimeError if this object or the buffer was closed; one attached to a closed buffer may read."""
-        if self._given_up:
-            raise RuntimeError(f"For '{self._name}', this object was closed: attach to the folder again.")
-        if self._folder.closed and not (reading and self._of_closed):
+        if self.given_up:
+            raise RuntimeError(f"For '{self.spec.cls_name}', this object was closed: attach to the folder again.")
+        if self._closed[0] and not (reading and self._of_closed):
             raise RuntimeError(
-                f"For '{self._name}', the learner has closed the buffer in {self._folder.path}: open it again in a "
-                "learner, then this object works on."
+                f"For '{self.spec.cls_name}', the learner has closed the buffer in {self._folder.path}: open it again "
+                "in a learner, then this object works on."
             )
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Keep all others out of the open buffer during the block."""
-        with self._lock:
-            self._need_open()
-            with self._store.kernels_kept_out():
-                self._need_open()
+        with self.lock:
+            self.ready()
+            with self.calls.kernels_kept_out():
+                self.ready()
                 yield
 
     # Limits.
 
     @property
-    def _is_limited(self) -> bool:
+    def is_limited(self) -> bool:
         """True if insertions and samples may have to wait."""
-        return self._is_queue or bool(self._folder.arrays["shared.limited"][0])
+        return self._is_queue or bool(self._limited[0])
 
     def _account(self) -> Account | QueueAccount:
-        arrays = self._folder.arrays
+        arrays, spec = self._folder.arrays, self.spec
         if self._is_queue:
-            room = self._store.room() if self._store.options.never_evicts_valid else math.inf
-            return QueueAccount(self._name, self.capacity, self._store.eligible(), room, self._store.pending_note())
+            room = self.calls.room() if spec.options.never_evicts_valid else math.inf
+            return QueueAccount(spec.cls_name, spec.capacity, self.calls.eligible(), room, self.calls.pending_note())
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
-    def _when_allowed(self, what: str, rows: int, action: Callable[[], _Result]) -> _Result:
-        """Insert or sample as soon as the limiter allows it, and count the rows. Other threads go on meanwhile."""
-        if not self._is_limited:
-            with self._lock:
-                self._need_open()
-                return action()
-        arrays, signals = self._folder.arrays, self._folder.signals
+    @contextlib.contextmanager
+    def turn(self, what: str, rows: int) -> Iterator[None]:
+        """Wait until rows may be inserted or sampled, and count them. Other threads go on meanwhile."""
+        arrays, signals, name = self._folder.arrays, self._folder.signals, self.spec.cls_name
         if rows == 0:
             with self._exclusive():
-                return action()
-        wait = Wait(self._account, what, rows, self._timeout)
+                yield
+            return
+        wait = Wait(self._account, what, rows, self.timeout)
         while True:
             seen = signals.seen()
             with self._exclusive():
                 now, in_progress = self._account(), arrays["shared.in_progress"]
                 if isinstance(now, Account):
                     now.check_room(what, rows, arrays["shared.sizes"])
-                elif self._timeout != 0:
+                elif self.timeout != 0:
                     now.check_room(what, rows)
-                if not self._is_limited or now.allows(what, rows, in_progress):
-                    result = action()
+                if not self.is_limited or now.allows(what, rows, in_progress):
+                    yield
                     arrays["shared.counts"] += now.increments(what, rows, in_progress)
                     signals.send()
-                    return result
-                if isinstance(now, QueueAccount) and self._timeout == 0:
-                    raise now.no_room(rows) if what == "insert" else self._too_few()
+                    return
+                if isinstance(now, QueueAccount) and self.timeout == 0:
+                    raise now.no_room(rows) if what == "insert" else self.too_few(self.calls.eligible())
             if not self._folder.has_learner():
                 raise RuntimeError(
-                    f"For '{self._name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
-                    f"limiter waits for the learner, which is gone. Open {self._folder.path} in a learner again."
+                    f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the limiter "
+                    f"waits for the learner, which is gone. Open {self._folder.path} in a learner again."
                 )
             signals.wait(seen, min(wait.left(), _LONGEST_WAIT))

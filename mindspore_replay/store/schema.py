@@ -250,7 +250,7 @@ class Schema:
 
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
         """Return the fields of a transition as Tensors and arrays."""
-        return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
+        return [value if hasattr(value, "asnumpy") else self.to_array(i, value) for i, value in enumerate(exp)]
 
     def wrong_insert(self, exp: Any, misplaced: Collection[Any], unknown: Collection[str]) -> TypeError:
         """Return the error for an insertion with other arguments than `insert` has."""
@@ -260,7 +260,9 @@ class Schema:
     def names_of(self, columns: Iterable[int], fields: Iterable[Any]) -> list[str]:
         """Return the names of the dtypes of fields for these columns; bits of bfloat16 are of that dtype."""
         return [
-            self.dtypes[i] if not is_tensor(field) and field.dtype == self.numpy_types[i] else type_name(field.dtype)
+            self.dtypes[i]
+            if type(field) is np.ndarray and field.dtype == self.numpy_types[i]
+            else type_name(field.dtype)
             for i, field in zip(columns, fields)
         ]
 
@@ -363,7 +365,10 @@ class Schema:
         """Convert field `i` to a NumPy array. Numbers and lists of numbers are cast to the column's dtype by value."""
         if is_tensor(value):
             return self._bits(i, value.asnumpy())
-        if not isinstance(value, np.ndarray) and _is_of_numbers(value):
+        if isinstance(value, np.ndarray):
+            if value.dtype == self.numpy_types[i]:
+                return value
+        elif _is_of_numbers(value):
             return self._cast(i, value)
         array = self._bits(i, np.asarray(value))
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -65,6 +65,9 @@ class Store:
         4 [12 12 11] [14 11 12 13]
     """
 
+    #: A kernel that failed has changed nothing, and can be called again.
+    checks_first = False
+
     def __init__(
         self,
         schema: Schema,
@@ -363,6 +366,10 @@ class Store:
         """Return True if the epoch in progress has another batch."""
         options = self.options
         return self._between(lambda: has_batch(options.epochs, options.plan.n, options.capacity, self.arrays))
+
+    def clock(self) -> int:
+        """Return the learner's clock."""
+        return int(self.arrays["clock"][0])
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""

@@ -575,7 +575,7 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\) has"):
         ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)
     nameless = ShardedReplay({**config(), "names": None})
-    with nameless as replay, pytest.raises(TypeError, match="needs a configuration with 'names'"):
+    with nameless as replay, pytest.raises(TypeError, match="'as_dict' needs a buffer made with 'names'"):
         replay.sample(as_dict=True)
 
 

@@ -71,7 +71,7 @@ def die_within(folder: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
     victim = attach(folder)
 
     def hold() -> None:
-        victim._store.hold()
+        victim._front.calls.hold()
         change(victim._folder.arrays)
 
     thread = threading.Thread(target=hold)
@@ -123,7 +123,7 @@ def test_rows_that_were_being_overwritten_are_gone_from_the_first_answer_on(kind
             learner = make(kind, folder)
             victim = die_within(folder, evict)
             assert answer(question, front(learner, folder)) == expected
-            assert learner.eligible() == victim._store.eligible()
+            assert learner.eligible() == victim._front.calls.eligible()
 
 
 def test_rows_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

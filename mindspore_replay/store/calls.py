@@ -1,0 +1,106 @@
+"""The calls from Python of a buffer, which a `Store` makes by kernels and compiled graphs make on any device."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from .inputs import NewRows
+
+
+class Calls(Protocol):
+    """What rows can be asked for. The caller holds the lock of the buffer, except for the `try_` methods.
+
+    A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
+    it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
+    """
+
+    #: True if failures must be prevented, since what failed cannot be called again.
+    checks_first: bool
+
+    def count(self) -> int:
+        """Return the number of rows stored."""
+
+    def eligible(self, bounds: tuple[int, int] | None = None) -> int:
+        """Return the number of rows at which a sample may start, in a slice of logical rows."""
+
+    def clock(self) -> int:
+        """Return the learner's clock."""
+
+    def room(self) -> int:
+        """Return the number of rows that can be inserted without evicting one that can still be drawn."""
+
+    def pending_note(self) -> str:
+        """Return a sentence on the rows that wait for late columns; empty if there are none."""
+
+    @property
+    def try_insert(self) -> Callable[..., bool]:
+        """``(exp, priority, end, final, version)``: store rows that obviously fit; False if they do not."""
+
+    @property
+    def insertion(self) -> Callable[[NewRows], None]:
+        """Store one row or a batch."""
+
+    @property
+    def first(self) -> int:
+        """The handle of the first row of the last insertion."""
+
+    @property
+    def try_sample(self) -> Callable[[int], Any]:
+        """``(skip)``: a batch drawn in the default way, without its first outputs; an int if it is not drawn."""
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+        """Draw a batch from a slice of logical rows."""
+
+    def read(self, index: Any) -> tuple[Any, ...]:
+        """Return the rows at logical positions."""
+
+    def update(self, handles: Any, values: Any) -> np.ndarray:
+        """Write columns of stored rows, and return the number of invalid handles, int32 ``[]``."""
+
+    @property
+    def try_update_priorities(self) -> Callable[[Any, Any], Any]:
+        """``(handles, priorities)``: set priorities; the number of invalid handles, or an int if they are not set."""
+
+    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+        """Set the priorities of rows, and return the number of invalid handles, int32 ``[]``."""
+
+    def delete(self, handles: Any) -> np.ndarray:
+        """Remove rows, and return their number, int32 ``[]``."""
+
+    def advance(self, steps: int) -> None:
+        """Advance the learner's clock, and remove rows that became stale."""
+
+    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+        """Return priorities, use counts and stalenesses of rows."""
+
+    def end_episodes(self) -> np.ndarray:
+        """End the open episodes, and return their number, int32 ``[]``."""
+
+    def reset(self) -> None:
+        """Remove all rows."""
+
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
+        """Draw groups by a column of ints: a mask of the rows that exist, and the rows."""
+
+    def begin_epoch(self) -> None:
+        """End the epoch in progress: the next sample begins another."""
+
+    def progress(self) -> list[list[int]]:
+        """Return numbers that change with each sample, insertion and removal."""
+
+    def has_batch(self) -> bool:
+        """Return True if the epoch in progress has another batch."""
+
+    def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which only this thread changes the rows."""
+
+    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which nobody attaches to the rows, for a state that replaces them."""
+
+    def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Declare that all rows are about to be replaced, and return the state to write."""
+
+    def close(self) -> None:
+        """Give the memory of the rows back to the system."""

@@ -1,0 +1,192 @@
+"""What a call from Python on a buffer does: it converts its arguments once, waits, locks, calls, and names a sample."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .calls import Calls
+from .checks import need_episodes, need_handles, need_priorities, range_of, too_few_rows
+from .inputs import as_beta, as_new_rows, as_steps
+from .library import TOO_FEW_ROWS, KernelError
+from .naming import named, sample_names
+from .random import ALL_ROWS
+from .recipe.spec import BufferSpec
+
+
+class Front:
+    """The methods of a buffer that Python calls, but for their fast ways.
+
+    A subclass says when a call may go on, and whom it waits for.
+
+    Args:
+        calls (Calls): What the rows can be asked for.
+        spec (BufferSpec): What the buffer is.
+        lock (ContextManager): Held during each call.
+        share (Callable): Makes what users get of an array.
+        count (Callable): Makes what users get of a number, int32 ``[]``.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        spec: BufferSpec,
+        lock: contextlib.AbstractContextManager[Any],
+        share: Callable[[np.ndarray], Any],
+        count: Callable[[np.ndarray], Any],
+    ) -> None:
+        self.calls, self.spec, self.lock = calls, spec, lock
+        self.share, self.count = share, count
+        #: Whether a sample comes without the rows' handles, unless they are asked for.
+        self.drops_handles = spec.has_handles and not spec.always_handles
+        #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
+        self.finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+
+    def ready(self, reading: bool = False) -> None:
+        """Wait for what the call must not overtake, or raise a RuntimeError if the buffer is closed; in the lock."""
+        raise NotImplementedError
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        raise NotImplementedError
+
+    def turn(self, what: str, rows: int) -> contextlib.AbstractContextManager[None]:
+        """Wait until rows may be inserted or sampled; the block does so, in the lock."""
+        raise NotImplementedError
+
+    # Rows in and out.
+
+    def insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any, with_indices: bool) -> Any:
+        """Store one row or a batch; return the handles, or ``None``."""
+        new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
+        with self.turn("insert", new.batch.rows) if self.is_limited else self.lock:
+            self.ready()
+            self.calls.insertion(new)
+            return self.share(new.batch.handles(self.calls.first)) if with_indices else None
+
+    def names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
+        """Return the names of a sample's parts, if it is to be a dict; raise an error if it cannot be."""
+        spec = self.spec
+        if with_indices:
+            need_handles(spec.options, "sample(with_indices=True)")
+        if not as_dict:
+            return ()
+        return sample_names(
+            spec.cls_name, spec.columns.given_names is not None, *spec.names, with_indices or spec.always_handles
+        )
+
+    def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
+        """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
+        spec = self.spec
+        given = None if beta is None else as_beta(spec.options, beta)
+        names = self.names(as_dict, with_indices) if as_dict or with_indices else ()
+        bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
+        with self.turn("sample", spec.sample_size) if self.is_limited else self.lock:
+            self.ready()
+            batch = self.drawn(bounds, given)
+        if self.finish is not None:
+            batch = self.finish(batch)
+        if self.drops_handles and not with_indices:
+            batch = batch[1:]
+        return named(names, batch) if as_dict else batch
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
+        calls = self.calls
+        if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
+            raise self.too_few(rows)
+        try:
+            return calls.sample(bounds, beta)
+        except KernelError as error:
+            if error.status != TOO_FEW_ROWS:
+                raise
+            raise self.too_few(calls.eligible(bounds)) from None
+
+    def too_few(self, rows: int) -> RuntimeError:
+        """Return the error for a sample of more rows than are eligible."""
+        spec, stored, pending = self.spec, self.calls.count(), self.calls.pending_note()
+        return too_few_rows(spec.cls_name, spec.sample_size, spec.weighted, rows, stored, pending)
+
+    def get_item(self, index: Any) -> tuple[Any, ...]:
+        """Read rows by logical position."""
+        with self.lock:
+            self.ready(reading=True)
+            return self.calls.read(index)
+
+    def rows(self) -> tuple[Any, ...]:
+        """Read all rows of a full buffer."""
+        capacity = self.spec.capacity
+        with self.lock:
+            self.ready(reading=True)
+            try:
+                return self.calls.read(np.arange(capacity))
+            except IndexError:
+                stored = self.calls.count()
+        raise RuntimeError(
+            f"For '{self.spec.cls_name}', 'rows' gives all capacity={capacity} rows, but got {stored} stored. Wait "
+            "until full() is true; of the rows stored until then, get_item(range(len(buffer))) gives a batch, and "
+            "datasets.to_npz makes a file."
+        )
+
+    # The state of rows.
+
+    def update(self, indices: Any, values: Any) -> Any:
+        """Write columns of stored rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update(indices, values))
+
+    def update_priorities(self, indices: Any, priorities: Any) -> Any:
+        """Set the priorities of rows."""
+        need_priorities(self.spec.options, "update_priorities")
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update_priorities(indices, priorities))
+
+    def delete(self, indices: Any) -> Any:
+        """Remove rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.delete(indices))
+
+    def info(self, indices: Any) -> tuple[Any, ...]:
+        """Return priority, use count and staleness of rows."""
+        with self.lock:
+            self.ready(reading=True)
+            priority, uses, staleness = map(self.share, self.calls.info(indices))
+            return priority, uses, staleness
+
+    def advance(self, steps: Any) -> None:
+        """Advance the learner's clock."""
+        with self.lock:
+            self.ready()
+            self.calls.advance(as_steps(self.spec.options, steps, self.calls.clock))
+
+    def end_episodes(self) -> Any:
+        """End all open episodes."""
+        need_episodes(self.spec.options, "end_episodes")
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.end_episodes())
+
+    def reset(self) -> None:
+        """Remove all rows."""
+        with self.lock:
+            self.ready()
+            self.calls.reset()
+
+    # Counts.
+
+    def size(self) -> int:
+        """Return the number of rows stored."""
+        with self.lock:
+            self.ready(reading=True)
+            return self.calls.count()
+
+    def eligible(self) -> int:
+        """Return the number of rows at which a sample may start."""
+        with self.lock:
+            self.ready()
+            return self.calls.eligible()
