@@ -222,6 +222,12 @@ class Links:
                 "folder."
             )
 
+    def no_answer(self) -> RuntimeError:
+        """Return the error for a call that needs a shard while none answers."""
+        return RuntimeError(
+            f"For 'ShardedReplay', none of the {len(self.all)} shards answers. They are restarted; try again later."
+        )
+
     def close(self) -> None:
         """End the shards; a second call does nothing."""
         self.end([link.actor for link in self.all])

@@ -126,11 +126,8 @@ class Batches:
         return not self._steady
 
     def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
-        shards = len(self.exchange.links.all)
         if not reports:
-            raise RuntimeError(
-                f"For '{_NAME}', none of the {shards} shards answers. They are restarted; try again later."
-            )
+            raise self.exchange.links.no_answer()
         if _eligible(reports) < needed:
             counts = self.plan.n, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
             raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")

@@ -1,6 +1,7 @@
 """Messages between the learner and its shards: answers contain totals; requests contain the clock and the quotas."""
 
 import builtins
+import contextlib
 import math
 import re
 import secrets
@@ -92,7 +93,7 @@ class Exchange:
         #: Identifies the run in files; and for each shard the number of its last save, 0 without one.
         self.run, self.saves = secrets.token_hex(8), [0] * len(links.all)
         self._turn = 0
-        self._lock = threading.RLock()
+        self._lock, self._saving = threading.RLock(), threading.Lock()
 
     def learner_state(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
@@ -161,22 +162,29 @@ class Exchange:
 
         If shards die meanwhile, the others write again, and the save has older files of those.
         """
-        while links:
-            number, before = time.time_ns(), self.saves  # no two saves of a run have the same number
-            saves = [number if link in links else last for link, last in zip(self.links.all, before)]
-            state = {**self.learner_state(), "saves": saves}
-            calls = {link: partial(link.actor.stage.remote, state, incremental, before[link.number]) for link in links}
-            try:
-                written = list(self.links.ask(calls, wait=True))
-            except BaseException:
+        with self._saving:
+            while links:
+                number, before = time.time_ns(), self.saves  # no two saves of a run have the same number
+                saves = [number if link in links else last for link, last in zip(self.links.all, before)]
+                links = self._stage(links, {**self.learner_state(), "saves": saves}, incremental)
+                if saves.count(number) == len(links):
+                    self.saves = saves
+                    self.links.ask({link: partial(link.actor.settle.remote, number) for link in links}, wait=True)
+                    return
+        raise self.links.no_answer()
+
+    def _stage(self, links: Sequence[Link], state: dict[str, Any], incremental: bool) -> list[Link]:
+        """Let these shards write staged files, and return those that have; after an error, all remove theirs."""
+        before = self.saves
+        calls = {link: partial(link.actor.stage.remote, state, incremental, before[link.number]) for link in links}
+        try:
+            return list(self.links.ask(calls, wait=True))
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                self.links.check_open()
                 for link in links:
                     link.actor.settle.remote(before[link.number])
-                raise
-            if len(written) == len(links):
-                self.saves = saves
-                self.links.ask({link: partial(link.actor.settle.remote, number) for link in links}, wait=True)
-                return
-            links = written
+            raise
 
     def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the buffers that hold the given rows.

@@ -203,9 +203,14 @@ class Shard:
         published = staged = None
         if self._path is not None:
             staged = read_header_at(staged_path(self._path))
-            if self._path.exists():
+            try:
                 with contextlib.ExitStack() as stack:
                     published = open_sources(self._path, stack)[-1].header
+            except FileNotFoundError:
+                pass
+            except ValueError:
+                if self._resumes:
+                    raise
         saves = [state for header in (published, staged) if header and (state := header.note) is not None]
         return Begun(self.rows.nbytes, self._learner_state, saves, published is not None, self._resumes)
 

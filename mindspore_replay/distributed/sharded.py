@@ -528,7 +528,7 @@ class ShardedReplay(NoContainer):
             incremental (bool): As for the function `save`. Default: ``False``.
 
         Raises:
-            RuntimeError: If there is no `folder`.
+            RuntimeError: If there is no `folder`, or no shard answers.
             OSError: If a file cannot be written.
         """
         if self._folder is None:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -216,7 +217,7 @@ def test_all_are_killed(world: Callable[[str], World], incremental: bool):
         made = saved(world, f"{first}-{second}", incremental)
         least, made.learner_dies_at = made.exchange.saves, 4  # it has sent all its messages
         made.actors[0].dies_at, made.actors[1].dies_at = first, second
-        with contextlib.suppress(Killed):
+        with contextlib.suppress(Killed, RuntimeError):  # an error if both have died
             made.save(incremental)
         made.check(least)
 
@@ -307,6 +308,50 @@ def test_a_first_save_that_was_cut_off(world: Callable[[str], World]):
             with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must hold no shards of another"):
                 made.start(resume=False)
             made.check([1, 1])
+
+
+def test_saves_of_two_threads(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
+    """The second begins when the first is done."""
+    made = saved(world, "two", False)
+    second = threading.Thread(target=made.save, args=(False,))
+
+    def stage(shard: Shard, *arguments: Any) -> None:
+        real(shard, *arguments)
+        if second.ident is None:
+            second.start()
+            second.join(0.1)
+            assert second.is_alive()
+
+    real, before = Shard.stage, max(made.exchange.saves)
+    monkeypatch.setattr(Shard, "stage", stage)
+    made.save(False)
+    second.join()
+    assert len(made.staged[0]) == len(made.staged[1]) == 4
+    assert min(made.exchange.saves) == max(made.staged[0]) > before
+    made.check(made.exchange.saves)
+
+
+def test_a_damaged_file_of_a_shard_that_lives(world: Callable[[str], World]):
+    """A learner that finds it goes on, and the next save replaces the file; a new shard says what is wrong."""
+    made = saved(world, "damaged", False)
+    file = made.folder / "shard_1.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"shard_1.safetensors has .* bytes, not"):
+        made.start(resume=True)
+    made = saved(world, "lives", False)
+    file = made.folder / "shard_1.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    made.learn(resume=False)
+    made.save(False)
+    made.check(made.exchange.saves)
+
+
+def test_without_any_shard_nothing_is_saved(world: Callable[[str], World]):
+    made = saved(world, "dead", False)
+    for actor in made.actors:
+        actor.dies_at = 3
+    with pytest.raises(RuntimeError, match="none of the 2 shards answers"):
+        made.save(False)
 
 
 def test_a_shard_that_cannot_write(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
