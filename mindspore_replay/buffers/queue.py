@@ -1,50 +1,18 @@
 """A queue: each row, or each sequence, is delivered once, in order."""
 
-import copy
-import math
 import threading
 from typing import Any, NoReturn
 
 from mindspore import Tensor
 
-from ..ops.eager import graph_body
+from ..ops.eager import graph_body, wait_for_work
 from ..store.rate_rule import QueueAccount
 from ..store.recipe.classes import QueueRecipe
 from ..store.recipe.parts import InOrder
 from ..store.recipe.registry import registered
 from ..store.sharing import SharedCondition
-from ..store.waiting import Waiting
+from ..store.waiting import QueueLimiter
 from .base import Buffer
-
-
-class QueueLimiter(Waiting):
-    """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
-
-    Args:
-        queue (ReplayQueue): The queue.
-        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
-    """
-
-    def __init__(self, queue: "ReplayQueue", timeout: Any) -> None:
-        super().__init__(timeout, type(queue).__name__)
-        self._queue = queue
-        self._changed, self._folder = queue.signals()
-        if self._folder is not None:
-            self._in_progress = self._folder.arrays["shared.in_progress"]
-            self._in_progress[:] = 0
-
-    def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
-        """Make the limiter of a copy of the queue."""
-        return QueueLimiter(copy.deepcopy(self._queue, memo), self.timeout)
-
-    def account(self) -> QueueAccount:
-        """Return the rows that can be sampled, and the room."""
-        return self._queue.account()
-
-    def _noted_account(self, what: str, rows: int) -> QueueAccount:
-        now = self.account()
-        now.check_room(what, rows)
-        return now
 
 
 @registered
@@ -147,11 +115,9 @@ class ReplayQueue(QueueRecipe, Buffer):
             >>> print(queue.insert([[10, 11, 12]]).account())
             QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='')
         """
-        valid = self.eligible()
         with self._lock:
-            room = self._calls.room() if self.options.never_evicts_valid else math.inf
-            pending = self._calls.pending_note()
-        return QueueAccount(type(self).__name__, self.capacity, valid, room, pending)
+            wait_for_work()
+            return QueueAccount.of(self._calls, self.options)
 
     def _turn(self) -> Any:
         return super()._turn() if self._waits else self._lock

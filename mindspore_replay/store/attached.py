@@ -1,19 +1,16 @@
 """Buffers in folders, used by processes other than the learner's."""
 
 import contextlib
-import math
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from . import library
+from .arrays import ArrayBuffer
 from .checks import check_size
 from .folder import Folder, bad_folder, open_to_attach
 from .front import Front
-from .habits import NoContainer, wrong_sample
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
 from .recipe.spec import BufferSpec
 from .store import Store
@@ -56,7 +53,7 @@ def attach(
     return AttachedBuffer(folder, sample_size, seconds_of(timeout, "attach"))
 
 
-class AttachedBuffer(NoContainer):
+class AttachedBuffer(ArrayBuffer):
     """The buffer in a folder, for a process beside its learner; `attach` makes it.
 
     Arguments, results and errors of its methods are those of the buffer's class, with NumPy arrays instead of Tensors.
@@ -90,6 +87,8 @@ class AttachedBuffer(NoContainer):
         [0 2] [10 12] 0 3
     """
 
+    _OTHER_SIZE = "attach(folder, sample_size={}).sample()"
+
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
         opened = open_to_attach(folder, "attach")
         options = opened.spec.options
@@ -102,153 +101,15 @@ class AttachedBuffer(NoContainer):
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
-        self._front, self._folder, self._spec = AttachedFront(store, opened, spec, timeout), opened, spec
-        self.names, self.types = spec.columns.given_names, spec.columns.dtypes
-        self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
-        self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
+        self._folder = opened
+        super().__init__(spec, AttachedFront(store, opened, spec, timeout))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)
 
     def __repr__(self) -> str:
         rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
-        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self._spec.cls_name}, {rows})"
-
-    # Rows in and out.
-
-    def insert(
-        self,
-        exp: Any = None,
-        *_misplaced: NoReturn,
-        priority: Any = None,
-        end: Any = False,
-        final: Any = False,
-        version: Any = None,
-        with_indices: bool = False,
-        **_unknown: NoReturn,
-    ) -> Any:
-        """Append one row or a batch, as `Buffer.insert` does.
-
-        Args:
-            exp (Union[Sequence, dict]): One array for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
-            priority (Union[float, numpy.ndarray, None]): Priority of all rows, or of each. Default: ``None``, for the
-                largest so far.
-            end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
-            final (Union[bool, Sequence[bool]]): Whether a row holds only the observation after its episode. Default:
-                ``False``.
-            version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
-                clock then. Default: ``None``, for the clock now.
-            with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
-
-        Returns:
-            Union[AttachedBuffer, numpy.ndarray]: The buffer itself; or handles, int64 ``[]`` or ``[n]``.
-
-        Raises:
-            TypeError, ValueError: If an argument does not fit; then nothing is stored.
-            RuntimeError: If the buffer lacks what an argument needs, the learner has closed it, or an insertion has to
-                wait for the limiter and there is no learner; also if the newest rows are an open episode of another
-                process.
-            TimeoutError: If it has to wait too long.
-        """
-        if _misplaced or _unknown:
-            raise self._spec.columns.wrong_insert(exp, _misplaced, _unknown)
-        front = self._front
-        if not with_indices and front.try_insert(exp, priority, end, final, version):
-            return self
-        handles = front.insert(exp, priority, end, final, version, with_indices)
-        return self if handles is None else handles
-
-    #: `insert` under the other name that buffers have for it.
-    add = insert
-
-    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
-        """Read rows by logical position: 0 is the oldest, -1 the newest.
-
-        Args:
-            index (Union[int, Sequence[int]]): Positions, ``[]`` or ``[k]``.
-
-        Returns:
-            tuple[numpy.ndarray, ...]: Copies of the rows, one array for each column. Shape ``[*F]`` or ``[k, *F]``.
-
-        Raises:
-            TypeError, ValueError: If `index` holds no ints, or has more than one axis.
-            IndexError: If there is no such row.
-        """
-        return self._front.get_item(index)
-
-    def sample(
-        self,
-        sample_range: tuple[Any, Any] | None = None,
-        *_misplaced: NoReturn,
-        beta: float | None = None,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        **_unknown: NoReturn,
-    ) -> Any:
-        """Draw `sample_size` rows as the learner's buffer does.
-
-        Args:
-            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows. Default: ``None``, for all.
-            beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
-            as_dict (bool): Whether to return a dict by name. Default: ``False``.
-            with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
-
-        Returns:
-            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as the learner gets
-            them.
-
-        Raises:
-            RuntimeError: If too few rows are eligible, if the sample needs Python code that only the learner has, as
-                with `HindsightRelabel`, or as for `insert`.
-        """
-        if _misplaced or _unknown or type(sample_range) is int:
-            given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
-            name = self._spec.cls_name
-            raise wrong_sample(name, self, given, _unknown, "attach(folder, sample_size={}).sample()")
-        return self._front.sample(sample_range, beta, as_dict, with_indices)
-
-    # The state of rows.
-
-    def update_priorities(self, indices: Any, priorities: Any) -> int:
-        """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
-        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
-
-    def update(self, indices: Any, values: Any) -> int:
-        """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
-        return self._front.update(indices, values)  # type: ignore[no-any-return]
-
-    def delete(self, indices: Any) -> int:
-        """Remove rows, as `Buffer.delete` does, and return their number."""
-        return self._front.delete(indices)  # type: ignore[no-any-return]
-
-    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
-        """Return priority, use count and staleness of rows, as `Buffer.info` does."""
-        return self._front.info(indices)
-
-    def advance(self, steps: int = 1) -> "AttachedBuffer":
-        """Advance the learner's clock, as `Buffer.advance` does."""
-        self._front.advance(steps)
-        return self
-
-    def end_episodes(self) -> int:
-        """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
-        return self._front.end_episodes()  # type: ignore[no-any-return]
-
-    # Counts.
-
-    def __len__(self) -> int:
-        return self._front.size()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def size(self) -> int:
-        """Return the number of rows stored."""
-        return len(self)
-
-    def full(self) -> bool:
-        """Return True if `capacity` rows are stored."""
-        return len(self) >= self.capacity
+        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self.spec.cls_name}, {rows})"
 
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
@@ -348,8 +209,7 @@ class AttachedFront(Front):
     def _account(self) -> Account | QueueAccount:
         arrays, spec = self._folder.arrays, self.spec
         if self._is_queue:
-            room = self.calls.room() if spec.options.never_evicts_valid else math.inf
-            return QueueAccount(spec.cls_name, spec.capacity, self.calls.eligible(), room, self.calls.pending_note())
+            return QueueAccount.of(self.calls, spec.options)
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
     @contextlib.contextmanager

@@ -125,6 +125,12 @@ class QueueAccount(NamedTuple):
     room: float
     pending: str = ""
 
+    @classmethod
+    def of(cls, calls: Any, options: Any) -> "QueueAccount":
+        """Return the account of a queue with these `Options`; the caller of the `Calls` holds the lock."""
+        room = calls.room() if options.never_evicts_valid else math.inf
+        return cls(options.cls_name, options.capacity, calls.eligible(), room, calls.pending_note())
+
     @property
     def ways_out(self) -> tuple[str, str]:
         """Nothing, as for `Account`: a queue cannot be disabled."""

@@ -1,6 +1,7 @@
 """Threads that wait until rows may be inserted or sampled."""
 
 import contextlib
+import copy
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from .checks import check_size
 from .mixins import mixin
-from .rate_rule import KINDS, Wait, seconds_of
+from .rate_rule import KINDS, QueueAccount, Wait, seconds_of
 
 #: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
@@ -207,3 +208,33 @@ class Waiting:
             self._in_progress -= in_progress
             self._count(done)
             self._changed.notify_all()
+
+
+class QueueLimiter(Waiting):
+    """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
+
+    Args:
+        queue (ReplayQueue): The queue.
+        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
+    """
+
+    def __init__(self, queue: Any, timeout: Any) -> None:
+        super().__init__(timeout, type(queue).__name__)
+        self._queue = queue
+        self._changed, self._folder = queue.signals()
+        if self._folder is not None:
+            self._in_progress = self._folder.arrays["shared.in_progress"]
+            self._in_progress[:] = 0
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
+        """Make the limiter of a copy of the queue."""
+        return QueueLimiter(copy.deepcopy(self._queue, memo), self.timeout)
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room."""
+        return self._queue.account()
+
+    def _noted_account(self, what: str, rows: int) -> QueueAccount:
+        now = self.account()
+        now.check_room(what, rows)
+        return now

@@ -1,0 +1,346 @@
+"""Replay buffers without MindSpore: the classes of the package on NumPy arrays, in the memory of this process.
+
+Constructors, methods, results and errors are those of the classes of the same names in `mindspore_replay`, with arrays
+in place of Tensors, and numbers in place of Tensors of one number. Samples for the same seed are the same. NumPy has no
+bfloat16: such columns hold its bits, uint16.
+"""
+
+import contextlib
+import copy
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .store.arrays import ArrayBuffer
+from .store.checks import check_size
+from .store.compressed import CompressedStore
+from .store.epochs import BEGUN
+from .store.front import Front
+from .store.library import library_for
+from .store.mixins import mixin
+from .store.rate_rule import QueueAccount
+from .store.recipe.classes import (
+    ElasticRecipe,
+    EpisodeRecipe,
+    EpochRecipe,
+    PrioritizedRecipe,
+    QueueRecipe,
+    ReplayRecipe,
+    ReservoirRecipe,
+    SequenceRecipe,
+)
+from .store.recipe.parts import InOrder, Parts
+from .store.recipe.spec import BufferSpec, Recipe
+from .store.store import Store
+from .store.waiting import QueueLimiter
+
+__all__ = [
+    "ElasticReplayBuffer",
+    "EpisodeReplayBuffer",
+    "EpochReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "ReplayQueue",
+    "ReservoirReplayBuffer",
+    "SequenceReplayBuffer",
+]
+
+_Host = TypeVar("_Host", bound="HostBuffer")
+
+
+class HostFront(Front):
+    """The calls of a buffer in the memory of this process.
+
+    Args:
+        store (Store): The rows.
+        spec (BufferSpec): What the buffer is.
+        lock (RLock): Held during each call.
+    """
+
+    calls: Store
+    #: Waits for rows and room, of a queue.
+    limiter: QueueLimiter | None = None
+
+    def __init__(self, store: Store, spec: BufferSpec, lock: Any) -> None:
+        super().__init__(store, spec, lock, lambda array: array, int)
+        self.closed = False
+
+    def ready(self, reading: bool = False) -> None:
+        """Raise a RuntimeError if the buffer was closed."""
+        if self.closed:
+            raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: make another.")
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        return self.limiter is not None and self.limiter.timeout != 0
+
+    def try_insert(self, *given: Any) -> bool:
+        """Store rows that obviously fit, unless they may have to wait."""
+        with self.lock:
+            self.ready()
+            return not self.is_limited and self.calls.try_insert(*given)
+
+    @contextlib.contextmanager
+    def turn(self, what: str, rows: int) -> Iterator[None]:
+        """Wait until rows may be inserted or sampled; the block does so, in the lock."""
+        assert self.limiter is not None
+        wait = self.limiter.inserting if what == "insert" else self.limiter.sampling
+        with wait(rows) if rows else contextlib.nullcontext(), self.lock:
+            yield
+
+
+@mixin
+class HostBuffer(Recipe, ArrayBuffer):
+    """The base class of buffers in the memory of this process; a subclass has the constructor of a public class."""
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[Any],
+        parts: Parts,
+        *,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        seed: int | None = None,
+        storage: str | os.PathLike[str] = "device",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(
+            sample_size,
+            capacity,
+            shapes,
+            types,
+            parts,
+            names=names,
+            num_envs=num_envs,
+            late=late,
+            compress=compress,
+            seed=seed,
+        )
+        name, spec = type(self).__name__, self.spec
+        if storage not in ("device", "host") or backend not in ("native", "auto"):
+            raise ValueError(
+                f"For '{name}' of mindspore_replay.host, 'storage' must be 'host', and 'backend' must be 'native', but "
+                f"got {storage!r} and {backend!r}: its rows are in the memory of this process."
+            )
+        if library_for("CPU").reason:
+            raise RuntimeError(f"For '{name}', the kernels of the CPU are needed: {library_for('CPU').reason}.")
+        if spec.layout.hindsight is not None:
+            raise ValueError(f"For '{name}' of mindspore_replay.host, 'views' cannot hold HindsightRelabel.")
+        store = CompressedStore if spec.columns.compressed else Store
+        ArrayBuffer.__init__(self, spec, HostFront(store(spec.columns, spec.options), spec, threading.RLock()))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what a subclass has besides."""
+
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays of the state by name, in this buffer's own memory."""
+        return self._front.calls.arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """Read all rows of a full buffer, as `Buffer.rows` does."""
+        return self._front.rows()
+
+    def reset(self: _Host) -> _Host:
+        """Remove all rows, as `Buffer.reset` does."""
+        with self._front.lock:
+            self._front.ready()
+            self._front.calls.reset()
+        return self
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored."""
+        return self._front.eligible() >= self.spec.options.min_rows_to_sample
+
+    def with_sample_size(self: _Host, sample_size: int) -> _Host:
+        """Return an object on the same rows for another sample size, as `Buffer.with_sample_size` does."""
+        made, front, spec = copy.copy(self), self._front, self.spec.resized(sample_size)
+        resized = HostFront(front.calls.resized(spec.options), spec, front.lock)
+        resized.limiter = front.limiter
+        ArrayBuffer.__init__(made, spec, resized)
+        return made
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copy the state, as `Buffer.state_dict` does."""
+        with self._front.lock:
+            self._front.ready()
+            return self._front.calls.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a state, as `Buffer.load_state_dict` does."""
+        with self._front.lock:
+            self._front.ready()
+            self._front.calls.load_state_dict(state_dict)
+
+    def check_valid(self) -> None:
+        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        with self._front.lock:
+            self._front.ready(reading=True)
+            self._front.calls.check()
+
+    def close(self) -> None:
+        """Free the memory of the rows; the buffer, and those of other sample sizes on it, cannot be used any more."""
+        with self._front.lock:
+            if not self._front.closed:
+                self._front.closed = True
+                self._front.calls.close()
+
+
+class ReplayBuffer(ReplayRecipe, HostBuffer):
+    """A ring of rows, drawn with equal probability: `mindspore_replay.ReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import ReplayBuffer
+        >>> buffer = ReplayBuffer(sample_size=3, capacity=9, shapes=[()], types=["int32"], names=["step"], seed=0)
+        >>> buffer = buffer.insert([list(range(9))])
+        >>> print(*buffer.sample(), buffer.sample(as_dict=True)["step"])
+        [5 6 3] [5 7 1]
+    """
+
+
+class PrioritizedReplayBuffer(PrioritizedRecipe, HostBuffer):
+    """A ring of rows, drawn by priority: `mindspore_replay.PrioritizedReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import PrioritizedReplayBuffer
+        >>> buffer = PrioritizedReplayBuffer(sample_size=3, capacity=9, shapes=[()], types=["int32"], seed=0)
+        >>> buffer = buffer.insert([[10, 11, 12]], priority=[1.0, 0.0, 1.0])
+        >>> indices, weights, step = buffer.sample()
+        >>> print(indices, weights, step, buffer.update_priorities(indices, [1.0, 2.0, 3.0]))
+        [0 2 2] [1. 1. 1.] [10 12 12] 0
+    """
+
+
+class SequenceReplayBuffer(SequenceRecipe, HostBuffer):
+    """A ring of steps, drawn as sequences: `mindspore_replay.SequenceReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import SequenceReplayBuffer
+        >>> buffer = SequenceReplayBuffer(1, 8, shapes=[()], types=["int32"], sequence_length=2, seed=0)
+        >>> buffer = buffer.insert([[10, 11, 12]], end=[False, False, True])
+        >>> print(*buffer.sample())
+        [1] [[ True  True]] [[11 12]]
+    """
+
+
+class EpisodeReplayBuffer(EpisodeRecipe, HostBuffer):
+    """A ring of steps, drawn as whole episodes: `mindspore_replay.EpisodeReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import EpisodeReplayBuffer
+        >>> buffer = EpisodeReplayBuffer(1, 8, shapes=[()], types=["int32"], max_episode_length=4, seed=0)
+        >>> buffer = buffer.insert([[10, 11, 12]], end=[False, False, True])
+        >>> print(*buffer.sample())
+        [0] [3] [[ True  True  True False]] [[10 11 12  0]]
+    """
+
+
+class ElasticReplayBuffer(ElasticRecipe, HostBuffer):
+    """A ring of rows, drawn from the newest: `mindspore_replay.ElasticReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import ElasticReplayBuffer
+        >>> buffer = ElasticReplayBuffer(3, 100, shapes=[()], types=["int32"], window=5, seed=0)
+        >>> print(*buffer.insert([list(range(100))]).set_window(50).sample())
+        [82 85 69]
+    """
+
+    def set_window(self, window: int) -> "ElasticReplayBuffer":
+        """Set the number of newest rows to draw from, as `mindspore_replay.ElasticReplayBuffer.set_window` does."""
+        size = check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
+        with self._front.lock:
+            self._front.ready()
+            with self._front.calls.kernels_kept_out():
+                self.arrays["window"][0] = size
+        return self
+
+
+class ReservoirReplayBuffer(ReservoirRecipe, HostBuffer):
+    """A reservoir of all rows so far: `mindspore_replay.ReservoirReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import ReservoirReplayBuffer
+        >>> buffer = ReservoirReplayBuffer(sample_size=3, capacity=4, shapes=[()], types=["int32"], seed=0)
+        >>> print(*buffer.insert([list(range(100))]).sample())
+        [28 28 29]
+    """
+
+
+class EpochReplayBuffer(EpochRecipe, HostBuffer):
+    """A ring of rows, each drawn once an epoch: `mindspore_replay.EpochReplayBuffer` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import EpochReplayBuffer
+        >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
+        >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+        >>> for batch in buffer.minibatches(epochs=2, as_dict=True):
+        ...     print(batch["step"])
+        [10 14]
+        [13 11]
+        [14 12]
+        [11 13]
+    """
+
+    def batches(self) -> int:
+        """Return the number of batches in an epoch over the rows that are stored now."""
+        assert self.spec.options.epochs is not None
+        return self.spec.options.epochs.batches(self._front.eligible(), self.sample_size)
+
+    def begin_epoch(self) -> "EpochReplayBuffer":
+        """End the epoch in progress: the next sample begins another."""
+        with self._front.lock:
+            self._front.ready()
+            self._front.calls.begin_epoch()
+        return self
+
+    def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
+        """Iterate over the batches of new epochs, as `mindspore_replay.EpochReplayBuffer.minibatches` does."""
+        calls = self._front.calls
+        for _ in range(check_size(type(self).__name__, "epochs", epochs)):
+            begun: int | None = None
+            self.begin_epoch()
+            while begun is None or (calls.progress()[0][BEGUN] == begun and calls.has_batch()):
+                batch = self.sample(as_dict=as_dict)
+                begun = calls.progress()[0][BEGUN]
+                yield batch
+
+
+class ReplayQueue(QueueRecipe, HostBuffer):
+    """A queue of steps of which each is delivered once: `mindspore_replay.ReplayQueue` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import ReplayQueue
+        >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
+        >>> print(*queue.insert([[10, 11, 12, 13]]).sample(), *queue.sample(), queue.can_sample())
+        [10 11] [12 13] False
+    """
+
+    def _begin(self) -> None:
+        sampler = self.spec.parts.sampler
+        assert isinstance(sampler, InOrder)
+        self._front.limiter = QueueLimiter(self, sampler.timeout)
+
+    def signals(self) -> tuple[Any, None]:
+        """Return the condition of waits; for the limiter."""
+        return threading.Condition(self._front.lock), None
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room for new ones."""
+        with self._front.lock:
+            self._front.ready()
+            return QueueAccount.of(self._front.calls, self.spec.options)

@@ -1,0 +1,171 @@
+"""The methods of buffers that take and give NumPy arrays."""
+
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from .habits import NoContainer, wrong_sample
+from .mixins import mixin
+from .recipe.spec import BufferSpec
+
+_Self = TypeVar("_Self", bound="ArrayBuffer")
+
+
+@mixin
+class ArrayBuffer(NoContainer):
+    """A buffer on NumPy arrays: the methods of `Buffer`, with arrays in place of Tensors.
+
+    Args:
+        spec (BufferSpec): What the buffer is.
+        front (Front): Does what a method is called for.
+
+    Attributes:
+        spec (BufferSpec): What the buffer is.
+        names (Union[tuple[str, ...], None]): Names of the columns.
+        capacity (int): Most rows stored.
+        sample_size (int): Rows of one sample.
+    """
+
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE = "with_sample_size({}).sample()"
+
+    def __init__(self, spec: BufferSpec, front: Any) -> None:
+        self.spec, self._front, columns = spec, front, spec.columns
+        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.dtypes
+        self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
+        self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
+
+    # Rows in and out.
+
+    def insert(
+        self,
+        exp: Any = None,
+        *_misplaced: NoReturn,
+        priority: Any = None,
+        end: Any = False,
+        final: Any = False,
+        version: Any = None,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
+        """Append one row or a batch, as `Buffer.insert` does.
+
+        Args:
+            exp (Union[Sequence, dict]): One array for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
+            priority (Union[float, numpy.ndarray, None]): Priority of all rows, or of each. Default: ``None``, for the
+                largest so far.
+            end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
+            final (Union[bool, Sequence[bool]]): Whether a row holds only the observation after its episode. Default:
+                ``False``.
+            version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
+                clock then. Default: ``None``, for the clock now.
+            with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
+
+        Returns:
+            Union[ArrayBuffer, numpy.ndarray]: The buffer itself; or handles, int64 ``[]`` or ``[n]``.
+
+        Raises:
+            TypeError, ValueError: If an argument does not fit; then nothing is stored.
+            RuntimeError: If the buffer lacks what an argument needs, the learner has closed it, or an insertion has to
+                wait for the limiter and there is no learner; also if the newest rows are an open episode of another
+                process.
+            TimeoutError: If it has to wait too long.
+        """
+        if _misplaced or _unknown:
+            raise self.spec.columns.wrong_insert(exp, _misplaced, _unknown)
+        front = self._front
+        if not with_indices and front.try_insert(exp, priority, end, final, version):
+            return self
+        handles = front.insert(exp, priority, end, final, version, with_indices)
+        return self if handles is None else handles
+
+    #: `insert` under the other name that buffers have for it.
+    add = insert
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        """Read rows by logical position: 0 is the oldest, -1 the newest.
+
+        Args:
+            index (Union[int, Sequence[int]]): Positions, ``[]`` or ``[k]``.
+
+        Returns:
+            tuple[numpy.ndarray, ...]: Copies of the rows, one array for each column. Shape ``[*F]`` or ``[k, *F]``.
+
+        Raises:
+            TypeError, ValueError: If `index` holds no ints, or has more than one axis.
+            IndexError: If there is no such row.
+        """
+        return self._front.get_item(index)
+
+    def sample(
+        self,
+        sample_range: tuple[Any, Any] | None = None,
+        *_misplaced: NoReturn,
+        beta: float | None = None,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
+        """Draw `sample_size` rows as the learner's buffer does.
+
+        Args:
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows. Default: ``None``, for all.
+            beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+            with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
+
+        Returns:
+            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as the learner gets
+            them.
+
+        Raises:
+            RuntimeError: If too few rows are eligible, if the sample needs Python code that only the learner has, as
+                with `HindsightRelabel`, or as for `insert`.
+        """
+        if _misplaced or _unknown or type(sample_range) is int:
+            given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
+            raise wrong_sample(self.spec.cls_name, self, given, _unknown, self._OTHER_SIZE)
+        return self._front.sample(sample_range, beta, as_dict, with_indices)
+
+    # The state of rows.
+
+    def update_priorities(self, indices: Any, priorities: Any) -> int:
+        """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
+        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
+
+    def update(self, indices: Any, values: Any) -> int:
+        """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
+        return self._front.update(indices, values)  # type: ignore[no-any-return]
+
+    def delete(self, indices: Any) -> int:
+        """Remove rows, as `Buffer.delete` does, and return their number."""
+        return self._front.delete(indices)  # type: ignore[no-any-return]
+
+    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
+        """Return priority, use count and staleness of rows, as `Buffer.info` does."""
+        return self._front.info(indices)
+
+    def advance(self: _Self, steps: int = 1) -> _Self:
+        """Advance the learner's clock, as `Buffer.advance` does."""
+        self._front.advance(steps)
+        return self
+
+    def end_episodes(self) -> int:
+        """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
+        return self._front.end_episodes()  # type: ignore[no-any-return]
+
+    # Counts.
+
+    def __len__(self) -> int:
+        return self._front.size()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        """Return the number of rows stored."""
+        return len(self)
+
+    def full(self) -> bool:
+        """Return True if `capacity` rows are stored."""
+        return len(self) >= self.capacity

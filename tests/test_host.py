@@ -1,0 +1,183 @@
+"""The buffers of `mindspore_replay.host` beside those of the same names: rows, samples, states, errors."""
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds import CLASSES, KINDS, ends_every
+from mindspore import Tensor
+
+import mindspore_replay
+from mindspore_replay import host
+
+pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
+
+NAMES, COLUMNS = ["observation", "step"], ([(3,), ()], ["float32", "int32"])
+SIZES: dict[str, Any] = {"sample_size": 4, "capacity": 24}
+
+
+def pair(kind: str, **more: Any) -> tuple[Any, Any]:
+    """Return a buffer on arrays, and the same one of MindSpore."""
+    arguments = {**SIZES, "shapes": COLUMNS[0], "types": COLUMNS[1], "names": NAMES, "seed": 5, **more}
+    cls, options = KINDS[kind].cls, KINDS[kind].options
+    return getattr(host, cls.__name__)(**arguments, **options), cls(**arguments, **options)
+
+
+def rows(first: int, n: int) -> list[np.ndarray]:
+    steps = np.arange(first, first + n, dtype=np.int32)
+    return [np.repeat(steps[:, None], 3, 1).astype(np.float32), steps]
+
+
+def numpy_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: numpy_of(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [numpy_of(item) for item in value]
+    return value.asnumpy().tolist() if isinstance(value, Tensor) else np.asarray(value).tolist()
+
+
+def assert_same(first: Any, second: Any) -> None:
+    assert numpy_of(first) == numpy_of(second)
+
+
+def fill(*buffers: Any, n: int = 20) -> None:
+    for buffer in buffers:
+        assert buffer.insert(rows(0, n), **ends_every(buffer, 4, n)) is buffer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_gives_the_same_samples(kind: str):
+    there, here = pair(kind)
+    fill(there, here, n=16)
+    for _ in range(2):
+        assert_same(there.sample(as_dict=True), here.sample(as_dict=True))
+    assert (there.size(), len(there), there.full(), there.can_sample()) == (
+        here.size(),
+        len(here),
+        here.full(),
+        here.can_sample(),
+    )
+    assert_same(there.get_item([0, -1]), here.get_item([0, -1]))
+    assert there.reset().size() == 0
+    there.check_valid()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].handles or "indices" in KINDS[kind].plain])
+def test_it_changes_rows_alike(kind: str):
+    there, here = pair(kind)
+    fill(there, here)
+    handles, step, priorities = [14, 15, 17, 99], np.arange(4, dtype=np.int32), [1.0, 2.0, 3.0, 4.0]
+    assert_same(there.update(handles, {"step": step}), here.update(handles, {"step": step}))
+    if there.spec.weighted:
+        assert_same(there.info(handles), here.info(handles))
+        assert_same(there.delete([14]), here.delete([14]))
+        assert_same(there.advance(2).info(handles), here.advance(2).info(handles))
+    if there.spec.prioritized:
+        assert_same(there.update_priorities(handles, priorities), here.update_priorities(handles, priorities))
+    if there.has_episodes:
+        assert_same(there.end_episodes(), here.end_episodes())
+    if here.can_sample():
+        assert_same(there.sample(), here.sample())
+    there.check_valid()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_states_go_from_one_to_the_other(kind: str):
+    there, here = pair(kind)
+    fill(here)
+    there.load_state_dict(here.state_dict())
+    assert_same(there.sample(), here.sample())
+    _, again = pair(kind)
+    again.load_state_dict(there.state_dict())
+    assert_same(there.sample() if there.can_sample() else (), again.sample() if again.can_sample() else ())
+
+
+def test_a_full_buffer_gives_all_rows():
+    there, here = pair("uniform")
+    fill(there, here, n=30)
+    assert_same(there.rows(), here.rows())
+    larger = there.with_sample_size(7)
+    assert (larger.sample()[0].shape, there.sample()[0].shape) == ((7, 3), (4, 3))
+    with pytest.raises(TypeError, match=r"with_sample_size\(9\)\.sample\(\)"):
+        there.sample(9)
+
+
+def test_a_window_is_set():
+    there, here = pair("elastic")
+    fill(there, here)
+    assert_same(there.set_window(9).sample(), here.set_window(9).sample())
+    with pytest.raises(ValueError, match="For 'ElasticReplayBuffer', 'window' must be"):
+        there.set_window(3)
+
+
+@pytest.mark.parametrize("kind", ["epochs", "padded epochs", "epochs of sequences"])
+def test_epochs_have_the_same_batches(kind: str):
+    there, here = pair(kind)
+    fill(there, here, n=18)
+    assert there.batches() == here.batches()
+    assert_same(list(there.minibatches(2)), list(here.minibatches(2)))
+
+
+def test_a_queue_waits():
+    there, _ = pair("queue", timeout=10.0)
+    delivered: list[Any] = []
+    consumer = threading.Thread(target=lambda: delivered.extend(there.sample()[1].tolist()))
+    consumer.start()
+    there.insert(rows(0, 4))
+    consumer.join()
+    assert delivered == [0, 1, 2, 3]
+    at_once, _ = pair("queue", timeout=0.05)
+    with pytest.raises(TimeoutError, match="For 'ReplayQueue'"):
+        at_once.sample()
+    refusing, here = pair("queue")
+    for buffer in (refusing, here):
+        with pytest.raises(RuntimeError, match="For 'ReplayQueue', there must be room for 30 rows, but got 24 free"):
+            buffer.insert(rows(0, 30))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"storage": "/tmp/rows"}, "'storage' must be 'host'"),
+        ({"backend": "composite"}, "'backend' must be 'native'"),
+        ({"views": [mindspore_replay.HindsightRelabel("final", 1.0, np.subtract)]}, "cannot hold HindsightRelabel"),
+    ],
+)
+def test_what_it_does_not_do(more: dict[str, Any], message: str):
+    columns = {"shapes": [()] * 3, "types": ["float32"] * 3, "names": ["achieved_goal", "desired_goal", "reward"]}
+    with pytest.raises(ValueError, match=message):
+        host.ReplayBuffer(**SIZES, **columns, **more)
+
+
+def test_a_closed_buffer_does_nothing_more():
+    there, _ = pair("uniform")
+    fill(there)
+    there.close()
+    there.close()
+    for call in (there.sample, there.size, there.reset, lambda: there.insert(rows(0, 1)), there.state_dict):
+        with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed: make another"):
+            call()
+
+
+WITHOUT_MINDSPORE = """
+import doctest, sys
+sys.modules["mindspore"] = None
+import mindspore_replay.host
+failed, examples = doctest.testmod(mindspore_replay.host)
+assert examples and not failed
+assert not [name for name in sys.modules if name.startswith("mindspore.")]
+"""
+
+
+def test_it_does_without_mindspore():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MINDSPORE], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_has_all_classes():
+    assert set(host.__all__) == {KINDS[kind].cls.__name__ for kind in CLASSES}
+    for name in host.__all__:
+        assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
