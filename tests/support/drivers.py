@@ -77,6 +77,10 @@ class Calls(Kept):
         return self.buffer.update_priorities(indices, priorities)
 
     @ms.jit
+    def write_terminated(self, indices, terminated):
+        return self.buffer.update(indices, {"terminated": terminated})
+
+    @ms.jit
     def delete(self, indices):
         return self.buffer.delete(indices)
 
@@ -171,6 +175,11 @@ class Driver:
     def update(self, indices: Any, priorities: Any) -> int:
         given = Tensor(priorities, ms.float32) if self.compiled else priorities
         return count(self.calls.update_priorities(self._ints(indices), given))
+
+    def write_terminated(self, indices: Any, terminated: Any) -> int:
+        if self.compiled:
+            return count(self.calls.write_terminated(self._ints(indices), Tensor(terminated, ms.bool_)))
+        return count(self.buffer.update(indices, {"terminated": terminated}))
 
     def delete(self, indices: Any) -> int:
         return count(self.calls.delete(self._ints(indices)))

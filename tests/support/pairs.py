@@ -206,9 +206,17 @@ MORE = [
     *[st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, st.none())] * 2,
     st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, PRIORITY),
 ]
-CORE_OPERATIONS, SOME_OPERATIONS, MORE_OPERATIONS = (
+#: Several rows may be the same, so that the last value counts.
+WRITE = [
+    st.tuples(
+        st.just("write_terminated"),
+        st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES),
+        st.lists(st.booleans(), min_size=HANDLES, max_size=HANDLES),
+    )
+]
+CORE_OPERATIONS, SOME_OPERATIONS, MORE_OPERATIONS, WRITING, MORE_WRITING = (
     st.lists(st.sampled_from(range(len(kinds))).flatmap(kinds.__getitem__), min_size=n, max_size=n)
-    for kinds, n in ((CORE, 20), (SOME, 20), (MORE, 25))
+    for kinds, n in ((CORE, 20), (SOME, 20), (MORE, 25), ([*CORE, *WRITE * 3], 16), ([*MORE, *WRITE * 5], 30))
 )
 SETTINGS = settings(
     deadline=None,

@@ -205,6 +205,42 @@ class WindowsTwin(UniformTwin):
         self.look_for_fresh()
         self.judge()
 
+    def write_terminated(self, handles: Sequence[int], terminated: Sequence[bool]) -> int:
+        """Follow an update of the column of terminations, row by row; return the number of invalid handles."""
+        found = [self.record_of(handle) for handle in handles]
+        last = {handle: value for handle, value, record in zip(handles, terminated, found) if record}
+        for handle, value in last.items():
+            record = self.by_handle[handle]
+            if record.deleted or (record.final and not record.open):
+                continue
+            env, episode, step = record.key
+            following = self.stored.get((env, episode, step + 1))
+            if record.end:
+                record.final = self.needs_next and not value
+                record.open = record.open or record.final
+            elif value and not (following and following.final and not following.open):
+                record.end = record.open = True
+                self.split(env, episode, step)
+                self.stored = {each.key: each for each in self.by_handle.values()}
+        self.judge()
+        invalid = [record is None or record.deleted for record in found]
+        self.counts["invalid"] += sum(wrong and handle >= 0 for wrong, handle in zip(invalid, handles))
+        return sum(invalid)
+
+    def split(self, env: int, episode: int, step: int) -> None:
+        """Make the rows of an episode after one of its steps an episode of their own."""
+
+        def moved(key: Key) -> Key:
+            if key[0] != env or key[1:] <= (episode, step):
+                return key
+            return (env, episode + 1, key[2] - step - 1) if key[1] == episode else (env, key[1] + 1, key[2])
+
+        for record in self.by_handle.values():
+            record.key = moved(record.key)
+        self.next_keys = [moved(key) for key in self.next_keys]
+        lasts = [moved((*key, length - 1)) for key, length in self.lengths.items()]
+        self.lengths = {last[:2]: last[2] + 1 for last in lasts} | {(env, episode): step + 1}
+
     def end_episodes(self, final: bool = False) -> int:
         """End the running episodes at the newest row of each environment, as `end` does; return their number.
 

@@ -122,6 +122,16 @@ class RowPair(Pair):
             return False
         return True
 
+    def write_terminated(self, behind: Sequence[int], terminated: Sequence[bool]) -> None:
+        """Update the column of terminations of the rows at these distances behind the newest row."""
+        handles = self.handles(behind)
+        assert self.driver.write_terminated(handles, terminated) == self.twin.write_terminated(handles, terminated)
+        for handle, value in zip(handles, terminated):
+            record = self.twin.record_of(handle)
+            if record is not None and not record.deleted:
+                slot = (handle - self.twin.base) % self.twin.capacity
+                self.twin.slots[slot] = self.twin.slots[slot]._replace(terminated=np.array(value))
+
     def end_episodes(self) -> None:
         assert int(self.buffer.end_episodes()) == self.twin.end_episodes(self.views.needs_next)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from drivers import COMPOSITE, NATIVE, Combination
 from hypothesis import given, settings
-from pairs import CORE_OPERATIONS, MORE_OPERATIONS, SETTINGS, SLOW, run, same_states
+from pairs import CORE_OPERATIONS, MORE_WRITING, SETTINGS, SLOW, WRITING, run, same_states
 from reference_windows import Views
 from row_pairs import NAMES, assert_same, steps_pair
 
@@ -38,14 +38,14 @@ ARGUMENTS: dict[str, tuple[Any, Views, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=10)
-@given(operations=MORE_OPERATIONS)
+@given(operations=MORE_WRITING)
 def test_random_operations(arguments: tuple[Any, Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
     cls, views, options = arguments
     run(steps_pair(cls, NATIVE, views, 17, 2, **options), operations, refuse=False)
 
 
 @settings(SLOW, max_examples=2)
-@given(operations=CORE_OPERATIONS)
+@given(operations=WRITING)
 def test_random_operations_composite(operations: list[tuple[Any, ...]]):
     """Of episodes; "frames", with a burn-in, follow below, and delete by the same operator."""
     cls, views, options = ARGUMENTS["episodes"]
@@ -70,7 +70,7 @@ def test_samples_are_the_same_from_both_backends(operations: list[tuple[Any, ...
 
 
 @settings(SLOW, max_examples=3)
-@given(operations=CORE_OPERATIONS)
+@given(operations=WRITING)
 def test_random_operations_in_each_combination(combination: Combination, operations: list[tuple[Any, ...]]):
     cls, views, options = ARGUMENTS["frames"]
     if combination[1:] == ("composite", "compiled"):  # calls from Python delete by the same operator

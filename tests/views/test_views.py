@@ -13,7 +13,7 @@ from drivers import COMPOSITE, NATIVE, Calls
 from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
-from pairs import MORE_OPERATIONS, SETTINGS, assert_equal_buffers, legal_handles, run, same_states
+from pairs import MORE_WRITING, SETTINGS, assert_equal_buffers, legal_handles, run, same_states
 from reference_windows import Rule, Views, WindowsTwin
 from row_pairs import RowPair, assert_same, row_buffer, row_pair
 
@@ -196,7 +196,7 @@ ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @settings(SETTINGS, max_examples=10)
-@given(operations=MORE_OPERATIONS)
+@given(operations=MORE_WRITING)
 def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
     views, options = arguments
     pair = row_pair(views, 13, 2, **options)
