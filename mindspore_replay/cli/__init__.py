@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         modules = _commands()
-    except ImportError as error:  # as of a MindSpore that has moved what the package needs
+    except ImportError as error:  # for example if a new MindSpore has moved what the package needs
         print(f"mindspore-replay: {error}", file=sys.stderr)
         return 1
     parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 @ms.jit_class
 class _Rows:
-    """The rows of an array, and the number of those written; what an operator on it does.
+    """The rows of an array, the number of rows written, and the bodies of the operators on it.
 
     Args:
         dtype (mindspore.dtype): Dtype of a row.
@@ -89,7 +89,7 @@ class TensorArray(Operator):
 
 
 class _OnArray(Operator):
-    """An operator on an array; it was made with arguments that the array knows."""
+    """An operator on an array. It ignores the arguments that it is made with, since the array knows them."""
 
     def __init__(self, *args: Any) -> None:
         del args

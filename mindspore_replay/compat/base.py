@@ -1,4 +1,4 @@
-"""Base classes of the operators under old names."""
+"""Base classes of the operators that MindSpore no longer has."""
 
 import itertools
 from typing import Any

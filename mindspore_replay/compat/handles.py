@@ -1,4 +1,4 @@
-"""Operators on a buffer identified by an integer: prioritized replay and reservoirs, under MindSpore's old names."""
+"""Operators on a buffer that an integer identifies: prioritized replay and reservoirs, under MindSpore's old names."""
 
 import itertools
 from typing import Any

@@ -165,7 +165,9 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
 
 
 class ReservoirReplayBuffer(_FieldByField, Reservoir):
-    """A reservoir that takes the fields of a transition one by one: each row that ever came is kept equally likely.
+    """A reservoir that takes the fields of a transition one by one.
+
+    Each row inserted so far is equally likely to be stored.
 
     Args:
         capacity (int): ``C``, rows that the buffer keeps.

@@ -135,7 +135,7 @@ def _changes() -> Iterator[_Change]:
 
 
 def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purpose: str) -> Iterator[_Change]:
-    """Replace operators, also where MindSpore, up to 2.7, still has them: its kernels are wrong."""
+    """Replace operators. MindSpore up to 2.7 still has them, but with wrong kernels."""
     for name in names:
         yield _Change(Patch(name, f"{module.__name__}.{name}", purpose), module, name, getattr(source, name))
 
@@ -193,7 +193,7 @@ def _buffers_attribute() -> Iterator[_Change]:
 
 
 def _augmented_assignment() -> Iterator[_Change]:
-    """Patch the function that the compiler calls for each statement; its switch is read only once in a process."""
+    """Patch the function that the compiler calls for each statement: MindSpore reads its switch once in a process."""
     parser, function = mindspore_api.find_parser(), mindspore_api.IN_PLACE_TARGET
     if parser is not None and hasattr(parser, function) and mindspore_api.adds_in_place():
         purpose = "trainers add with += to their constants, which compiled code would change for good"

@@ -1,4 +1,4 @@
-"""Placeholders for removed operators that are not replay: they can be made, and a call raises an error."""
+"""Placeholders for removed operators that have nothing to do with replay: they can be made, and calls raise errors."""
 
 from types import ModuleType
 from typing import Any

@@ -47,7 +47,7 @@ SHARDS = "shards"
 _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 #: Keys whose value is a mapping without being a buffer's configuration.
 _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
-#: The key that holds a buffer's configuration in one of a whole training, also further down in it.
+#: The key of the buffer's configuration in that of a whole training, at any depth.
 _PART = "replay_buffer"
 
 
@@ -195,7 +195,7 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[type, dict[str, Any], Mappi
 
 
 def _own_storage(common: Mapping[str, Any], name: Any) -> dict[str, Any]:
-    """Return the storage of one of several buffers: a folder of its own in that of all."""
+    """Return the storage of one of several buffers: a subfolder of the folder of all."""
     storage = common.get("storage", DEVICE)
     if storage not in (DEVICE, HOST) and (Path(str(name)).name != str(name) or str(name) in ("", ".", "..")):
         raise ValueError(

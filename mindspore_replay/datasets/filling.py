@@ -102,7 +102,7 @@ def make_buffer(
     lengths, known, lost = (array[... if chosen is None else chosen] for array in source.lengths())
     if lengths.sum() == 0:
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
-    # An episode takes one row more for its last observation; transitions lack a row where the next one is unknown.
+    # An episode has one more row, for its last observation. A transition without a next observation is left out.
     last = known.sum() if single and source.observations else -lost.sum() if fields.keys() - source.fields.keys() else 0
     arguments = {"capacity": max(1, int(lengths.sum() + last)), **arguments}
     return schema_buffer(what, buffer_cls, fields, types, arguments)
@@ -183,7 +183,7 @@ def match(
             f"{list(fields)}."
         )
     achieved = buffer.achieved_goal
-    if achieved is not None and f"next_{names[achieved]}" in fields:  # the goals in the state after the action
+    if achieved is not None and f"next_{names[achieved]}" in fields:  # goals are achieved in the state after the action
         names[achieved] = f"next_{names[achieved]}"
     return {name: names[name] for name in buffer.columns.names}
 

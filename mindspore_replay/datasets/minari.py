@@ -293,7 +293,7 @@ class _EpisodeExport:
                 yield self._buffer(steps, n, whole)
 
     def _buffer(self, steps: Steps, n: int, whole: bool) -> Any:
-        """Convert the first `n` steps and the observation after them: the next one of the last if `whole`."""
+        """Convert the first `n` steps and the observation after them, which is the last next observation if `whole`."""
         columns = {name: steps.columns[name][:n] for name in self._fields}
         for name in self.observations:
             following = steps.following[name] if steps.known[-1] else steps.columns[name]

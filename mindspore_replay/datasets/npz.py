@@ -114,7 +114,7 @@ def from_npz(
 def _as_it_is(
     table: "NpzTable", names: dict[str, str], buffer: Any, types: Any, progress: bool, arguments: dict[str, Any]
 ) -> Any:
-    """Insert the rows with their flags, as the buffer that wrote the file had them."""
+    """Insert the rows with the flags that they had in the buffer that wrote the file."""
     source = TableSource("from_npz", table, names)
     if buffer is None:
         others = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
@@ -202,7 +202,7 @@ class NpzTable:
 
 
 def _own_type(dtype: np.dtype) -> np.dtype:
-    """Return the dtype of a column: bfloat16 for NumPy's untyped two bytes."""
+    """Return the dtype of a column for that of an array: bfloat16 for NumPy's untyped two bytes."""
     return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
 
 

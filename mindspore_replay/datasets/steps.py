@@ -1,4 +1,4 @@
-"""Steps of episodes: the common form between datasets and buffers.
+"""Steps of episodes: the form that all datasets are converted to on their way into buffers.
 
 Files hold rows. A row may be only the observation after an episode, and the next observation may be that of the next
 row. `steps_of` converts rows to steps, one row behind the row that it reads, so that no file has to fit into memory.
@@ -49,7 +49,7 @@ class EpisodeTable(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Consecutive steps.
+    """Consecutive steps of one or several episodes.
 
     Args:
         columns (dict): Arrays ``[n, *F]`` by name.
@@ -109,7 +109,7 @@ def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[
 
 
 def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
-    """Convert all rows but the last, which only provides the next observation; also the last if `last`."""
+    """Convert all rows but the last, which only provides the next observation; with `last` convert it too."""
     length = len(next(iter(rows.values())))
     done = flag_of(rows, "terminated", length) | flag_of(rows, "truncated", length)
     final = rows.get(FINAL, np.zeros(length, np.bool_))

@@ -1,4 +1,4 @@
-"""Files with one array for each column: the common part of npz and HDF5."""
+"""Reads files with one array for each column, as npz and HDF5 files are."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol

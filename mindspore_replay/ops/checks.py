@@ -1,8 +1,8 @@
-"""Checks of the data of a composite operator, of which the compiler knows nothing.
+"""Checks of data that a composite operator gets when its graph runs.
 
-What follows a failed check runs all the same, and must change nothing. On a CPU and a GPU `ops.Assert` then stops the
-graph. MindSpore documents it for no other device; there the first failure is recorded in a Parameter, the operator
-gives zeros, and handles of -1, and the next call from Python raises the failure, as for the kernels of a GPU.
+The operators after a failed check still run, and must change nothing. On a CPU and a GPU `ops.Assert` then stops the
+graph. MindSpore documents `ops.Assert` for no other device. There the first failure is recorded in a Parameter, the
+operator returns zeros, and handles of -1, and the next call from Python raises an error, as for kernels on a GPU.
 """
 
 from typing import Any
@@ -17,9 +17,9 @@ from .primitives import zeros_like
 #: The devices for which MindSpore documents `ops.Assert`.
 ASSERTING = ("CPU", "GPU")
 
-#: For each failure that can be recorded, the operator and the reason, its number.
+#: Number of each failure that can be recorded, by operator and reason.
 _numbers: dict[tuple[str, str], int] = {}
-#: The number of the first failure that was not raised yet, or 0, int32 ``[]``; made with the first check.
+#: Number of the first failure that has not been raised, 0 for none, int32 ``[]``. The first check makes the Parameter.
 _recorded: list[Parameter] = []
 
 
@@ -47,7 +47,7 @@ def _parameter() -> Parameter:
 
 @ms.jit_class
 class Record:
-    """``(ok bool [] or [1], numbers)``: records a failure, unless an earlier one was not raised yet."""
+    """``(ok bool [] or [1], numbers)``: records a failure, unless an earlier one has not been raised."""
 
     def __init__(self, operator: str, reason: str) -> None:
         number = _numbers.setdefault((operator, reason), len(_numbers) + 1)

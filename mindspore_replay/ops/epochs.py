@@ -1,4 +1,4 @@
-"""Epochs: each row once, in a random order, as csrc/core/epochs.h draws them. Cost O(C) a batch.
+"""Batches of epochs, the same as csrc/core/epochs.h draws: each row once an epoch, in random order. Cost O(C) a batch.
 
 Axes: ``B`` rows of a batch, ``D`` positions, the smallest power of two that is at least the capacity.
 """
@@ -20,7 +20,7 @@ from .state import State
 
 @ms.jit_class
 class _Order:
-    """``(key, size) -> rows [D], positions in the order``: the permutation of an epoch, and the number of positions."""
+    """``(key, size) -> rows [D], positions``: the permutation of an epoch, and how many of its positions count."""
 
     def __init__(self, capacity: int) -> None:
         bits = (capacity - 1).bit_length()
@@ -70,7 +70,7 @@ class DrawInEpochs:
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def found(self, epoch):
-        """Return, for each position of an epoch, its row's slot, and how many rows were found up to there."""
+        """Return the slot of the row at each position of an epoch, and the number of rows to draw up to each."""
         row, domain = self.order(item(epoch, KEY), item(epoch, SIZE))
         serials = epoch[FIRST] + row
         remaining = ops.logical_and(row < item(epoch, SIZE), serials < item(self.state.serials, 0))
@@ -84,12 +84,12 @@ class DrawInEpochs:
         return slots, ops.cumsum(ops.cast(remaining, ms.int64), 0), domain
 
     def enough(self, counts):
-        """Return how many rows an epoch still has, and whether that is another batch."""
+        """Return how many rows of an epoch are left, and whether they are enough for another batch."""
         total = gather(counts, self.end, 0)
         return total, total > 0 if self.rule.pad else total >= self.wanted
 
     def __call__(self, sample_range, given_beta):
-        """Return slots, of which those of padding repeat the first."""
+        """Return the slots of a batch; those of padding repeat the first slot."""
         epoch, random_state = self.state.epoch, self.state.random_state
         _, goes_on = self.enough(self.found(epoch)[1])
         count = ops.cast(self.state.count, ms.int64)
@@ -113,7 +113,7 @@ class DrawInEpochs:
 
 @ms.jit_class
 class Pad:
-    """``(outputs, filled [n] bool) -> outputs``: with zeros for samples that are padding, and -1 for their handles."""
+    """``(outputs, filled [n] bool) -> outputs``: padding becomes zeros, and its handles -1."""
 
     def __init__(self, plan: SamplePlan, columns: Columns) -> None:
         self.fills = tuple(

@@ -31,5 +31,5 @@ class InPlace:
         return ops.scatter_add(parameter, self.first, self.nothing)
 
     def done(self, parameter, values):
-        """Return the values, so that later writes to any Parameter wait for the reads that they came from."""
+        """Make later writes to any Parameter wait for the reads that gave these values."""
         ops.scatter_add(parameter, self.first, ops.depend(self.nothing, values))

@@ -28,8 +28,8 @@ class CompositeInsert:
     """``(rows, priority, ends, version) -> rows stored``: appends rows.
 
     `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, the flags `ends`, uint8, and `version`,
-    int64, are one for all rows or one for each, shape ``[]`` or ``[n]``; the first two are ``None`` in a buffer without
-    weights, or without windows, and `version` for the clock.
+    int64, are one for all rows or one for each, shape ``[]`` or ``[n]``. `priority` is ``None`` in a buffer without
+    weights, and `ends` in one without windows. With `version` ``None``, rows get the time of the clock.
     """
 
     def __init__(self, state: State, columns: Columns, options: Options) -> None:
@@ -48,7 +48,7 @@ class CompositeInsert:
 class _RowState:
     """``(rows, priority, ends, version) -> rows stored``: appends rows and their state.
 
-    A failed check does not stop what follows it; in that case the old contents are written again.
+    The operators after a failed check still run; they then write the old contents again.
     """
 
     def __init__(self, state: State, columns: Columns, ring: RingWrite, options: Options) -> None:
@@ -121,7 +121,7 @@ class _RowState:
         ops.scatter_update(self.state.insertion_clocks, slots, clocks)
 
     def touched(self, slots):
-        """Return slots that cover all nodes above these: one of every 16 in a row, and the ends."""
+        """Return slots that have the same nodes above them as these: every 16th, the last, and the ring's ends."""
         if slots.shape[0] <= FANOUT:
             return slots
         return concat((slots[::FANOUT], slots[-1:], self.ends))

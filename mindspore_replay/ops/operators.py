@@ -93,7 +93,7 @@ class Operators:
             body = lambda: updates.CompositeUpdate(state, columns, i, rule, bits, counts)  # noqa: E731
             return make("update", body, columns=[state.columns[i]], written=written)
 
-        #: For each column, one that does not count invalid handles, and one that does.
+        #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
         if self.weighted:
             of_rows = state, state.row_rule, rule
@@ -106,7 +106,7 @@ class Operators:
             self._advance = make("advance", lambda: updates.CompositeAdvance(*of_rows, limit), max_staleness=most)
             self._info = make("info", lambda: updates.CompositeInfo(state))
             self._sums = make("sums", lambda: CompositeSums(state))
-            # Where weights are 0 and 1 their sum counts rows.
+            # If all weights are 0 or 1, their sum counts rows.
             self._count = CountInRange(state) if options.beta is not None else None
             self._summary = make("summary", lambda: CompositeSummary(state))
             self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*of_rows))

@@ -151,7 +151,7 @@ class Shuffle:
         index = range_of(n)
         chosen = j * n + index
         order = ops.sort(chosen)[0]
-        # Contents of a step's own cell when the step moved it: itself, or contents that an earlier step moved there.
+        # What a step's own cell holds when the step moves it: its initial contents, or what an earlier step put there.
         parent, exists = self.latest_step(order, cells * n + index, n)
         parent = ops.select(exists, parent, index)
         for _ in range(self.rounds(n)):

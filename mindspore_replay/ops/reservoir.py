@@ -114,7 +114,7 @@ class CompositeReservoirInsert:
         if version is not None:
             ok = self.versions.accepts(version)
             kept, written = ops.logical_and(kept, ok), written * ops.cast(ok, ms.int64)
-        # Of several rows for one slot the last is kept; rows not kept write the contents of slot 0, or those it gets.
+        # Of several rows for one slot the last is kept. Rows that are not kept write slot 0, its old or new contents.
         last, exists, counted = self.last_of_each(slots, kept)
         old = self.rows_at(columns, slots)
         for i in range(len(columns)):

@@ -35,7 +35,7 @@ class WeightOf:
 
 @ms.jit_class
 class Uses:
-    """Use counts, int32 ``[n]``: of a removed row the bitwise complement, of a pending row `PENDING` and more.
+    """Reads use counts, int32 ``[n]``: a removed row has the complement of its count, a pending row `PENDING` or more.
 
     A row is pending, and not drawn, until its late columns are written.
     """
@@ -96,7 +96,7 @@ class Handles:
 
 @ms.jit_class
 class Removal:
-    """``(slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: sets their weights to zero.
+    """``(slots [n], removed [n] bool) -> rows removed``, int32 ``[]``: removes rows, and sets their weights to zero.
 
     The use count of a removed row is stored as its bitwise complement.
     """
@@ -140,7 +140,7 @@ class Count:
 
 @ms.jit_class
 class Named:
-    """``(handles [n], chosen [n] bool) -> int32 []``: counts the chosen handles that are not -1, which names no row."""
+    """``(handles [n], chosen [n] bool) -> int32 []``: counts the chosen handles but for -1, which names no row."""
 
     def __call__(self, handles, chosen):
         """Return the number of handles."""

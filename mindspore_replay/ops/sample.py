@@ -1,4 +1,4 @@
-"""Samples: draws rows, and copies their contents to the outputs; natively in one launch.
+"""Operators that draw rows and copy their contents to the outputs of a sample.
 
 A draw costs O(1) a row, and O(log C) with weights. Axes: ``B`` samples, ``C`` capacity.
 """
@@ -147,7 +147,7 @@ class _ByPriority:
         return slots, importance, ok
 
     def ends(self, sample_range):
-        """Return the first and the last slot of a range of logical rows, ``[2]``; any where it is empty."""
+        """Return the first and the last slot of a range of logical rows, ``[2]``; any slots if the range is empty."""
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
         bounds = self.bound(sample_range, count) + head
         return ops.cast(ops.floor_mod(bounds - self.offsets, self.state.capacity), self.tree.index)

@@ -1,4 +1,4 @@
-"""Rows that became stale: older than a limit, by the learner's clock."""
+"""Removal of stale rows: rows older than a limit, by the learner's clock."""
 
 import mindspore as ms
 import numpy as np
@@ -18,8 +18,8 @@ from .state import State
 class RemoveStale:
     """``() -> clock``, int64 ``[3]``: removes stale rows, and returns the clock with the oldest row that is not stale.
 
-    It continues from the oldest row that was not stale before, a few at a time, to the first that is not stale now and
-    has none older behind it.
+    It looks at rows from the oldest that was not stale before, a few at a time, to the first that is not stale now and
+    has no older row behind it.
     """
 
     AT_ONCE = 64
@@ -43,7 +43,7 @@ class RemoveStale:
         return stack((item(clock, 0), fresh, item(clock, 2)))
 
     def remove(self, serial, now):
-        """Remove the stale ones of some rows, and return the first that is not stale or not stored; unknown if none."""
+        """Remove the stale rows among some, and return the first row that stays or is not stored; unknown if none."""
         handles = serial + self.offsets
         slots, stored = self.handles.slots(handles)
         age = now - gather(self.view(self.state.insertion_clocks), slots, 0)

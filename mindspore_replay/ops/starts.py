@@ -367,7 +367,7 @@ class Windows:
         if fits is not None:
             ok = ops.logical_and(ok, fits)
         steps = ops.select(ok, newest(steps, written), gather(self.steps(self.state.steps), slots, 0))
-        if self.state.has_late:  # a row that holds only an observation waits for nothing
+        if self.state.has_late:  # a row that holds only an observation has no late columns to wait for
             marks = ops.select(self.marks.final(marks), marks, ops.bitwise_or(marks, self.deleted))
         marks = ops.select(ok, newest(marks, written), gather(self.flags(self.state.flags), slots, 0))
         if followed is not None:

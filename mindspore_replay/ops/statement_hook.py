@@ -12,8 +12,8 @@ from typing import Any
 
 from ..mindspore_api import EXPAND_STATEMENT, find_parser
 
-#: Numbers of positional arguments of methods of buffers and mixtures that share their name with a list's or dict's
-#: method, which takes other numbers.
+#: Methods of buffers and mixtures that are named like a method of lists or dicts, with the numbers of positional
+#: arguments that they take. The methods of lists and dicts take other numbers.
 _ARGUMENTS = {"insert": (1,), "update": (2, 3)}
 
 

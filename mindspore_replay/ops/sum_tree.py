@@ -1,4 +1,4 @@
-"""The tree of weights of store/tree.py in graphs: set, total, sums of ranges, and the slot at a point.
+"""Operators of graphs on the tree of weights of store/tree.py: set, total, sums of ranges, and the slot at a point.
 
 Each costs O(log C) a slot. Axes: ``C`` capacity.
 """
@@ -72,11 +72,11 @@ class _Places:
     def __init__(self, level: Level, index: Any) -> None:
         children = np.arange(FANOUT)
         self.nodes = level.nodes
-        # Of node 0, to which multiples are added.
+        # Indices for node 0; those for node i are a multiple of i larger.
         self.sums = Tensor([level.children + children], index)
         self.minima = Tensor([level.child_minima + children], index)
         self.node = Tensor([[level.sums, level.minima]], index)
-        # Of all nodes, if there are few.
+        # Indices for all nodes, if there are few.
         nodes = np.arange(level.nodes if level.nodes <= self.FEW else 1)[:, None]
         self.all_sums = Tensor(nodes * FANOUT + level.children + children, index)
         self.all_minima = Tensor(nodes * FANOUT + level.child_minima + children, index)
@@ -270,7 +270,7 @@ class CompositeSums:
 
 @ms.jit_class
 class CountInRange:
-    """``(range [2] int64) -> float64 []``: rows with a positive weight, as a slice of logical rows. Cost O(C)."""
+    """``(range [2] int64) -> float64 []``: counts the rows of positive weight in a slice of logical rows. Cost O(C)."""
 
     def __init__(self, state: State) -> None:
         self.state = state

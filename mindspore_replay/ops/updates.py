@@ -1,4 +1,4 @@
-"""Changes of stored rows: reweight, write, delete, age, look up, reset. Each operator costs O(log C) a row.
+"""Operators that change stored rows: reweight, write, delete, age, look up, reset. Each operator costs O(log C) a row.
 
 Axes: ``C`` capacity.
 """
@@ -121,7 +121,7 @@ class CompositeUpdate:
         ops.scatter_update(self.state.updates, self.first, number)
 
     def arrive(self, handles, slots, written):
-        """Note that the late column was written, and make rows eligible of which none is missing any more."""
+        """Note that the late column was written, and make the rows eligible that miss no other."""
         uses = gather(self.uses(self.state.use_counts), slots, 0)
         missing = ops.bitwise_and(uses, self.not_written)
         waited = ops.logical_and(written, self.use_counts.pending(uses))

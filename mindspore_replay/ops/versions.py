@@ -1,4 +1,4 @@
-"""Versions of the policies that made rows: values of the learner's clock."""
+"""The versions of the policies that made rows, as values of the learner's clock."""
 
 import mindspore as ms
 from mindspore import ops
@@ -11,14 +11,14 @@ from .state import State
 
 @ms.jit_class
 class Versions:
-    """Checks versions, int64 ``[]`` or ``[n]``, and finds how far rows are not in the order of their clocks."""
+    """Checks versions, int64 ``[]`` or ``[n]``, and finds up to which row clocks are not in order."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.check = check("insert", FAILURES[BAD_VERSION])
 
     def accepts(self, version):
-        """Return True if rows can be of these versions; fail the graph otherwise."""
+        """Return True if the versions are valid; fail the graph otherwise."""
         ok = ops.all(ops.logical_and(version >= 0, version <= item(self.state.clock, 0)))
         self.check(ok, (version, item(self.state.clock, 0)))
         return ok

@@ -37,7 +37,7 @@ class PrefetchStatistics(NamedTuple):
 
 
 class _Ending(threading.Event):
-    """Tells waits to end: when it is set, and when the main thread has ended, and so the interpreter is about to."""
+    """An event that ends waits: once it is set, or the main thread has ended and the interpreter is about to end."""
 
     def is_set(self) -> bool:
         return super().is_set() or not threading.main_thread().is_alive()
@@ -70,7 +70,7 @@ class _Drawing:
         self._buffer, self._arguments, self._depth = buffer, arguments, depth
         self._changed = threading.Condition()
         self._ready: deque[_Drawn] = deque()
-        #: Whether the thread draws: not after an error until the caller has seen it, so that batches stay in order.
+        #: Whether the thread draws. After an error it pauses until the caller has seen that, so batches stay in order.
         self._going = False
         self._thread: threading.Thread | None = None
 
@@ -91,7 +91,7 @@ class _Drawing:
         return drawn
 
     def check_open(self) -> None:
-        """Raise a RuntimeError if it was closed."""
+        """Raise a RuntimeError if the `Prefetch` was closed."""
         if self.ending.is_set():
             raise RuntimeError("For 'Prefetch', 'sample' needs one that is open, but got one that was closed.")
 
@@ -212,8 +212,8 @@ class Prefetch:
         depth = check_size("Prefetch", "depth", depth)
         self.depth = 0 if _runs_graphs(buffer) else depth
         self._drawing = _Drawing(buffer, sample_arguments, self.depth)
-        weakref.finalize(self, self._drawing.end).atexit = False  # then it is closed
-        self._turn = threading.Lock()  # of the callers of `sample`; `close` takes no lock
+        weakref.finalize(self, self._drawing.end).atexit = False  # at exit `_Ending` ends it
+        self._turn = threading.Lock()  # held by a caller of `sample`; `close` takes no lock
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
     def sample(self) -> Any:
@@ -273,7 +273,7 @@ class Prefetch:
         return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """End the thread and all waits, also of a `sample` in another thread, which raises a RuntimeError then.
+        """End the thread and all waits. A `sample` that waits in another thread raises a RuntimeError.
 
         Undelivered batches are dropped. A second call does nothing. The end of the program closes it too.
 

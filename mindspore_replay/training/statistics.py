@@ -107,7 +107,7 @@ def merged(shards: Mapping[int, Statistics]) -> Statistics:
 
 
 class _EqualParts:
-    """A histogram of ints from 0 to `largest`, in parts of equal size."""
+    """A histogram of ints from 0 to `largest`, in intervals of equal size."""
 
     def __init__(self, largest: int) -> None:
         self.span = 1 + largest

@@ -112,7 +112,7 @@ class VectorRows:
         return f"VectorRows(columns={columns}, num_envs={self.num_envs}, autoreset_mode={mode!r})"
 
     def reset(self) -> None:
-        """Forget which environments were done. Call it after each ``envs.reset()`` of all environments.
+        """Forget which environments were done. Call `reset` after each ``envs.reset()`` of all environments.
 
         Episodes that such a reset cuts short must have been ended in the buffer: see `docs/vector.md`.
 
