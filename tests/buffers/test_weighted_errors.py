@@ -40,7 +40,7 @@ CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, {"epsilon": INF}, "'epsilon' must be"),
     (ValueError, {"epsilon": NAN}, "'epsilon' must be"),
     (ValueError, {"normalize": "max"}, "'normalize' must be"),
-    (ValueError, {"replace": False}, "'replace' must be"),
+    (TypeError, {"replace": False}, "there are unknown arguments: 'replace'"),
     (ValueError, {"max_use": 0}, "'max_use' must be in [1, 2147483647], but got 0."),
     (TypeError, {"max_use": 1.0}, "'max_use' must be an int, but got 1.0 (float)."),
     (ValueError, {"max_staleness": -1}, "'max_staleness' must be in [0, 4611686018427387904], but got -1."),

@@ -75,7 +75,7 @@ class CompositeFind:
 
 def options_of(capacity: int) -> Options:
     """Priorities are weights."""
-    return Options(capacity, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0))
+    return Options(capacity, SamplePlan(1, "rank", (Output(WINDOW, 0),)), weighting=(1.0, 0.0), beta=0.4)
 
 
 class Held(nn.Cell):

@@ -6,7 +6,7 @@ import pytest
 from places import ROOT
 
 from mindspore_replay.config.configuration import BUFFER_TYPES
-from mindspore_replay.distributed.configuration import shard_configs, template
+from mindspore_replay.distributed.configuration import shard_configs, smallest_shard
 
 SECTION = (ROOT / "docs" / "sampling.md").read_text(encoding="utf-8").split("## What composes")[1].split("##")[0]
 HEAD, _, *ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line]
@@ -33,10 +33,10 @@ def test_shards(kind: str):
     config = {"type": kind, "capacity": 16, "shapes": [()], "types": ["int32"], **sizes.get(kind, {})}
     shards = shard_configs(config, 2)
     if said("shards", kind):
-        template(shards[-1])
+        smallest_shard(shards[-1])
         return
     with pytest.raises(ValueError, match="'type' must"):
-        template(shards[-1])
+        smallest_shard(shards[-1])
 
 
 def test_all_types_are_in_the_table():
