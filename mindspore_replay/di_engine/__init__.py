@@ -10,7 +10,7 @@ from .configured import (
     SequenceReplayBuffer,
     create_buffer,
     get_buffer_cls,
-)  # fmt: skip
+)
 from .deque_buffer import Buffer, DequeBuffer
 from .middleware import (
     PriorityExperienceReplay,
@@ -20,14 +20,32 @@ from .middleware import (
     sample_range_view,
     staleness_check,
     use_time_check,
-)  # fmt: skip
+)
 from .monitors import PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
 from .rows import BufferedData
 
 __all__ = [
-    "AdvancedReplayBuffer", "Buffer", "BufferedData", "DequeBuffer", "DequeBufferWrapper", "ElasticReplayBuffer",
-    "EpisodeReplayBuffer", "IBuffer", "NaiveReplayBuffer", "PeriodicThruputMonitor", "PriorityExperienceReplay",
-    "SampledDataAttrMonitor", "SequenceReplayBuffer", "ThruputController", "UsedDataRemover", "clone_object",
-    "create_buffer", "get_buffer_cls", "group_sample", "padding", "sample_range_view", "staleness_check",
+    "AdvancedReplayBuffer",
+    "Buffer",
+    "BufferedData",
+    "DequeBuffer",
+    "DequeBufferWrapper",
+    "ElasticReplayBuffer",
+    "EpisodeReplayBuffer",
+    "IBuffer",
+    "NaiveReplayBuffer",
+    "PeriodicThruputMonitor",
+    "PriorityExperienceReplay",
+    "SampledDataAttrMonitor",
+    "SequenceReplayBuffer",
+    "ThruputController",
+    "UsedDataRemover",
+    "clone_object",
+    "create_buffer",
+    "get_buffer_cls",
+    "group_sample",
+    "padding",
+    "sample_range_view",
+    "staleness_check",
     "use_time_check",
-]  # fmt: skip
+]

@@ -62,9 +62,12 @@ class IBuffer(abc.ABC):
     config: Mapping[str, Any]
 
     def __init__(
-        self, cfg: Mapping[str, Any], tb_logger: Any = None, exp_name: str = "default_experiment",
+        self,
+        cfg: Mapping[str, Any],
+        tb_logger: Any = None,
+        exp_name: str = "default_experiment",
         instance_name: str = "buffer",
-    ) -> None:  # fmt: skip
+    ) -> None:
         owner = type(self).__name__
         if not isinstance(cfg, Mapping):
             raise TypeError(f"For '{owner}', 'cfg' must be a mapping, but got {cfg!r}.")
@@ -105,9 +108,12 @@ class NaiveReplayBuffer(IBuffer):
     """
 
     config: Mapping[str, Any] = {
-        "type": "naive", "replay_buffer_size": 10000, "deepcopy": False, "enable_track_used_data": False,
+        "type": "naive",
+        "replay_buffer_size": 10000,
+        "deepcopy": False,
+        "enable_track_used_data": False,
         "periodic_thruput_seconds": 60,
-    }  # fmt: skip
+    }
 
     def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
@@ -315,15 +321,22 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     """
 
     config = {  # noqa: RUF012
-        "type": "advanced", "replay_buffer_size": 4096, "max_use": _INFINITY, "max_staleness": _INFINITY, "alpha": 0.6,
-        "beta": 0.4, "anneal_step": int(1e5), "enable_track_used_data": False, "deepcopy": False,
+        "type": "advanced",
+        "replay_buffer_size": 4096,
+        "max_use": _INFINITY,
+        "max_staleness": _INFINITY,
+        "alpha": 0.6,
+        "beta": 0.4,
+        "anneal_step": int(1e5),
+        "enable_track_used_data": False,
+        "deepcopy": False,
         "thruput_controller": {
-            "push_sample_rate_limit": {"max": _INFINITY, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1,
+            "push_sample_rate_limit": {"max": _INFINITY, "min": 0},
+            "window_seconds": 30,
+            "sample_min_limit_ratio": 1,
         },
-        "monitor": {
-            "sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60},
-        },
-    }  # fmt: skip
+        "monitor": {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}},
+    }
 
     def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
@@ -420,10 +433,16 @@ class DequeBufferWrapper(IBuffer):
     """A `DequeBuffer` with the configuration and methods of the others."""
 
     config = {  # noqa: RUF012
-        "replay_buffer_size": 10000, "max_use": _INFINITY, "train_iter_per_log": 100, "priority": False,
-        "priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4,
-        "IS_weight_anneal_train_iter": int(1e5), "priority_max_limit": 1000,
-    }  # fmt: skip
+        "replay_buffer_size": 10000,
+        "max_use": _INFINITY,
+        "train_iter_per_log": 100,
+        "priority": False,
+        "priority_IS_weight": False,
+        "priority_power_factor": 0.6,
+        "IS_weight_power_factor": 0.4,
+        "IS_weight_anneal_train_iter": int(1e5),
+        "priority_max_limit": 1000,
+    }
 
     def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
@@ -477,10 +496,14 @@ class DequeBufferWrapper(IBuffer):
 
 
 _CLASSES: dict[str, Any] = {
-    "naive": NaiveReplayBuffer, "elastic": ElasticReplayBuffer, "sequence": SequenceReplayBuffer,
-    "episode": EpisodeReplayBuffer, "advanced": AdvancedReplayBuffer, "priority": AdvancedReplayBuffer,
+    "naive": NaiveReplayBuffer,
+    "elastic": ElasticReplayBuffer,
+    "sequence": SequenceReplayBuffer,
+    "episode": EpisodeReplayBuffer,
+    "advanced": AdvancedReplayBuffer,
+    "priority": AdvancedReplayBuffer,
     "deque": DequeBufferWrapper,
-}  # fmt: skip
+}
 _KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | _NO_EFFECT | {"type", "set_buffer_size", "objects"}
 
 

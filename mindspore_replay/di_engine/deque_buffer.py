@@ -118,10 +118,15 @@ class DequeBuffer(Buffer):
 
     @_extended
     def sample(
-        self, size: int | None = None, indices: Sequence[str] | None = None, replace: bool = False,
-        sample_range: slice | None = None, ignore_insufficient: bool = False, groupby: str | None = None,
+        self,
+        size: int | None = None,
+        indices: Sequence[str] | None = None,
+        replace: bool = False,
+        sample_range: slice | None = None,
+        ignore_insufficient: bool = False,
+        groupby: str | None = None,
         unroll_len: int | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Draw rows.
 
         Args:

@@ -33,9 +33,13 @@ class PriorityExperienceReplay:
     """
 
     def __init__(
-        self, buffer: Any, IS_weight: bool = True, priority_power_factor: float = 0.6,  # noqa: N803
-        IS_weight_power_factor: float = 0.4, IS_weight_anneal_train_iter: int = int(1e5),  # noqa: N803
-    ) -> None:  # fmt: skip
+        self,
+        buffer: Any,
+        IS_weight: bool = True,  # noqa: N803
+        priority_power_factor: float = 0.6,
+        IS_weight_power_factor: float = 0.4,  # noqa: N803
+        IS_weight_anneal_train_iter: int = int(1e5),  # noqa: N803
+    ) -> None:
         given = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
         self.limits = {}, {"priority": 0}, dict(zip(("alpha", "beta", "beta_steps"), given))  # type: ignore[var-annotated]
         self._buffer, self._weighs = buffer, IS_weight

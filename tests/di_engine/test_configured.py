@@ -327,8 +327,11 @@ def test_counts_of_the_throughput_decay(monkeypatch):
     controller = ThruputController({"min": 1.0, "max": 2.0}, window_seconds=10)
     controller.add(pushed=100, sampled=50)
     assert [controller.can_push(1), controller.can_push(0), controller.can_sample(50), controller.can_sample(51)] == [
-        False, True, True, False,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+    ]
     clock.now = 10.0  # a hundredth is left
     assert [controller.can_push(1), controller.can_sample(1)] == [False, False]
     clock.now = 40.0
@@ -371,9 +374,11 @@ def test_throughput_is_logged_by_seconds(monkeypatch):
     clock.now = 130.0
     buffer.push(rows_of(1), 0)
     assert scalars.added[4:] == [
-        ("buffer_sec/pushed_in", 1, 1), ("buffer_sec/sampled_out", 0, 1), ("buffer_sec/removed", 1, 1),
+        ("buffer_sec/pushed_in", 1, 1),
+        ("buffer_sec/sampled_out", 0, 1),
+        ("buffer_sec/removed", 1, 1),
         ("buffer_sec/current_have", 8, 1),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_sink_of_a_monitor_takes_the_numbers(tmp_path):
@@ -420,9 +425,13 @@ def test_deque_wrapper():
 
 def test_classes_by_name():
     names = {
-        "naive": NaiveReplayBuffer, "advanced": AdvancedReplayBuffer, "priority": AdvancedReplayBuffer,
-        "deque": DequeBufferWrapper, "elastic": ElasticReplayBuffer, NaiveReplayBuffer: NaiveReplayBuffer,
-    }  # fmt: skip
+        "naive": NaiveReplayBuffer,
+        "advanced": AdvancedReplayBuffer,
+        "priority": AdvancedReplayBuffer,
+        "deque": DequeBufferWrapper,
+        "elastic": ElasticReplayBuffer,
+        NaiveReplayBuffer: NaiveReplayBuffer,
+    }
     for name, cls in names.items():
         assert get_buffer_cls({"type": name, "import_names": ["os.path"]}) is cls
     with pytest.raises(ValueError, match=r"'type' must be a class or one of .*'deque'.*but got 'other'"):

@@ -305,8 +305,12 @@ def test_columns_are_those_of_the_first_row():
     assert [str(dtype) for dtype in buffer.replay.types] == ["UInt8", "Float32", "Int32", "Float32", "Bool", "Int64"]
     row = buffer.sample(1)[0].data
     assert {key: type(value) for key, value in row.items()} == {
-        "obs": dict, "action": np.int32, "reward": float, "done": bool, "step": int,
-    }  # fmt: skip
+        "obs": dict,
+        "action": np.int32,
+        "reward": float,
+        "done": bool,
+        "step": int,
+    }
     assert isinstance(row["obs"]["joints"], Tensor)
     np.testing.assert_array_equal(row["obs"]["joints"].asnumpy(), [1, 2])
     np.testing.assert_array_equal(row["obs"]["camera"], np.zeros((2, 2)))

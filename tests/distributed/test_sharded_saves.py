@@ -25,8 +25,13 @@ pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of thei
 
 WIDTH = 100  # wide rows: an incremental file is smaller than a full one
 CONFIG: dict[str, Any] = {
-    "capacity": 20, "sample_size": 1, "data_shape": [[WIDTH]], "data_type": ["int32"], "seed": 0, "backend": "native",
-}  # fmt: skip
+    "capacity": 20,
+    "sample_size": 1,
+    "data_shape": [[WIDTH]],
+    "data_type": ["int32"],
+    "seed": 0,
+    "backend": "native",
+}
 
 
 class Killed(BaseException):

@@ -22,9 +22,14 @@ def views_of(views: Views) -> list[Any]:
 
 
 def row_buffer(
-    combination: Combination, views: Views, capacity: int, draws: int = 1, prioritized: bool = False, cls: Any = None,
+    combination: Combination,
+    views: Views,
+    capacity: int,
+    draws: int = 1,
+    prioritized: bool = False,
+    cls: Any = None,
     **options: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Return a shared driver of an empty buffer of `Row`s; of single rows unless `cls` is given."""
     shape, dtype = options.pop("reward", ((), ms.float32))
     columns = 5 if views.own_next else 4

@@ -203,8 +203,13 @@ def test_an_update_of_the_column_moves_ends():
     buffer.check_valid()
     assert buffer.steps.asnumpy()[:7].tolist() == [0, 1, 0, 1, 2, 0, 1]
     assert transitions(buffer) == {
-        0: (1.5, 0, 0), 1: (1, 0, 0), 2: (1.5, 5, 0.25), 3: (1, 5, 0.5), 5: (1.5, 0, 0), 6: (1, 0, 0),
-    }  # fmt: skip
+        0: (1.5, 0, 0),
+        1: (1, 0, 0),
+        2: (1.5, 5, 0.25),
+        3: (1, 5, 0.5),
+        5: (1.5, 0, 0),
+        6: (1, 0, 0),
+    }
     buffer.update([4], {"terminated": [True]})
     assert transitions(buffer)[4] == (1, 0, 0)
 
