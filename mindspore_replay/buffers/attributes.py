@@ -41,6 +41,7 @@ class Attributes:
     compressed: dict[str, CompressedColumn]
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any
+    _try_insert: Any
     #: True if it is a `Store`.
     _direct: bool
     #: Files that hold the rows; ``None`` for memory.

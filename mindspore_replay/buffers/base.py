@@ -183,6 +183,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
     def _watch(self) -> None:
         """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the rows are closed."""
         self._on_these_rows.add(self)
+        self.__dict__["_try_insert"] = self._calls.try_insert  # found sooner here, at each insertion
         if self._direct:
             self.__dict__["_guard"] = self._calls.guard
 

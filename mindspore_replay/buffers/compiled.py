@@ -197,6 +197,10 @@ class CompiledCalls(nn.Cell):
         """Return False: a graph stores rows."""
         return False
 
+    def rows_to_insert(self, *_arguments: Any) -> int:
+        """Return -1: rows have to be checked first."""
+        return -1
+
     def insertion(self, new: NewRows) -> None:
         """Store one row or a batch, as `store.insertion.Insertion` does."""
         options, rows = self._options, new.batch.rows

@@ -26,6 +26,7 @@ _OWN = {
     "_folder",
     "_on_these_rows",
     "_calls",
+    "_try_insert",
     "_block",
     "_watched",
     "_zero",

@@ -124,8 +124,13 @@ class Insertion(Arguments):
         """
         if _misplaced or _unknown:
             raise self.columns.wrong_insert(exp, _misplaced, _unknown)
-        if not with_indices and self.limiter is None and self._calls.try_insert(exp, priority, end, final, version):
-            return self
+        if not with_indices:
+            limiter = self.limiter
+            if limiter is None:
+                if self._try_insert(exp, priority, end, final, version):
+                    return self
+            elif limiter.try_insert(self._calls, exp, priority, end, final, version):
+                return self
         new = as_new_rows(self.columns, self.options, exp, priority, end, final, version, with_indices)
         with self._lock if self.limiter is None else self._turn_to_insert(new.batch.rows):
             wait_for_work()

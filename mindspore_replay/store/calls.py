@@ -39,6 +39,10 @@ class Calls(Protocol):
         """``(exp, priority, end, final, version)``: store rows that obviously fit; False if they do not."""
 
     @property
+    def rows_to_insert(self) -> Callable[..., int]:
+        """The number of rows that `try_insert` would store with the same arguments; -1 if they do not fit."""
+
+    @property
     def insertion(self) -> Callable[[NewRows], None]:
         """Store one row or a batch."""
 

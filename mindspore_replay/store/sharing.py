@@ -143,11 +143,18 @@ class SharedCondition:
     def __init__(self, lock: Any, store: Any) -> None:
         self._lock, self._signals = FolderLock(lock, store), store.folder.signals
 
-    def __enter__(self) -> None:
+    def acquire(self) -> None:
+        """Acquire the lock."""
         self._lock.__enter__()
 
-    def __exit__(self, *_: Any) -> None:
+    def release(self) -> None:
+        """Release the lock."""
         self._lock.__exit__()
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
 
     def wait(self, seconds: float) -> None:
         """Wait for a change, some seconds at most; the caller holds the lock once."""

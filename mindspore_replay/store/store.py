@@ -162,6 +162,11 @@ class Store:
         """Store rows that obviously fit, as `Insertion.now` does; False if the general path has to do it."""
         return self.insertion.now
 
+    @functools.cached_property
+    def rows_to_insert(self) -> Callable[..., int]:
+        """The number of rows that `try_insert` would store with the same arguments; -1 if they do not obviously fit."""
+        return self.insertion.rows
+
     @property
     def first(self) -> int:
         """The handle of the first row of the last insertion."""

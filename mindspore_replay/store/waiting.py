@@ -172,8 +172,7 @@ class Waiting:
         if getattr(self._inside, what, False):
             yield
             return
-        with self._changed:
-            more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
+        more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
         setattr(self._inside, what, True)
         try:
             yield
@@ -185,9 +184,24 @@ class Waiting:
         finally:
             setattr(self._inside, what, False)
 
+    def try_insert(self, calls: Any, *arguments: Any) -> bool:
+        """Insert rows that obviously fit, as `Store.try_insert` does, when they may be inserted, and count them."""
+        if getattr(self._inside, "insert", False):
+            return bool(calls.try_insert(*arguments))
+        rows = calls.rows_to_insert(*arguments)
+        if rows < 1:
+            return False
+        more, done = self._begin("insert", rows, self.timeout, None), False
+        try:
+            done = calls.try_insert(*arguments)
+        finally:
+            self._end(more, more if done else more * 0)
+        return done
+
     def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
         """Wait until rows may be inserted or sampled, and return what they add to the counts."""
         wait: Wait | None = None
+        self._changed.acquire()
         self._waiting[what].append(rows)
         try:
             while not (now := self._noted_account(what, rows)).allows(what, rows, self._in_progress):
@@ -197,17 +211,24 @@ class Waiting:
                     )
                 wait = wait or Wait(self.account, what, rows, seconds, stop)
                 self._changed.wait(min(wait.left(), _LONGEST_WAIT))
+            increments: np.ndarray = now.increments(what, rows, self._in_progress)
+            in_progress = self._in_progress
+            in_progress += increments
+            return increments
         finally:
             self._waiting[what].remove(rows)
-        increments: np.ndarray = now.increments(what, rows, self._in_progress)
-        self._in_progress += increments
-        return increments
+            self._changed.release()
 
     def _end(self, in_progress: np.ndarray, done: np.ndarray) -> None:
-        with self._changed:
-            self._in_progress -= in_progress
+        self._changed.acquire()
+        try:
+            others = self._in_progress
+            others -= in_progress
             self._count(done)
-            self._changed.notify_all()
+            if self._folder is not None or any(self._waiting.values()):
+                self._changed.notify_all()
+        finally:
+            self._changed.release()
 
 
 class QueueLimiter(Waiting):
@@ -233,6 +254,12 @@ class QueueLimiter(Waiting):
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
         return self._queue.account()
+
+    def try_insert(self, calls: Any, *arguments: Any) -> bool:
+        """Insert rows that obviously fit; if it may wait, when there is room."""
+        if self.timeout == 0:
+            return bool(calls.try_insert(*arguments))
+        return super().try_insert(calls, *arguments)
 
     def _noted_account(self, what: str, rows: int) -> QueueAccount:
         now = self.account()

@@ -8,7 +8,7 @@ import numpy as np
 from mindspore import nn
 
 from ..buffers.isolated_cell import IsolatedCell
-from ..buffers.parameters import load_in_place, overwrite, parameter_on, state_parameter
+from ..buffers.parameters import overwrite, parameter_on
 from ..store.checks import check_size
 from ..store.rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
 from ..store.recipe.registry import registered
@@ -78,10 +78,8 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
         timeout: float | None = None,
     ) -> None:
         super().__init__(timeout, "RateLimiter")
-        self.counts = state_parameter("counts", np.zeros(4, np.int64))
-        self.rule = state_parameter("rule", np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1]))
-        load_in_place(self.counts)
-        load_in_place(self.rule)
+        rule = np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1], np.float64)
+        self._on(np.zeros(4, np.int64), rule)
         self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
 
     def __repr__(self) -> str:
@@ -102,7 +100,7 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
             >>> print(limiter.inserted)
             5
         """
-        return int(self.counts.asnumpy()[0])
+        return int(self._counts[0])
 
     @property
     def sampled(self) -> int:
@@ -117,7 +115,7 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
             >>> print(limiter.sampled)
             2
         """
-        return int(self.counts.asnumpy()[1])
+        return int(self._counts[1])
 
     @property
     def enabled(self) -> bool:
@@ -130,7 +128,7 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
             >>> print(limiter.enabled)
             False
         """
-        return bool(self.rule.asnumpy()[ENABLED])
+        return bool(self._rule[ENABLED])
 
     def change(
         self,
@@ -260,7 +258,7 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
             >>> print(limiter.account().low, limiter.account().inserted)
             2.0 0
         """
-        return Account(*self.rule.asnumpy().tolist(), *self.counts.asnumpy().tolist())
+        return Account(*self._rule.tolist(), *self._counts.tolist())
 
     def allowance(self, waiting: int = 1) -> float:
         """Return the rows that all writers together may insert before anything more is sampled.
@@ -319,13 +317,20 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
             overwrite(self.counts, self.counts.asnumpy() + self.account().increments("insert", rows, self._in_progress))
             self._changed.notify_all()
 
+    def _on(self, counts: np.ndarray, rule: np.ndarray) -> None:
+        """Count in these arrays, in host memory."""
+        self._counts, self._rule = counts, rule
+        self.counts, self.rule = parameter_on("counts", counts, True), parameter_on("rule", rule, True)
+
     def _count(self, done: np.ndarray) -> None:
-        overwrite(self.counts, self.counts.asnumpy() + done)
+        counts = self._counts
+        counts += done
 
     def _noted_account(self, what: str, rows: int) -> "Account":
         """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""
-        now = self.account()
-        now.check_room(what, rows, self._sizes)
+        now = Account(*self._rule.tolist(), *self._counts.tolist())
+        if rows > self._sizes[KINDS.index(what)]:
+            now.check_room(what, rows, self._sizes)
         return now
 
     def move_to(self, folder: Any, changed: Any) -> None:
@@ -344,7 +349,6 @@ class RateLimiter(Waiting, IsolatedCell, nn.Cell):
                 changed,
             )
             self._in_progress[:], self._sizes[:] = 0, 1
-            self.counts = parameter_on("counts", arrays["shared.counts"], True)
-            self.rule = parameter_on("rule", arrays["shared.rule"], True)
+            self._on(arrays["shared.counts"], arrays["shared.rule"])
             arrays["shared.limited"][0] = 1
             changed.notify_all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from mindspore_replay import PrioritizedReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
 
@@ -21,6 +21,12 @@ HANDLES, PRIORITIES, ACTIONS = np.array([5, 6]), np.ones(2, np.float32), np.ones
 
 def prioritized() -> Any:
     buffer = PrioritizedReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, seed=0, backend="native")
+    return buffer.insert([np.ones((8, 3), np.float32), np.arange(8, dtype=np.int32)])
+
+
+def limited() -> Any:
+    buffer = ReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, seed=0, backend="native")
+    buffer.limiter = RateLimiter((0.0, float("inf")), min_size=1, error_buffer=64)
     return buffer.insert([np.ones((8, 3), np.float32), np.arange(8, dtype=np.int32)])
 
 
@@ -40,6 +46,7 @@ CASES: dict[str, tuple[int, Callable[[], Any], Callable[[Any], Any]]] = {
     "insert lists": (2, prioritized, lambda buffer: buffer.insert([[1.0, 2.0, 3.0], 1], priority=2)),
     "insert a Tensor": (6, prioritized, lambda buffer: buffer.insert(TENSORS)),
     "insert versions": (12, prioritized, lambda buffer: buffer.insert(ROW, version=0)),
+    "insert with a limiter": (12, limited, lambda buffer: buffer.insert(ROW)),
     "sample": (4, prioritized, lambda buffer: buffer.sample()),
     "update": (8, prioritized, lambda buffer: buffer.update(HANDLES, {"action": ACTIONS})),
     "update lists": (8, prioritized, lambda buffer: buffer.update([5, 6], {"action": [1, 1]})),

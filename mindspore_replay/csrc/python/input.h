@@ -26,13 +26,6 @@ struct Lead {
   npy_intp rows() const { return sizes[0] * sizes[1]; }
 };
 
-// The shape and memory of an array or Tensor.
-struct View {
-  int axes = 0;
-  npy_intp sizes[NPY_MAXDIMS];
-  void *memory = nullptr;
-};
-
 // Input(axes, or_one, casts, shape, dtype, is_bfloat16, dtype of Tensors): how many leading axes it has at most, whether
 // one number does for all rows, whether arrays of other numbers are cast, and what it holds.
 class Input {
@@ -56,34 +49,30 @@ class Input {
   // Takes a value. Returns false, perhaps with an exception set, unless it is an array or Tensor of the dtype, or numbers
   // that can be cast to it by value, as `Schema.to_array` does.
   bool Take(PyObject *value, const Tensors &tensors, Inside *inside) {
-    value_ = Held();
-    if (tensors.Are(value)) {
-      value_ = NewHeld(value);
-      return IsReadable(value) && inside->Wait();
-    }
-    if (PyArray_CheckExact(value) && HasDtype(Array(value))) {
-      value_ = IsPlain(value) ? NewHeld(value) : Plain(value);
-      return value_.get() != nullptr;
-    }
-    place_.memory = reinterpret_cast<char *>(&number_);
-    if (form_.shape.empty() && !(casts_ && IsBool(value)) && WriteNumber(value, place_)) return true;
-    if (PyArray_CheckExact(value) ? casts_ == 0 : !AreNumbers(value)) return false;
-    value_ = Cast(Plain(value).get());
-    return value_.get() != nullptr;
+    if (PyArray_CheckExact(value) && HasDtype(Array(value)) && IsPlain(value)) return Hold(Py_NewRef(value));
+    return TakeOther(value, tensors, inside);
   }
 
-  // Points an argument of a call to the value. Returns false, perhaps with an exception set, if its shape does not fit.
-  bool Bind(const Call &call, int at, const Tensors &tensors, Lead *lead) {
-    View view;
-    if (!Find(tensors, &view)) return false;
-    const int axes = view.axes - static_cast<int>(form_.shape.size());
-    if (axes < 0 || !std::equal(form_.shape.begin(), form_.shape.end(), view.sizes + axes)) return false;
-    const bool is_one =
-        or_one_ != 0 && lead->axes >= 0 && (axes == 0 || (lead->axes == 0 && axes == 1 && view.sizes[0] == 1));
-    if (axes_ == 0 ? axes != 0 : !is_one && !Agree(axes, view.sizes, lead)) return false;
-    call.params[at] = view.memory;
-    if (axes_ == 1) call.shapes[at][0] = is_one ? 1 : lead->rows();
-    if (axes_ == 2) std::copy(lead->sizes, lead->sizes + 2, call.shapes[at]);
+  // Points an argument of a call to the value. Returns false if its shape does not fit.
+  bool Bind(const Call &call, int at, Lead *lead) const {
+    const int axes = axes_found_ - static_cast<int>(form_.shape.size());
+    if (axes < 0) return false;
+    const npy_intp *size = sizes_ + axes;
+    for (const npy_intp wanted : form_.shape) {
+      if (*size++ != wanted) return false;
+    }
+    call.params[at] = memory_;
+    if (axes_ == 0) return axes == 0;
+    if (or_one_ != 0 && lead->axes >= 0 && (axes == 0 || (lead->axes == 0 && axes == 1 && sizes_[0] == 1))) {
+      call.shapes[at][0] = 1;
+      return true;
+    }
+    if (lead->axes < 0 ? !SetLead(axes, lead) : !HasLead(axes, *lead)) return false;
+    if (axes_ == 2) {
+      std::copy(lead->sizes, lead->sizes + 2, call.shapes[at]);
+    } else {
+      call.shapes[at][0] = lead->sizes[0];
+    }
     return true;
   }
 
@@ -96,20 +85,36 @@ class Input {
            (PyArray_DESCR(array)->kind == place_.kind && PyArray_ITEMSIZE(array) == place_.item_bytes);
   }
 
-  // Returns a plain array of these values; none if there is none.
-  static Held Plain(PyObject *value) {
-    Held made(PyArray_FROM_OF(value, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED));
-    if (made.get() == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  // Not inlined, so that taking an array costs little.
+  __attribute__((noinline)) bool TakeOther(PyObject *value, const Tensors &tensors, Inside *inside) {
+    place_.memory = reinterpret_cast<char *>(&number_);
+    if (form_.shape.empty() && !(casts_ != 0 && IsBool(value)) && WriteNumber(value, place_)) {
+      axes_found_ = 0;
+      memory_ = &number_;
+      return true;
+    }
+    const Held keeps = NewHeld(value);  // another thread might take it from its list
+    if (tensors.Are(value)) return HoldTensor(value, tensors, inside);
+    const bool is_array = PyArray_CheckExact(value);
+    if (is_array && HasDtype(Array(value))) return Hold(Plain(value));
+    if (is_array ? casts_ == 0 : !AreNumbers(value)) return false;
+    const Held numbers(Plain(value));
+    return numbers.get() != nullptr && Hold(Cast(numbers.get()));
+  }
+
+  // Returns a plain array of these values; null, perhaps with an exception set, if there is none.
+  static PyObject *Plain(PyObject *value) {
+    PyObject *made = PyArray_FROM_OF(value, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED);
+    if (made == nullptr && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
     return made;
   }
 
-  // Returns numbers cast by value; none if one does not fit.
-  Held Cast(PyObject *numbers) const {
-    if (numbers == nullptr) return Held();
+  // Returns numbers cast by value; null, perhaps with an exception set, if one does not fit.
+  PyObject *Cast(PyObject *numbers) const {
     PyArrayObject *given = Array(numbers);
     const char kind = PyArray_DESCR(given)->kind;
     Held made(Form{NewHeld(form_.descr.get()), {}}.Make(PyArray_NDIM(given), PyArray_DIMS(given)));
-    if (made.get() == nullptr) return made;
+    if (made.get() == nullptr) return nullptr;
     Place place = place_;
     place.memory = PyArray_BYTES(Array(made.get()));
     bool fits = false;
@@ -122,58 +127,64 @@ class Input {
       const Held floats(PyArray_FROM_OTF(numbers, NPY_DOUBLE, NPY_ARRAY_CARRAY_RO));
       fits = floats.get() != nullptr && WriteAll<double>(floats.get(), place, WriteFloat<double>);
     }
-    return fits ? std::move(made) : Held();
+    return fits ? made.Release() : nullptr;
   }
 
   static bool AttributeIs(PyObject *object, const char *name, PyObject *wanted) {
     return Held(PyObject_GetAttrString(object, name)).get() == wanted;
   }
 
-  // True for a Tensor of this dtype that a kernel can read in place.
-  bool IsReadable(PyObject *tensor) const {
-    return AttributeIs(tensor, "dtype", of_tensors_.get()) && AttributeIs(tensor, "has_init", Py_False) &&
-           Held(PyObject_CallMethod(tensor, "is_contiguous", nullptr)).get() == Py_True;
+  // Holds a plain array, which it takes over; false if it is null.
+  bool Hold(PyObject *array) {
+    if (array == nullptr) return false;
+    value_ = Held(array);
+    axes_found_ = PyArray_NDIM(Array(array));
+    sizes_ = PyArray_DIMS(Array(array));
+    memory_ = PyArray_DATA(Array(array));
+    return true;
   }
 
-  // Finds the shape and memory of the value. Returns false, perhaps with an exception set, if it has none.
-  bool Find(const Tensors &tensors, View *view) {
-    PyObject *value = value_.get();
-    if (value == nullptr) {
-      view->memory = &number_;
-      return true;
-    }
-    if (PyArray_CheckExact(value)) {
-      view->axes = PyArray_NDIM(Array(value));
-      std::copy(PyArray_DIMS(Array(value)), PyArray_DIMS(Array(value)) + view->axes, view->sizes);
-      view->memory = PyArray_DATA(Array(value));
-      return true;
-    }
-    const Held shape(PyObject_GetAttrString(value, "shape"));
-    if (shape.get() == nullptr || !PyTuple_CheckExact(shape.get()) || PyTuple_GET_SIZE(shape.get()) > NPY_MAXDIMS)
+  // Holds a Tensor. Returns false, perhaps with an exception set, unless a kernel can read it in place.
+  bool HoldTensor(PyObject *tensor, const Tensors &tensors, Inside *inside) {
+    value_ = NewHeld(tensor);
+    if (!AttributeIs(tensor, "dtype", of_tensors_.get()) || !AttributeIs(tensor, "has_init", Py_False) ||
+        Held(PyObject_CallMethod(tensor, "is_contiguous", nullptr)).get() != Py_True || !inside->Wait()) {
       return false;
-    for (; view->axes < PyTuple_GET_SIZE(shape.get()); ++view->axes) {
-      view->sizes[view->axes] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), view->axes));
     }
-    const Held address(PyObject_CallOneArg(tensors.address_of.get(), value));
-    view->memory = address.get() == nullptr ? nullptr : PyLong_AsVoidPtr(address.get());
-    return view->memory != nullptr;
+    const Held shape(PyObject_GetAttrString(tensor, "shape"));
+    if (shape.get() == nullptr || !PyTuple_CheckExact(shape.get())) return false;
+    axes_found_ = static_cast<int>(PyTuple_GET_SIZE(shape.get()));
+    of_tensor_.resize(static_cast<size_t>(axes_found_));
+    for (int i = 0; i < axes_found_; ++i) of_tensor_[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), i));
+    sizes_ = of_tensor_.data();
+    const Held address(PyObject_CallOneArg(tensors.address_of.get(), tensor));
+    memory_ = address.get() == nullptr ? nullptr : PyLong_AsVoidPtr(address.get());
+    return memory_ != nullptr;
   }
 
-  // True if the leading axes are those of the call, which they may become; there is at least one row.
-  bool Agree(int axes, const npy_intp *sizes, Lead *lead) const {
-    if (lead->axes >= 0) return axes == lead->axes && std::equal(sizes, sizes + axes, lead->sizes);
-    if (axes != axes_ && !(axes_ == 1 && axes == 0)) return false;
+  // Makes the leading axes those of the call. Returns false if they cannot be, or there is no row.
+  bool SetLead(int axes, Lead *lead) const {
+    if (axes != axes_ && (axes_ != 1 || axes != 0)) return false;
     lead->axes = axes;
-    std::copy(sizes, sizes + axes, lead->sizes);
+    std::copy(sizes_, sizes_ + axes, lead->sizes);
     return lead->rows() > 0;
+  }
+
+  bool HasLead(int axes, const Lead &lead) const {
+    return axes == lead.axes && (axes < 1 || sizes_[0] == lead.sizes[0]) && (axes < 2 || sizes_[1] == lead.sizes[1]);
   }
 
   int axes_ = 0, or_one_ = 0, casts_ = 0;
   Form form_;
   Place place_{};
   Held of_tensors_;
-  Held value_;          // an array or Tensor; none for a number
-  int64_t number_ = 0;  // the bytes of a number
+  // The value that it took: an array or Tensor, or the bytes of a number.
+  Held value_;
+  int64_t number_ = 0;
+  int axes_found_ = 0;
+  const npy_intp *sizes_ = nullptr;
+  void *memory_ = nullptr;
+  std::vector<npy_intp> of_tensor_;
 };
 
 }  // namespace replay::python

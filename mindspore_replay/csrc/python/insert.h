@@ -126,21 +126,18 @@ struct Insert {
     return result;
   }
 
-  // Returns the field for a column in a list, a tuple or a dict with exactly the columns' names; null, with an exception set
-  // only if comparing keys failed, if there is none.
-  PyObject *FieldAt(PyObject *exp, size_t i) const {
-    const auto width = static_cast<Py_ssize_t>(fields.size()), at = static_cast<Py_ssize_t>(i);
-    if (PyList_CheckExact(exp) || PyTuple_CheckExact(exp)) {
-      return PySequence_Fast_GET_SIZE(exp) == width ? PySequence_Fast_GET_ITEM(exp, at) : nullptr;
-    }
-    if (!PyDict_CheckExact(exp) || names.get() == Py_None || PyDict_GET_SIZE(exp) != width) return nullptr;
-    return PyDict_GetItemWithError(exp, PyTuple_GET_ITEM(names.get(), at));
-  }
-
+  // Takes the fields of a list, a tuple or a dict with exactly the columns' names. Returns false, perhaps with an exception
+  // set, for anything else.
   bool TakeFields(PyObject *exp, Inside *inside) {
-    for (size_t i = 0; i < fields.size(); ++i) {
-      const Held field = NewHeld(FieldAt(exp, i));  // another thread might take it from the list
-      if (field.get() == nullptr || !fields[i].Take(field.get(), tensors, inside)) return false;
+    const auto width = static_cast<Py_ssize_t>(fields.size());
+    const bool in_order = PyList_CheckExact(exp) || PyTuple_CheckExact(exp);
+    if (!in_order && (!PyDict_CheckExact(exp) || names.get() == Py_None || PyDict_GET_SIZE(exp) != width)) return false;
+    for (Py_ssize_t i = 0; i < width; ++i) {
+      if (in_order && PySequence_Fast_GET_SIZE(exp) != width) return false;  // another thread may change it
+      PyObject *field =
+          in_order ? PySequence_Fast_GET_ITEM(exp, i) : PyDict_GetItemWithError(exp, PyTuple_GET_ITEM(names.get(), i));
+      if (field == nullptr) return false;
+      if (!fields[static_cast<size_t>(i)].Take(field, tensors, inside)) return false;
     }
     return true;
   }
@@ -148,22 +145,22 @@ struct Insert {
   bool BindFields(const Kernel &kernel, Lead *lead) {
     if (kernel.call.get() == nullptr) return false;
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (!fields[i].Bind(*kernel.call, kernel.rows_at + static_cast<int>(i), tensors, lead)) return false;
+      if (!fields[i].Bind(*kernel.call, kernel.rows_at + static_cast<int>(i), lead)) return false;
     }
     return lead->axes == 0 ? num_envs == 1 : lead->sizes[0] % num_envs == 0;
   }
 
   bool BindOptional(const Kernel &kernel, int at, PyObject *value, Inside *inside, Input *input, Lead *lead) {
     if (value != Py_None) {
-      return at >= 0 && input->Take(value, tensors, inside) && input->Bind(*kernel.call, at, tensors, lead);
+      return at >= 0 && input->Take(value, tensors, inside) && input->Bind(*kernel.call, at, lead);
     }
     if (at >= 0) kernel.call->Bind(at, kernel.largest, 1);
     return true;
   }
 
   bool BindFlags(const Kernel &kernel, PyObject *end, PyObject *final, Py_ssize_t rows) {
-    if (end == Py_False && final == Py_False) rows = 1;
     if (kernel.ends_at < 0) return end == Py_False && final == Py_False;
+    if (end == Py_False && final == Py_False) rows = 1;
     ends.assign(static_cast<size_t>(rows), 0);
     kernel.call->Bind(kernel.ends_at, ends.data(), rows);
     return AddFlag(end, end_bits, rows) && AddFlag(final, final_bits, rows);

@@ -90,7 +90,7 @@ struct Invocation {
       if (!inputs[i].input.Take(args[i], tensors, inside)) return false;
     }
     return std::all_of(inputs.begin(), inputs.end(),
-                       [&](Argument &argument) { return argument.input.Bind(*call, argument.at, tensors, lead); });
+                       [&](Argument &argument) { return argument.input.Bind(*call, argument.at, lead); });
   }
 
   PyObject *Run(size_t skip, const Lead &lead) {
