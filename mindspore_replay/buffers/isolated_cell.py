@@ -36,10 +36,10 @@ class IsolatedCell(NoContainer):
     def _refuse_graph(self, misplaced, unknown):
         """Raise the error for arguments that `sample` does not have, while the graph is compiled."""
         if len(misplaced) + len(unknown) > 0:
-            given = ()
+            arguments = ()
             for value in misplaced:
-                given = (*given, value if isconstant(value) else "...")
-            self._refuse_arguments(given, tuple(unknown.keys()))
+                arguments = (*arguments, value if isconstant(value) else "...")
+            self._refuse_arguments(arguments, tuple(unknown.keys()))
 
     @compile_time
     def _refuse_arguments(self, misplaced: tuple[Any, ...], unknown: tuple[str, ...]) -> bool:
@@ -86,14 +86,14 @@ class IsolatedCell(NoContainer):
     ) -> None:
         # Called by ``nn.Cell.load_state_dict`` of an owner, whose own way is to give each Parameter new memory.
         parameters = dict(self.parameters_and_names())
-        given = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
-        if parameters and not given:
+        arrays = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        if parameters and not arrays:
             missing_keys.extend(prefix + key for key, _ in self.parameters_and_names(expand=False))
-        if not given or error_msgs or all(parameters.get(key) is value for key, value in given.items()):
+        if not arrays or error_msgs or all(parameters.get(key) is value for key, value in arrays.items()):
             return
         wait_for_work()
         try:
-            self.load_from_cell({key: as_array(value) for key, value in given.items()})
+            self.load_from_cell({key: as_array(value) for key, value in arrays.items()})
         except (RuntimeError, ValueError) as error:
             error_msgs.append(str(error))
         else:  # sub-cells have nothing left to load

@@ -53,17 +53,17 @@ def load_in_place(parameter: Parameter) -> None:
     reference = weakref.ref(parameter)
 
     def set_data(data: Any, slice_shape: bool = False) -> Parameter:
-        own: Any = reference()
-        given = data if isinstance(data, Tensor) else Tensor(data, own.dtype)
-        if given.shape != own.shape:
+        parameter: Any = reference()
+        value = data if isinstance(data, Tensor) else Tensor(data, parameter.dtype)
+        if value.shape != parameter.shape:
             raise ValueError(
-                f"For 'set_data', the data of {own.name!r} must have shape {tuple(own.shape)}, but got "
-                f"{tuple(given.shape)}."
+                f"For 'set_data', the data of {parameter.name!r} must have shape {tuple(parameter.shape)}, but got "
+                f"{tuple(value.shape)}."
             )
-        count_load(own)
+        count_load(parameter)
         wait_for_work()
-        overwrite(own, (given if given.dtype == own.dtype else given.astype(own.dtype)).asnumpy())
-        return own
+        overwrite(parameter, (value if value.dtype == parameter.dtype else value.astype(parameter.dtype)).asnumpy())
+        return parameter
 
     parameter.set_data = set_data
 

@@ -70,19 +70,19 @@ class RewardFunction:
 
     def __call__(self, achieved, goal):
         """Return Tensors."""
-        given = self.function(*self.arguments, achieved, goal, **self.keywords)
-        if not isinstance(given, tuple):
-            return self._tensor(given), None
-        if len(given) != 2:
-            self._refuse(f"a tuple of {len(given)}")
-        return self._tensor(given[0]), self._tensor(given[1])
+        result = self.function(*self.arguments, achieved, goal, **self.keywords)
+        if not isinstance(result, tuple):
+            return self._tensor(result), None
+        if len(result) != 2:
+            self._refuse(f"a tuple of {len(result)}")
+        return self._tensor(result[0]), self._tensor(result[1])
 
-    def _tensor(self, given):
-        if not isinstance(given, Tensor):
+    def _tensor(self, result):
+        if not isinstance(result, Tensor):
             self._refuse("a value of Python or NumPy")
-        elif not isconstant(given.shape):
+        elif not isconstant(result.shape):
             self._refuse("an array that NumPy has made")
-        return given
+        return result
 
     @compile_time
     def _refuse(self, got: str) -> bool:
@@ -250,10 +250,10 @@ class RelabelFromPython:
         zeros = np.zeros((2, 2, *self._plan.goal_shape), _numpy(self._plan.goal_type))
         with np.errstate(all="ignore"):
             try:
-                given = self._function(*zeros)
+                result = self._function(*zeros)
             except Exception:
                 return True
-        return any(isinstance(part, Tensor) for part in (given if isinstance(given, tuple) else (given,)))
+        return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
 
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
         """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
@@ -271,7 +271,7 @@ class RelabelFromPython:
             self._put(outputs, plan.reward, relabelled, rewards)
             if terminated is not None:
                 self._put(outputs, plan.terminated, relabelled & terminated, True)
-        return tuple(share(part) if isinstance(part, np.ndarray) else part for part in (*batch[:before], *outputs))
+        return tuple(share(value) if isinstance(value, np.ndarray) else value for value in (*batch[:before], *outputs))
 
     def _put_returns(
         self, outputs: list[Any], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
@@ -314,8 +314,8 @@ class RelabelFromPython:
         lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
         rows = (-1, *plan.goal_shape)
         achieved, goal = (np.ascontiguousarray(goals).reshape(rows) for goals in (achieved, goal))
-        given = self._with_tensors(achieved, goal) if self.runs_graphs else self._function(achieved, goal)
-        rewards, terminated = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+        result = self._with_tensors(achieved, goal) if self.runs_graphs else self._function(achieved, goal)
+        rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         rewards = self._checked(rewards, len(goal), plan.reward_type).reshape(lead)
         if terminated is None:
             return rewards, None
@@ -339,17 +339,17 @@ class RelabelFromPython:
                 f"{achieved.shape}, but failed with both, at last with {type(error).__name__}: {error}"
             ) from error
 
-    def _checked(self, given: Any, rows: int, dtype: str | None) -> np.ndarray:
+    def _checked(self, result: Any, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape; raise an error for anything else."""
         try:
-            array = as_array(given)
+            array = as_array(result)
         except (TypeError, ValueError):
             array = np.empty((), object)
         if array.dtype.kind not in "biuf":
-            got = f"{type(given).__name__} of {array.dtype}" if array.ndim else type(given).__name__
+            got = f"{type(result).__name__} of {array.dtype}" if array.ndim else type(result).__name__
             raise TypeError(_bad_result(_expected(rows, dtype), got))
         if array.shape != (rows,):
-            raise ValueError(_bad_result(_expected(rows, dtype), f"{type(given).__name__} of shape {array.shape}"))
+            raise ValueError(_bad_result(_expected(rows, dtype), f"{type(result).__name__} of shape {array.shape}"))
         if dtype is not None and not np.can_cast(array.dtype, _numpy(dtype), "same_kind"):
             raise TypeError(_bad_result(_expected(rows, dtype), str(array.dtype)))
         return array
@@ -360,7 +360,7 @@ def _numpy(dtype: str) -> np.dtype:
     return np.dtype("float32" if dtype == "bfloat16" else dtype)
 
 
-def _array(given: Any) -> np.ndarray:
+def _array(result: Any) -> np.ndarray:
     """Return the values of an array or a Tensor; bfloat16 as float32."""
-    array = given.asnumpy() if isinstance(given, Tensor) else given
+    array = result.asnumpy() if isinstance(result, Tensor) else result
     return array if array.dtype.kind in "biuf" else array.astype(np.float32)

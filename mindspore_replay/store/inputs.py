@@ -33,33 +33,35 @@ def as_handles(cls_name: str, indices: Any) -> np.ndarray:
 
 def as_priority(cls_name: str, priority: Any, rows: int) -> np.ndarray:
     """Return priorities of rows as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or inf."""
-    given = as_array(priority)
-    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
-        raise TypeError(f"For '{cls_name}', a priority must be a number or hold numbers, but got {given.dtype.name}.")
-    if given.ndim > 1 or given.size == 0:
-        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(given.shape)}.")
-    if given.dtype != np.float32:
+    priorities = as_array(priority)
+    if priorities.dtype.kind not in "iuf" and priorities.dtype.name != "bfloat16":
+        raise TypeError(
+            f"For '{cls_name}', a priority must be a number or hold numbers, but got {priorities.dtype.name}."
+        )
+    if priorities.ndim > 1 or priorities.size == 0:
+        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(priorities.shape)}.")
+    if priorities.dtype != np.float32:
         with np.errstate(over="ignore"):
-            given = given.astype(np.float32)
-    given = np.asarray(given, order="C")
+            priorities = priorities.astype(np.float32)
+    priorities = np.asarray(priorities, order="C")
     # As unsigned ints, the bits of finite numbers >= 0 are smaller than those of infinity; all others are larger.
-    if given.view(np.uint32).max() >= _INFINITY:
-        bad = given[~(np.isfinite(given) & (given >= 0))]
+    if priorities.view(np.uint32).max() >= _INFINITY:
+        bad = priorities[~(np.isfinite(priorities) & (priorities >= 0))]
         if bad.size:
             raise ValueError(f"For '{cls_name}', a priority must be finite and at least 0, but got {bad[0]}.")
-    _check_length(cls_name, given, rows, "priorities")
-    return given
+    _check_length(cls_name, priorities, rows, "priorities")
+    return priorities
 
 
 def as_versions(cls_name: str, version: Any, rows: int) -> np.ndarray:
     """Return versions of rows as int64 ``[]`` or ``[n]``."""
-    given = as_array(version)
-    if given.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {given.dtype.name}.")
-    if given.ndim > 1 or given.size == 0:
-        raise ValueError(f"For '{cls_name}', 'version' must have shape [] or [n], but got {list(given.shape)}.")
-    _check_length(cls_name, given, rows, "versions")
-    return np.ascontiguousarray(given, np.int64).reshape(given.shape)
+    versions = as_array(version)
+    if versions.dtype.kind not in "iu":
+        raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {versions.dtype.name}.")
+    if versions.ndim > 1 or versions.size == 0:
+        raise ValueError(f"For '{cls_name}', 'version' must have shape [] or [n], but got {list(versions.shape)}.")
+    _check_length(cls_name, versions, rows, "versions")
+    return np.ascontiguousarray(versions, np.int64).reshape(versions.shape)
 
 
 def check_versions(cls_name: str, versions: np.ndarray, now: int) -> None:
@@ -139,8 +141,8 @@ def as_handles_for(options: Options, method: str, indices: Any) -> np.ndarray:
 def as_steps(options: Options, steps: Any, clock: Callable[[], int]) -> int:
     """Check and convert the argument of `advance`, given what reads the clock."""
     need_weights(options, "advance")
-    given = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
-    return check_size(options.cls_name, "steps", given, LAST_CLOCK - clock(), minimum=0)
+    number = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
+    return check_size(options.cls_name, "steps", number, LAST_CLOCK - clock(), minimum=0)
 
 
 def as_positions(cls_name: str, index: Any) -> np.ndarray:
@@ -170,19 +172,19 @@ def as_values(
     need_handles(options, "update")
     handles = as_handles(options.cls_name, indices)
     chosen = schema.chosen(values)
-    given = list(values.values()) if isinstance(values, Mapping) else values
-    arrays = [schema.to_array(i, value) for i, value in zip(chosen, given)]
+    listed = list(values.values()) if isinstance(values, Mapping) else values
+    arrays = [schema.to_array(i, value) for i, value in zip(chosen, listed)]
     schema.check_values(chosen, [a.shape for a in arrays], schema.names_of(chosen, arrays), handles.shape)
     rows = [np.ascontiguousarray(a).reshape(handles.size, *schema.shapes[i]) for i, a in zip(chosen, arrays)]
     return handles.reshape(-1), chosen, rows
 
 
-def _check_length(cls_name: str, given: Any, rows: int, what: str) -> None:
+def _check_length(cls_name: str, array: Any, rows: int, what: str) -> None:
     """Raise a ValueError unless there is one number, or one for each row."""
-    if given.shape not in ((), (rows,)):
+    if array.shape not in ((), (rows,)):
         raise ValueError(
             f"For '{cls_name}', the {what} must be one number for all rows or have shape [{rows}], one for each, "
-            f"but got shape {list(given.shape)}."
+            f"but got shape {list(array.shape)}."
         )
 
 
