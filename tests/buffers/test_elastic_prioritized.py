@@ -11,7 +11,7 @@ from drivers import Combination
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor
-from reference_weighted import ElasticTwin
+from reference import ReferenceBuffer
 
 from mindspore_replay import ElasticReplayBuffer, NStep, PrioritizedReplayBuffer
 from mindspore_replay.store.store import Store
@@ -76,7 +76,9 @@ class Pair:
 
     def __init__(self, buffer: Any, calls: Calls | None = None, **options: Any) -> None:
         self.buffer, self.calls = buffer, calls
-        self.twin = ElasticTwin(DRAWS, CAPACITY, CAPACITY, **({"seed": 3} | EXACT | options))
+        self.twin = ReferenceBuffer(
+            DRAWS, CAPACITY, window=CAPACITY, prioritized=True, **({"seed": 3} | EXACT | options)
+        )
 
     def insert(self, n: int, priorities: list[int]) -> None:
         given = np.array([priorities[i % len(priorities)] for i in range(n)], np.float32)
@@ -335,12 +337,3 @@ WRONG: list[tuple[type[Exception], dict[str, Any], str]] = [
 def test_arguments_that_do_not_fit(error: type[Exception], options: dict[str, Any], message: str):
     with pytest.raises(error, match=f"^For 'ElasticReplayBuffer', {message}"):
         ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], **options)
-
-
-def test_beta_of_a_uniform_buffer():
-    buffer = ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], backend="native")
-    buffer.insert([np.arange(9)])
-    with pytest.raises(RuntimeError, match=r"'sample\(beta=...\)' needs .*prioritized=True"):
-        buffer.sample(beta=0.5)
-    with pytest.raises(RuntimeError, match="prioritized=True"):
-        buffer.insert([np.arange(2)], priority=1.0)

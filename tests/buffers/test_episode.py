@@ -1,7 +1,7 @@
 """Whole episodes: which are drawn, the content of samples, frequencies, and the maximum length."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -26,14 +26,13 @@ from pairs import (
     run,
     same_states,
 )
-from reference import stack
-from reference_windows import Rule, WindowsTwin
+from reference import ReferenceBuffer, Rule, stack
 
 from mindspore_replay import EpisodeReplayBuffer
 
 
 def test_the_twin_by_hand():
-    twin = WindowsTwin(1, 6, rule=Rule(length=3, whole=True))
+    twin = ReferenceBuffer(1, 6, rule=Rule(length=3, whole=True))
     assert [twin.fits(ends) for ends in ([0], [0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 1, 0, 0, 0])] == [1, 1, 0, 1, 0]
     twin.insert([(n,) for n in range(5)], ends=[False, True, False, False, True])
     assert twin.legal() == [0, 2]
@@ -41,7 +40,7 @@ def test_the_twin_by_hand():
     assert (twin.legal(), twin.fits([False]), twin.fits([False, False])) == ([0, 2], True, False)
     twin.insert([(6,)], finals=[True])  # evicts row 0; a final row is the last step of an episode
     assert twin.legal() == [2, 5]
-    assert twin.window(5, 0, 3) == [(5,), (6,), None]
+    assert twin.window_of(5, 0, 3) == [(5,), (6,), None]
     twin.insert([(7,)], finals=[True])  # an episode of a final row alone is not drawn
     assert twin.legal() == [2, 5]
     assert (twin.delete([3]), twin.legal()) == (1, [5])
@@ -268,7 +267,7 @@ def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend
 # Frequencies of episodes.
 
 
-def assert_episodes(handles: Sequence[int], twin: WindowsTwin) -> None:
+def assert_episodes(handles: Sequence[int], twin: ReferenceBuffer) -> None:
     """Check that finished episodes are equally frequent, and that no other is drawn."""
     assert_frequencies(handles, uniform(twin.legal()))
 
@@ -446,29 +445,3 @@ CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
 def test_constructor(error: type[Exception], options: dict[str, Any], message: str):
     with pytest.raises(error, match=f"^For 'EpisodeReplayBuffer', {message}"):
         make(**options)
-
-
-X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
-CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
-    (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
-    (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 1 .* of 4 stored.*can_sample"),
-    (ValueError, lambda b: b.insert([X, Y], end=[True, False]), r"'end' must have shape \[1\], .*or \[\], .*\[2\]"),
-    (TypeError, lambda b: b.insert([X, Y], end=1.0), "'end' must be a bool or hold bools, but got float64"),
-    (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"insert\(priority=...\).*prioritized=True"),
-    (RuntimeError, lambda b: b.sample(beta=0.5), r"sample\(beta=...\).*prioritized=True"),
-]
-
-
-@pytest.mark.parametrize(("error", "call", "message"), CALLS, ids=[message[:30] for *_, message in CALLS])
-def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str):
-    pair = episodes(13, 3, 2).steps(4, 2)
-    before = pair.buffer.state_dict()
-    with pytest.raises(error, match=message):
-        call(pair.buffer)
-    assert same_states(before, pair.buffer)
-    pair.compare()
-    with pytest.raises(
-        RuntimeError,
-        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer",
-    ):
-        pair.buffer.update_priorities([0], [1.0])

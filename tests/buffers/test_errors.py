@@ -346,47 +346,14 @@ def test_rows_of_a_buffer_that_is_not_full(backend: str):
     assert buffer.get_item(range(len(buffer)))[1].asnumpy().tolist() == [1, 2]
 
 
-def test_priorities_need_a_class_that_draws_by_them(buffer: ReplayBuffer):
-    message = (
-        "'update_priorities' needs a buffer that draws by priority: make a PrioritizedReplayBuffer, or a "
-        "SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with prioritized=True."
-    )
-    assert_unchanged(buffer, lambda: buffer.update_priorities([0], [1.0]), RuntimeError, text(message))
-
-
-class Update(nn.Cell):
+class Insert(nn.Cell):
     def __init__(self, buffer: ReplayBuffer) -> None:
         super().__init__()
         self.buffer = buffer
 
     @ms.jit
-    def construct(self, indices):
-        return self.buffer.update_priorities(indices, indices)
-
-
-def test_priorities_in_a_graph(buffer: ReplayBuffer):
-    call = Update(buffer)
-    message = "For 'ReplayBuffer', 'update_priorities' needs a buffer that draws by priority"
-    assert_unchanged(buffer, lambda: call(Tensor([0], ms.int64)), RuntimeError, message)
-
-
-def test_a_dict_needs_names(buffer: ReplayBuffer):
-    message = text("'as_dict' needs a buffer made with 'names'.")
-    assert_unchanged(buffer, lambda: buffer.sample(as_dict=True), TypeError, message)
-
-
-class Insert(nn.Cell):
-    def __init__(self, buffer: ReplayBuffer, names: bool = False) -> None:
-        super().__init__()
-        self.buffer = buffer
-        self.names = names
-
-    @ms.jit
     def construct(self, *rows):
-        if self.names:
-            self.buffer.insert({"x": rows[0], "z": rows[1]})
-        else:
-            self.buffer.insert(rows)
+        self.buffer.insert(rows)
         return self.buffer.size()
 
 
@@ -435,28 +402,6 @@ def test_a_range_in_a_graph(buffer: ReplayBuffer):
     assert_unchanged(buffer, lambda: InRange(buffer)(np.array(0)), TypeError, message)
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_insert_by_name_in_a_graph(backend: str):
-    call = Insert(make_buffer(backend, names=["x", "y"]), names=True)
-    with pytest.raises(ValueError, match=r"key y does not exist|missing \['y'\], unknown \['z'\]"):
-        call(Tensor(X), Tensor(Y))
-
-
-class AsDict(nn.Cell):
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        super().__init__()
-        self.buffer = buffer
-
-    @ms.jit
-    def construct(self):
-        return self.buffer.sample(as_dict=True)
-
-
-def test_no_dict_without_names_in_a_graph(buffer: ReplayBuffer):
-    with pytest.raises(TypeError, match=r"For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'."):
-        AsDict(buffer)()
-
-
 # A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
 FAILED = {
     ("native", "get_item"): "The kernel 'replay_read' failed with status 3",
@@ -487,22 +432,3 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     assert driver.status() == (4, False, True)
     assert int(driver.buffer.get_item(-1)[1]) == 4
     assert driver.buffer.sample()[1].shape == (3,)
-
-
-@pytest.mark.parametrize(
-    ("index", "error", "message"),
-    [
-        (Tensor([0.5], ms.float32), TypeError, "'index' must be an int or hold ints"),
-        (Tensor([[0, 1]], ms.int32), ValueError, r"'index' must have shape \[\] or \[k\], but got \[1, 2\]"),
-    ],
-    ids=["float", "rank 2"],
-)
-def test_positions_are_checked_in_a_graph(backend: str, index: Tensor, error: type[Exception], message: str):
-    buffer = make_shared(backend)
-
-    @ms.jit
-    def read(index):
-        return buffer.get_item(index)
-
-    with pytest.raises(error, match=message):
-        read(index)

@@ -13,7 +13,7 @@ from bodies import Kept
 from checks import assert_frequencies, uniform
 from drivers import Combination
 from mindspore import Parameter, Tensor, nn
-from reference_weighted import PrioritizedTwin
+from reference import ReferenceBuffer
 
 from mindspore_replay import (
     ElasticReplayBuffer,
@@ -313,7 +313,7 @@ def test_kept_rows_are_as_likely_as_before():
 
 def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
     """Draw rows from six strata in order, by the twin."""
-    twin = PrioritizedTwin(6, 6, alpha=1.0, epsilon=0.0)
+    twin = ReferenceBuffer(6, 6, prioritized=True, alpha=1.0, epsilon=0.0)
     twin.insert(list(range(6)), list(range(1, 7)))
     twin.counter = int(buffer.random_state.asnumpy()[1])
     overwrite(buffer.random_state, buffer.random_state.asnumpy() + [0, 6])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from checks import assert_rows, assert_weights
 from drivers import LIMITED, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
-from reference import stack
-from reference_weighted import PrioritizedTwin
+from reference import ReferenceBuffer, stack
 
 from mindspore_replay import PrioritizedReplayBuffer
 
@@ -300,7 +299,7 @@ def test_the_checks_take_a_right_sampler():
 # Sizes, from Python: the graphs are those of the combinations above.
 
 
-def sweep(driver: Any, twin: PrioritizedTwin, batch: int) -> None:
+def sweep(driver: Any, twin: ReferenceBuffer, batch: int) -> None:
     """Fill the ring three times over, with samples and updates in between."""
     while twin.inserted < 3 * twin.capacity + 2 * batch:
         new = [row(twin.inserted + i) for i in range(batch)]
@@ -335,7 +334,7 @@ def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
         arguments = draws, capacity, SHAPES, TYPES
         where = Combination("pynative", backend, "eager")
         driver = make_driver(where, *arguments, cls=PrioritizedReplayBuffer, seed=4, **options)
-        sweep(driver, PrioritizedTwin(draws, capacity, seed=4, **options), batch)
+        sweep(driver, ReferenceBuffer(draws, capacity, prioritized=True, seed=4, **options), batch)
 
 
 def test_the_default_rule_of_weights(backend: str):

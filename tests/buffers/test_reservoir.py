@@ -13,7 +13,7 @@ from bodies import Kept
 from checks import assert_frequencies, uniform
 from drivers import Combination
 from mindspore import Tensor, nn
-from reference_weighted import ReservoirTwin
+from reference import ReferenceBuffer
 from scipy.stats import chi2
 
 from mindspore_replay import ReservoirReplayBuffer
@@ -151,7 +151,7 @@ def shared(combination: Combination) -> tuple[ReservoirReplayBuffer, Callable[..
 
 def test_without_weights_as_the_twin(combination: Combination):
     buffer, step = shared(combination)
-    twin = ReservoirTwin(3, 5, seed=7)
+    twin = ReferenceBuffer(3, 5, reservoir=True, seed=7)
     first = 0
     # A composite buffer compiles graphs for each length.
     for n in (3, 7, 3, 1, 1, 3, 7, 7) if combination.backend == "native" else (4,) * 7:
@@ -183,7 +183,7 @@ def test_a_long_stream(backend: str):
     state = make("native").insert(rows(0, 5)).state_dict()
     state["serials"] = np.array([2**40, 0])
     buffer.load_state_dict(state)
-    twin = ReservoirTwin(3, 5, seed=7)
+    twin = ReferenceBuffer(3, 5, reservoir=True, seed=7)
     twin.inserted = 2**40
     places = [twin.place(2**40 + i) for i in range(100)]
     assert min(places) > 10**6  # so no row is kept

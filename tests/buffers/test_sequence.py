@@ -10,7 +10,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
 from checks import assert_frequencies
 from drivers import COMPOSITE, NATIVE, Calls, Combination
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ from pairs import (
     same_states,
     sequences,
 )
-from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
+from reference import ReferenceBuffer, Rule
 
 from mindspore_replay import SequenceReplayBuffer
 from mindspore_replay.store.state import eligible
@@ -42,7 +41,7 @@ KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def test_the_twin_by_hand():
-    twin = WindowsTwin(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
+    twin = ReferenceBuffer(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
     twin.insert([(n,) for n in range(6)], ends=[n == 4 for n in range(6)])  # five steps, then one
     assert twin.legal() == [0, 2]
     twin.insert([(6,)])
@@ -53,7 +52,7 @@ def test_the_twin_by_hand():
     assert twin.legal() == [2, 5]
     twin.insert([(9,)])  # evicts row 1, which is
     assert twin.legal() == [5]
-    assert twin.window(5, -1, 4) == [None, (5,), (6,), (7,)]
+    assert twin.window_of(5, -1, 4) == [None, (5,), (6,), (7,)]
     assert twin.state()["steps"] == [0, 1, 2, 3, 4, 0, 1, 2]
     assert twin.state()["flags"] == [0, 0, 0, 0, 1, 0, 0, 3]
     assert (twin.delete([6, 6, 1]), twin.legal(), twin.state()["flags"][6]) == (1, [], 4)
@@ -455,7 +454,7 @@ def assert_windows(sample: Sequence[np.ndarray], story: Story, burn_in: int, pad
             assert step[i, last] == story.lengths[int(episode[i, last])]
 
 
-def feed(buffer: Any, twin: WindowsTwin, story: Story, steps: int, judge: bool = True) -> None:
+def feed(buffer: Any, twin: ReferenceBuffer, story: Story, steps: int, judge: bool = True) -> None:
     batch, ends, finals = story.rows(steps)
     columns = [np.array(column, dtype) for column, dtype in zip(zip(*batch), (np.int64, np.int32, np.int32, np.int32))]
     priority = {"priority": story.rng.integers(1, 5, len(batch)).astype(np.float32)} if buffer.prioritized else {}
@@ -484,11 +483,13 @@ def story_buffer(
     )
     rule = Rule(length, burn_in, stride, pad_end)
     if prioritized:
-        return buffer, PrioritizedWindowsTwin(draws, capacity, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0)
-    return buffer, WindowsTwin(draws, capacity, rule=rule, num_envs=envs)
+        return buffer, ReferenceBuffer(
+            draws, capacity, prioritized=True, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0
+        )
+    return buffer, ReferenceBuffer(draws, capacity, rule=rule, num_envs=envs)
 
 
-def check_story(buffer: Any, twin: WindowsTwin, story: Story) -> None:
+def check_story(buffer: Any, twin: ReferenceBuffer, story: Story) -> None:
     assert legal_handles(buffer) == twin.legal()
     assert bool(buffer.can_sample()) == (len(twin.legal()) >= buffer.sample_size)
     if twin.can_sample():
@@ -567,13 +568,13 @@ def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: 
     return buffer, twin, story
 
 
-def shares(twin: WindowsTwin) -> dict[int, float]:
+def shares(twin: ReferenceBuffer) -> dict[int, float]:
     """Return the probability of each valid start."""
     weights = {handle: twin.record_of(handle).weight for handle in twin.legal()}
     return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
 
 
-def assert_starts(handles: Sequence[int], twin: WindowsTwin) -> None:
+def assert_starts(handles: Sequence[int], twin: ReferenceBuffer) -> None:
     """Check that each valid start has its frequency, and that no other is drawn."""
     assert_frequencies(handles, shares(twin))
 
@@ -613,7 +614,7 @@ WRONG = [
 ]
 
 
-def wrong_starts(twin: WindowsTwin) -> dict[str, Callable[[np.random.Generator], int]]:
+def wrong_starts(twin: ReferenceBuffer) -> dict[str, Callable[[np.random.Generator], int]]:
     """Return samplers that look right at a glance."""
     stored = [twin.records[slot].serial for slot in twin.order()]
     by_episode = {}
@@ -966,10 +967,6 @@ def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool
 X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
 TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
 CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
-    (RuntimeError, lambda b: b.insert([X, Y], priority=1.0), r"'insert\(priority=\.\.\.\)' needs .*prioritized=True"),
-    (RuntimeError, lambda b: b.update_priorities([0], [1.0]), "'update_priorities' needs .*prioritized=True"),
-    (RuntimeError, lambda b: b.sample(beta=0.5), r"'sample\(beta=\.\.\.\)' needs .*prioritized=True"),
-    (TypeError, lambda b: b.sample(as_dict=True), "'as_dict' needs a buffer made with 'names'"),
     (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 0 .* of 2 stored.*can_sample"),
     (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
     (ValueError, lambda b: b.insert(TWO, end=[True]), r"'end' must have shape \[2\].* but got shape \[1\]"),
@@ -1005,40 +1002,3 @@ def test_names_that_a_dict_has_anyway():
     assert "weights" in make(names=["x", "weights"]).insert(
         [np.zeros((9, 2), np.float32), np.zeros(9, np.int32)]
     ).sample(as_dict=True)
-
-
-class WrongCalls(Kept):
-    """Calls of a buffer without priorities inside compiled functions."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def priority(self, x, y):
-        self.buffer.insert((x, y), priority=1.0)
-        return self.buffer.size()
-
-    @ms.jit
-    def update(self, indices):
-        return self.buffer.update_priorities(indices, 1.0)
-
-    @ms.jit
-    def beta(self):
-        return self.buffer.sample(beta=0.5)
-
-
-def test_calls_in_a_graph_that_need_priorities():
-    buffer = make()
-    calls = WrongCalls(buffer)
-    for error, call, message in (
-        (
-            RuntimeError,
-            lambda: calls.priority(Tensor(X), Tensor(Y)),
-            r"'insert\(priority=...\)' needs .*prioritized=True",
-        ),
-        (RuntimeError, lambda: calls.update(Tensor([0])), "update_priorities.* needs .* with prioritized=True"),
-        (RuntimeError, calls.beta, r"'sample\(beta=...\)' needs .* with prioritized=True"),
-    ):
-        with pytest.raises(error, match=message):
-            call()
-    assert int(buffer.size()) == 0

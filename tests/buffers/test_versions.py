@@ -13,7 +13,7 @@ import pytest
 from bodies import filled
 from drivers import Calls
 from mindspore import Tensor
-from reference_weighted import UniformTwin
+from reference import ReferenceBuffer
 
 from mindspore_replay import (
     EpochReplayBuffer,
@@ -100,7 +100,7 @@ def test_many_rows_out_of_order(backend: str):
 
 
 def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
-    class StopsEarly(UniformTwin):
+    class StopsEarly(ReferenceBuffer):
         def advance(self, steps: int) -> None:
             self.now += steps
             for slot in self.order():
@@ -108,7 +108,7 @@ def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
                     break
                 self.remove(self.records[slot], "stale")
 
-    twins = [cls(1, 8, max_staleness=2) for cls in (UniformTwin, StopsEarly)]
+    twins = [cls(1, 8, max_staleness=2) for cls in (ReferenceBuffer, StopsEarly)]
     for twin in twins:
         twin.advance(6)
         twin.insert([0, 1, 2], version=[6, 4, 5])

@@ -145,11 +145,6 @@ def test_handles_that_are_no_ints(buffer: PrioritizedReplayBuffer, indices: Any)
         assert_unchanged(buffer, lambda call=call: call(indices), error, named("indices"))  # type: ignore[arg-type]
 
 
-def test_handles_of_two_axes(buffer: PrioritizedReplayBuffer):
-    for call in (buffer.delete, buffer.info, lambda indices: buffer.update_priorities(indices, 1.0)):
-        assert_unchanged(buffer, lambda call=call: call([[0, 1]]), ValueError, named(r"indices.*\[1, 2\]"))
-
-
 def test_handles_far_outside_are_dead(buffer: PrioritizedReplayBuffer):
     far = [2**62, -(2**63), 2**63 - 1, -1, 4]
     assert int(buffer.update_priorities(far, 5.0)) == 5
@@ -181,34 +176,6 @@ def test_a_sample_of_too_few_eligible_rows(buffer: PrioritizedReplayBuffer):
         assert_unchanged(buffer, buffer.sample, RuntimeError, named(number))
 
 
-def test_a_dict_needs_names(buffer: PrioritizedReplayBuffer):
-    assert_unchanged(
-        buffer, lambda: buffer.sample(as_dict=True), TypeError, named("'as_dict' needs a buffer made with")
-    )
-
-
-def test_a_dict_has_handles_and_weights_by_name(backend: str):
-    native = make_buffer("native", names=["x", "y"]).insert(PAIR)
-    native.insert({"x": X, "y": Y}, priority=2.0)
-    buffer = on(backend, native, names=["x", "y"])
-    batch = buffer.sample(as_dict=True)
-    assert list(batch) == ["indices", "weights", "x", "y"]
-    assert (batch["indices"].dtype, batch["weights"].dtype) == (ms.int64, ms.float32)
-    native = make_buffer("native", ReplayBuffer, names=["x", "y"], weighted=True).insert(PAIR)
-    native.insert({"x": X, "y": Y})
-    uniform = on(backend, native, names=["x", "y"], weighted=True)
-    assert list(uniform.sample(as_dict=True, with_indices=True)) == ["indices", "x", "y"]
-    assert list(uniform.sample(as_dict=True)) == ["x", "y"]
-
-
-@pytest.mark.parametrize("name", ["indices", "weights"])
-def test_a_dict_whose_names_clash(backend: str, name: str):
-    """It fails before anything is drawn."""
-    options: dict[str, Any] = {"names": ["x", name], "beta_steps": 3, "max_use": 9}
-    buffer = on(backend, make_buffer("native", **options).insert(PAIR).insert(PAIR), **options)
-    assert_unchanged(buffer, lambda: buffer.sample(as_dict=True), ValueError, named(f"other names than .*'{name}'"))
-
-
 def test_the_clock_does_not_overflow(backend: str):
     buffer = on(backend, make_buffer("native", max_staleness=3).insert(PAIR), max_staleness=3)
     buffer.advance(2**62 - 1)
@@ -219,22 +186,6 @@ def test_the_clock_does_not_overflow(backend: str):
 
 
 # In a graph.
-
-
-@pytest.mark.parametrize("steps", [1.7, True, Tensor(1.7), Tensor([1, 2])], ids=str)
-def test_bad_steps_in_a_graph(buffer: PrioritizedReplayBuffer, steps: Any):
-    @ms.jit
-    def constant():
-        buffer.advance(steps)
-        return buffer.size()
-
-    @ms.jit
-    def given(steps):
-        buffer.advance(steps)
-        return buffer.size()
-
-    call = (lambda: given(steps)) if isinstance(steps, Tensor) else constant
-    assert_unchanged(buffer, call, TypeError, named("'steps' must be an int"))
 
 
 def test_priorities_that_are_a_list_in_a_graph(buffer: PrioritizedReplayBuffer):
@@ -271,30 +222,6 @@ def test_indices_that_are_no_tensor_in_a_graph(buffer: PrioritizedReplayBuffer):
         return buffer.delete(0)
 
     assert_unchanged(buffer, delete, TypeError, "In a graph, 'indices' must be a Tensor of ints: pass a Tensor.")
-
-
-@pytest.mark.parametrize("beta", [Tensor([0.1, 0.2]), Tensor(True)], ids=["two", "bool"])
-def test_a_beta_that_is_no_number_in_a_graph(buffer: PrioritizedReplayBuffer, beta: Tensor):
-    @ms.jit
-    def sample(beta):
-        return buffer.sample(beta=beta)
-
-    assert_unchanged(buffer, lambda: sample(beta), TypeError, named("'beta' must be one number"))
-
-
-def test_a_priority_of_another_length_in_a_graph(buffer: PrioritizedReplayBuffer):
-    @ms.jit
-    def insert(x, y, priority):
-        buffer.insert([x, y], priority=priority)
-        return buffer.size()
-
-    @ms.jit
-    def update(indices, priorities):
-        return buffer.update_priorities(indices, priorities)
-
-    pair = [Tensor(part) for part in PAIR]
-    assert_unchanged(buffer, lambda: insert(*pair, Tensor([1.0, 2.0, 3.0])), ValueError, named("priorit"))
-    assert_unchanged(buffer, lambda: update(Tensor([0, 1]), Tensor([1.0, 2.0, 3.0])), ValueError, named("priorit"))
 
 
 # A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.

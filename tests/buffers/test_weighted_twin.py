@@ -9,8 +9,7 @@ from checks import assert_weights
 from drivers import CAPACITY, LIMITED, MAX_STALENESS, PLACES, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import stack
-from reference_weighted import PrioritizedTwin, ReservoirTwin, UniformTwin, draw_slot
+from reference import ReferenceBuffer, draw_slot, stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReservoirReplayBuffer
 
@@ -76,18 +75,18 @@ def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
 
 
-def make_twin(options: dict[str, Any]) -> UniformTwin:
-    kinds = {None: UniformTwin, PrioritizedReplayBuffer: PrioritizedTwin, ReservoirReplayBuffer: ReservoirTwin}
-    rest = {key: value for key, value in options.items() if key not in ("cls", "weighted")}
-    return kinds[options.get("cls")](2, CAPACITY, **rest)
+def make_twin(options: dict[str, Any]) -> ReferenceBuffer:
+    rest, cls = {key: value for key, value in options.items() if key not in ("cls", "weighted")}, options.get("cls")
+    kind = {"prioritized": cls is PrioritizedReplayBuffer, "reservoir": cls is ReservoirReplayBuffer}
+    return ReferenceBuffer(2, CAPACITY, **kind, **rest)
 
 
 class Pair:
     """A buffer and its twin; every operation goes to both, and the results are compared."""
 
-    def __init__(self, driver: Any, twin: UniformTwin) -> None:
+    def __init__(self, driver: Any, twin: ReferenceBuffer) -> None:
         self.driver, self.twin = driver, twin
-        self.prioritized = isinstance(twin, PrioritizedTwin)
+        self.prioritized = twin.prioritized
 
     def handles(self, behind: list[int]) -> list[int]:
         return [self.twin.inserted - 1 - distance for distance in behind]
@@ -114,7 +113,7 @@ class Pair:
         assert [column.tolist() for column in got] == [column.tolist() for column in stack(rows)]
 
     def sample_in(self, sample_range: Any) -> None:
-        if type(self.twin) is UniformTwin:
+        if not (self.twin.prioritized or self.twin.reservoir):
             self.sample(sample_range)
 
     def update(self, behind: list[int], priorities: list[float]) -> None:
@@ -215,11 +214,11 @@ def test_a_stale_row_becomes_the_oldest(make: Make, combination: Combination):
 
 
 def test_the_uniform_twin_by_hand():
-    twin = UniformTwin(2, 3, max_use=2, max_staleness=1)
+    twin = ReferenceBuffer(2, 3, max_use=2, max_staleness=1)
     twin.insert([10, 11, 12, 13])
     assert (twin.slots, twin.eligible(), twin.eligible((1, 3))) == ([13, 11, 12], [0, 1, 2], [2, 0])
     assert (twin.delete([0, 2, 2, 9]), twin.eligible()) == (1, [0, 1])
-    assert twin.deliver([1, 1]) == [1, 1]
+    twin.deliver([1, 1])
     assert (twin.eligible(), twin.can_sample()) == ([0], False)
     assert twin.info([1, 2, 3, 4, 0]) == [(1.0, 2, 0), (1.0, 0, 0), (1.0, 0, 0), (0.0, -1, -1), (0.0, -1, -1)]
     twin.advance(1)
@@ -231,7 +230,7 @@ def test_the_uniform_twin_by_hand():
 
 
 def test_the_prioritized_twin_by_hand():
-    twin = PrioritizedTwin(2, 3, alpha=0.5, beta=0.5, beta_steps=4, epsilon=0.0)
+    twin = ReferenceBuffer(2, 3, prioritized=True, alpha=0.5, beta=0.5, beta_steps=4, epsilon=0.0)
     twin.insert([10, 11, 12], [4.0, 16.0, 9.0])
     assert twin.state()["leaves"] == [2, 4, 3]
     assert (twin.update([0, 1, 0, 7], [1.0, 1.0, 16.0, 99.0]), twin.max_priority) == (1, 16)

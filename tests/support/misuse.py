@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "weighted": ("uniform", {"names": NAMES, "weighted": True}),
     "prioritized": ("prioritized", {"names": NAMES}),
     "sequence": ("sequence", {"names": NAMES, "sequence_length": 2}),
+    "elastic": ("elastic", {"names": NAMES}),
     "queue": ("queue", {"names": NAMES}),
 }
 OBS, ACT = np.zeros(2, np.float32), np.array(1, np.int32)
@@ -57,7 +58,12 @@ def rows(n: int) -> list[np.ndarray]:
     return [np.zeros((n, 2), np.float32), np.zeros(n, np.int32)]
 
 
-_BY_PRIORITY, _WEIGHT = "needs a buffer that draws by priority", "needs a buffer that keeps a weight for each row"
+_BY_PRIORITY = (
+    "needs a buffer that draws by priority: make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, "
+    "EpisodeReplayBuffer or ElasticReplayBuffer with prioritized=True."
+)
+_NAMELESS = "'as_dict' needs a buffer made with 'names'."
+_WEIGHT = "needs a buffer that keeps a weight for each row"
 _EPISODES, _DTYPES = "needs a buffer whose rows know their episode", "'exp' must have the columns' dtypes. column 'obs'"
 _HANDLE_TYPE, _HANDLE_SHAPE = "'indices' must hold ints, but got float64", "'indices' must have shape [] or [n], n at"
 _EARLY = "but got 0 in the range to draw from, of 0 stored"
@@ -116,14 +122,15 @@ CASES: dict[str, Case] = {
     "batch_size": Case("prioritized", TypeError, "A sample always has", ("sample",), {"batch_size": 32}),
     "unknown argument": Case("named", TypeError, "by keyword, but got sample(foo=", ("sample",), {"foo": 1}),
     "beta": Case("named", RuntimeError, f"'sample(beta=...)' {_BY_PRIORITY}", ("sample",), {"beta": 0.5}),
-    "beta of sequences": Case("sequence", RuntimeError, _BY_PRIORITY, ("sample",), {"beta": 0.5}),
     "string as beta": Case("prioritized", TypeError, "'beta' must be a number", ("sample",), {"beta": "x"}),
     "bool as beta": Case("prioritized", TypeError, "'beta' must be a number", ("sample",), {"beta": True}),
     "negative beta": Case("prioritized", ValueError, "'beta' must be in [0, 1]", ("sample",), {"beta": -0.5}),
     "NaN as beta": Case("prioritized", ValueError, "'beta' must be in [0, 1]", ("sample",), {"beta": NAN}),
     "two betas": Case("prioritized", TypeError, "must be one number", ("sample",), {"beta": Tensor([0.5, 0.5])}),
     "array as beta": Case("prioritized", ValueError, "[0, 1]", ("sample",), {"beta": np.array(2.0)}, in_kernel=True),
-    "dict of no names": Case("plain", TypeError, "'as_dict' needs a buffer", ("sample",), {"as_dict": True}),
+    "dict of no names": Case(
+        "plain", TypeError, "'as_dict' needs a buffer made with 'names'.", ("sample",), {"as_dict": True}
+    ),
     "early": Case("named", RuntimeError, _EARLY, ("sample",), filled=False, in_kernel=True),
     "early priorities": Case("prioritized", RuntimeError, _EARLY, ("sample",), filled=False, in_kernel=True),
     "early sequences": Case("sequence", RuntimeError, _EARLY, ("sample",), filled=False, in_kernel=True),
@@ -148,6 +155,7 @@ CASES: dict[str, Case] = {
     "handles of delete": Case("weighted", TypeError, _HANDLE_TYPE, ("delete", HALF)),
     "axes of delete": Case("weighted", ValueError, _HANDLE_SHAPE, ("delete", HANDLES[None])),
     "no info": Case("named", RuntimeError, f"'info' {_WEIGHT}", ("info", HANDLES)),
+    "axes of info": Case("weighted", ValueError, _HANDLE_SHAPE, ("info", HANDLES[None])),
     "handles of info": Case("weighted", TypeError, _HANDLE_TYPE, ("info", HALF)),
     "no advance": Case("named", RuntimeError, f"'advance' {_WEIGHT}", ("advance",)),
     "float as steps": Case("weighted", TypeError, "'steps' must be an int, but got 0.5", ("advance", 0.5)),
@@ -159,6 +167,13 @@ CASES: dict[str, Case] = {
     "axes of positions": Case("named", ValueError, "'index' must have shape", ("get_item", HANDLES[None])),
     "item": Case("named", TypeError, "rows are read by get_item, not by [...]", ("__getitem__", 0)),
 }
+for _kind in ("sequence", "elastic"):
+    CASES[f"beta of {_kind}"] = Case(_kind, RuntimeError, _BY_PRIORITY, ("sample",), {"beta": 0.5})
+    CASES[f"priority of {_kind}"] = Case(_kind, RuntimeError, _BY_PRIORITY, ("insert", ROW), {"priority": 1.0})
+    CASES[f"no priorities of {_kind}"] = Case(_kind, RuntimeError, _BY_PRIORITY, ("update_priorities", HANDLES, ONES))
+for _kind in ("weighted", "prioritized"):
+    CASES[f"end of {_kind}"] = Case(_kind, RuntimeError, f"'end' {_EPISODES}", ("insert", ROW), {"end": True})
+    CASES[f"final of {_kind}"] = Case(_kind, RuntimeError, f"'final' {_EPISODES}", ("insert", ROW), {"final": True})
 #: Those of flags that a mixture always has.
 CASES["handles"] = Case("named", RuntimeError, _WEIGHT, ("sample",), {"with_indices": True})
 CASES["handles of new rows"] = Case("named", RuntimeError, _WEIGHT, ("insert", ROW), {"with_indices": True})

@@ -7,8 +7,7 @@ import numpy as np
 from drivers import NATIVE, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from reference import stack
-from reference_windows import PrioritizedWindowsTwin, Rule, WindowsTwin
+from reference import ReferenceBuffer, Rule, stack
 
 from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
 
@@ -44,7 +43,7 @@ class Pair:
         self.driver, self.buffer = driver, driver.buffer
         self.twin = twin_of(driver.buffer, **options)
         self.num_envs = self.buffer.num_envs
-        self.prioritized = isinstance(self.twin, PrioritizedWindowsTwin)
+        self.prioritized = self.twin.prioritized
 
     def handles(self, behind: Sequence[int]) -> list[int]:
         return [self.twin.inserted - 1 - distance for distance in behind]
@@ -146,7 +145,7 @@ class Pair:
         self.twin.reset()
 
 
-def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
+def twin_of(buffer: Any, **options: Any) -> ReferenceBuffer:
     """Make the twin of an empty buffer with these options."""
     mine = ("seed", "num_envs", "replace", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
     rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
@@ -155,10 +154,7 @@ def twin_of(buffer: Any, **options: Any) -> WindowsTwin:
     else:
         assert isinstance(buffer, SequenceReplayBuffer)
         rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end)
-    cls = PrioritizedWindowsTwin if buffer.prioritized else WindowsTwin
-    if not buffer.prioritized:
-        rest = {key: value for key, value in rest.items() if key in mine[:5]}
-    return cls(buffer.sample_size, buffer.capacity, rule=rule, **rest)
+    return ReferenceBuffer(buffer.sample_size, buffer.capacity, rule=rule, prioritized=buffer.prioritized, **rest)
 
 
 def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:

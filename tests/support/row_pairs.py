@@ -7,8 +7,8 @@ import mindspore as ms
 import numpy as np
 from drivers import NATIVE, Combination, shared_driver
 from pairs import END, FINAL, Pair, twin_of
-from reference import stack
-from reference_windows import PrioritizedWindowsTwin, Row, Views, WindowsTwin, sample_of, steps_of
+from reference import ReferenceBuffer, stack
+from reference_views import Row, Views, sample_of, steps_of
 
 from mindspore_replay import FrameStack, NStep, PrioritizedReplayBuffer, ReplayBuffer
 
@@ -66,12 +66,10 @@ class RowPair(Pair):
         self.reward_type = options.pop("reward", ((), ms.float32))
         self.twin = self.make_twin(**options)
 
-    def make_twin(self, **options: Any) -> WindowsTwin:
-        cls = PrioritizedWindowsTwin if self.prioritized else WindowsTwin
-        needs_next = self.views.needs_next
-        return cls(
-            self.buffer.sample_size, self.buffer.capacity, rule=self.views.rule(), needs_next=needs_next, **options
-        )
+    def make_twin(self, **options: Any) -> ReferenceBuffer:
+        rule = {"rule": self.views.rule(), "needs_next": self.views.needs_next}
+        options |= {"prioritized": self.prioritized}
+        return ReferenceBuffer(self.buffer.sample_size, self.buffer.capacity, **rule, **options)
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
         ends = [bool(end) for end in ends]
@@ -155,7 +153,7 @@ def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> Row
 class StepsPair(RowPair):
     """A buffer of sequences or episodes with n-step returns, and perhaps stacks, and its twin."""
 
-    def make_twin(self, **options: Any) -> WindowsTwin:
+    def make_twin(self, **options: Any) -> ReferenceBuffer:
         frames = max(self.views.frames - 1, 0)
         twin = twin_of(self.buffer, **options)
         twin.rule = twin.rule._replace(before=twin.rule.before + frames * (not twin.rule.whole))

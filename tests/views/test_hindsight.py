@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
+from bodies import filled as filled_by
 from checks import assert_frequencies, assert_weights, uniform
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
 from pairs import assert_equal_buffers, legal_handles, same_states
-from reference_windows import PrioritizedWindowsTwin, Rule, Views, WindowsTwin, chain_of, is_transition
+from reference import ReferenceBuffer, Rule
+from reference_views import Views, chain_of, is_transition
 from row_pairs import assert_same
 
 from mindspore_replay import (
@@ -35,7 +38,7 @@ def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable
 def filled(buffer: Any, rule: Rule, deleted: Iterable[int]) -> Any:
     """Return a wrapped buffer and its twin; rows of its first episode are evicted, and its last one is running."""
     num_envs = buffer.num_envs
-    twin = WindowsTwin(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
+    twin = ReferenceBuffer(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
     script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
     rows = [script[(step + 11 * env) % len(script)] for step in range(len(script)) for env in range(num_envs)]
     insert_goals(buffer, twin, rows)
@@ -61,7 +64,7 @@ def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
     return pairs
 
 
-def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: WindowsTwin, strategy: str, ratio: float) -> None:
+def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: ReferenceBuffer, strategy: str, ratio: float) -> None:
     """Check that rows are equally frequent, and that each row gets goals as often as the strategy says."""
     assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
     if strategy == "random":  # too many per row
@@ -84,7 +87,7 @@ def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, .
     assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
 
 
-def wrong_goals(twin: WindowsTwin, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
+def wrong_goals(twin: ReferenceBuffer, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
     """Draw a goal for a row from samplers that are wrong for "future" with ratio 0.8."""
     rows = [twin.records[slot] for slot in twin.order()]
     start = twin.record_of(handle)
@@ -202,7 +205,7 @@ def test_the_reward_function_is_compiled():
 GAMMA = 0.5
 
 
-def assert_goal_returns(sample: Sequence[np.ndarray], twin: WindowsTwin, views: Views) -> set[str]:
+def assert_goal_returns(sample: Sequence[np.ndarray], twin: ReferenceBuffer, views: Views) -> set[str]:
     """Check returns of samples with handles, achieved goal, goal and reward; return the kinds of cases among them."""
     handles, achieved, goal, reward = sample[:4]
     seen = set()
@@ -237,7 +240,7 @@ def test_the_whole_return_is_for_the_one_goal():
 def test_prioritized_hindsight_keeps_weights_and_counts():
     cls, options = PrioritizedReplayBuffer, {"alpha": 1.0, "epsilon": 0.0, "beta": 1.0}
     buffer = goal_buffer("future", 0.8, 4, 24, cls=cls, **options)
-    twin = PrioritizedWindowsTwin(4, 24, rule=Rule(), **options, seed=5)
+    twin = ReferenceBuffer(4, 24, prioritized=True, rule=Rule(), **options, seed=5)
     insert_goals(buffer, twin, [0] * 9 + [1] + [0] * 6)
     priorities = np.arange(1.0, 17.0)
     assert int(buffer.update_priorities(np.arange(16), priorities)) == twin.update(range(16), priorities)
@@ -301,7 +304,7 @@ def with_steps(name: str, strategy: str = "future") -> Any:
     return filled(buffer_of_steps(name, strategy), STEPS[name][1], (9,))
 
 
-def check_steps(sample: dict[str, np.ndarray], b: int, twin: WindowsTwin, name: str) -> int | None:
+def check_steps(sample: dict[str, np.ndarray], b: int, twin: ReferenceBuffer, name: str) -> int | None:
     """Check each step of a sample; return the row that gave the goal, `None` if it has its own."""
     _, _, first, length, views, _ = STEPS[name]
     start = twin.record_of(int(sample["indices"][b]))
@@ -326,7 +329,7 @@ def check_steps(sample: dict[str, np.ndarray], b: int, twin: WindowsTwin, name: 
     return None if own else int(min(given)) - 1
 
 
-def draw_steps(buffer: Any, twin: WindowsTwin, name: str, batches: int) -> list[tuple[int, int | None]]:
+def draw_steps(buffer: Any, twin: ReferenceBuffer, name: str, batches: int) -> list[tuple[int, int | None]]:
     """Return starts and the rows that gave their sequences a goal; check each sequence."""
     pairs, known = [], {}
     for _ in range(batches):
@@ -435,22 +438,26 @@ class Task:
 
 def pairs(reward_fn: Any, backend: str = "native", **options: Any) -> Any:
     views = [HindsightRelabel("future", 1.0, reward_fn)]
-    buffer = ReplayBuffer(4, 50, **PAIRS, views=views, seed=0, backend=backend, **options)
     places = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
-    return buffer.insert([places, -places, places[:, 0].copy(), np.zeros(8, bool)], end=np.arange(8) == 7)
+    rows = [places, -places, places[:, 0].copy(), np.zeros(8, bool)]
+    return filled_by(
+        lambda backend: ReplayBuffer(4, 50, **PAIRS, views=views, seed=0, backend=backend, **options),
+        backend,
+        lambda buffer: buffer.insert(rows, end=np.arange(8) == 7),
+    )
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
 @pytest.mark.parametrize(
-    "reward_fn",
+    ("reward_fn", "backend"),
     [
-        distance,
-        functools.partial(Task().compute_reward, info={}),
-        lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)],
-        lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1),
-        of_float64,
+        (distance, "native"),
+        (distance, "composite"),  # whose samples the functions are given in the same way
+        (functools.partial(Task().compute_reward, info={}), "native"),
+        (lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)], "native"),
+        (lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1), "native"),
+        (of_float64, "native"),
     ],
-    ids=["NumPy", "compute_reward of float64", "list", "inline lambda", "Tensor of float64"],
+    ids=["NumPy", "NumPy, composite", "compute_reward of float64", "list", "inline lambda", "Tensor of float64"],
 )
 def test_functions_that_serve_samples_from_python(reward_fn: Any, backend: str):
     buffer = pairs(reward_fn, backend)
@@ -544,16 +551,18 @@ def line(own_next: bool, n: int, cls: Any = ReplayBuffer, backend: str = "native
     names = [*LINE, *["next_observation"] * own_next]
     types = ["float32"] * 4 + ["bool"] * 2 + ["float32"] * own_next
     views = [HindsightRelabel("episode", 0.9, reached_fn), NStep(n, GAMMA)]
-    buffer = cls(8, 60, [()] * len(names), types, names=names, views=views, seed=3, backend=backend, **options)
-    for episode in range(3):
-        for t in range(8):
+    given = {"names": names, "views": views, "seed": 3, **options}
+
+    def fill(buffer: Any) -> None:
+        for episode, t in itertools.product(range(3), range(8)):
             after = float(10 * episode + (t + 1) // 2)
             row = [100.0 * episode + t, after, -1.0, -1.0, False, t == 6]
             if own_next and t < 7:
                 buffer.insert([*row, 100.0 * episode + t + 1], end=t == 6)
             elif not own_next:
                 buffer.insert(row, final=t == 7)
-    return buffer
+
+    return filled_by(lambda backend: cls(8, 60, [()] * len(names), types, backend=backend, **given), backend, fill)
 
 
 def walked(start: float, goal: float, n: int) -> tuple[float, float, float, bool, bool]:

@@ -8,7 +8,7 @@ import pytest
 from drivers import COMPOSITE, NATIVE, Combination
 from hypothesis import given, settings
 from pairs import CORE_OPERATIONS, MORE_WRITING, SETTINGS, SLOW, WRITING, run, same_states
-from reference_windows import Views
+from reference_views import Views
 from row_pairs import NAMES, assert_same, steps_pair
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer

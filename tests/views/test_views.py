@@ -14,7 +14,8 @@ from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
 from pairs import MORE_WRITING, SETTINGS, assert_equal_buffers, legal_handles, run, same_states
-from reference_windows import Rule, Views, WindowsTwin
+from reference import ReferenceBuffer, Rule
+from reference_views import Views
 from row_pairs import RowPair, assert_same, row_buffer, row_pair
 
 from mindspore_replay import (
@@ -22,7 +23,6 @@ from mindspore_replay import (
     FrameStack,
     HindsightRelabel,
     NStep,
-    PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
 )
@@ -345,7 +345,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         seed=0,
         backend="native",
     )
-    twin = WindowsTwin(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
+    twin = ReferenceBuffer(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
     for step in range(90 // num_envs):
         ends = (rng.random(num_envs) < 0.15).tolist()
         numbers = np.arange(num_envs, dtype=np.int32) + step * num_envs
@@ -358,7 +358,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         handles, mask, stacks, numbers = (part.asnumpy() for part in buffer.sample())
         assert (stacks.shape, mask.shape) == ((2, 5, k, 2), (2, 5))
         for i, handle in enumerate(handles.tolist()):
-            window = twin.window(handle, -2, 5)
+            window = twin.window_of(handle, -2, 5)
             assert mask[i].tolist() == [row is not None for row in window]
             for t, row in enumerate(window):
                 assert numbers[i, t] == (0 if row is None else row[1])
@@ -657,26 +657,8 @@ def test_views_that_cannot_be(make: Callable[[], Any]):
         make()
 
 
-@pytest.mark.parametrize("options", [{}, {"weighted": True}, {"cls": PrioritizedReplayBuffer}], ids=str)
-def test_flags_for_a_buffer_whose_rows_know_no_episode(options: dict[str, Any]):
-    cls = options.get("cls", ReplayBuffer)
-    weighted = {key: value for key, value in options.items() if key != "cls"}
-    buffer = cls(1, 6, [()], [F], seed=0, backend="native", **weighted)
-    before = buffer.state_dict()
-    for flags in ({"end": True}, {"final": True}, {"end": [False]}, {"final": np.array(True)}, {"end": Tensor([True])}):
-        with pytest.raises(
-            RuntimeError, match=f"^For '{cls.__name__}', .* needs? a buffer whose rows know their episode"
-        ):
-            buffer.insert([1.0], **flags)
-    calls, x = Calls(buffer), Tensor(1.0)
-    for call in (lambda: calls.insert(x, end=True), lambda: calls.insert(x, final=Tensor(True))):
-        with pytest.raises(
-            RuntimeError, match=f"^For '{cls.__name__}', '(end|final)' needs a buffer whose rows know their episode"
-        ):
-            call()
-    assert same_states(before, buffer)
-    buffer.insert([1.0], end=False, final=False)
-    assert int(buffer.size()) == 1
+def test_no_flag_for_a_buffer_whose_rows_know_no_episode():
+    assert len(ReplayBuffer(1, 6, [()], [F], seed=0, backend="native").insert([1.0], end=False, final=False)) == 1
 
 
 def test_names_that_a_dict_has_anyway():
@@ -686,25 +668,6 @@ def test_names_that_a_dict_has_anyway():
     assert list(buffer.sample(as_dict=True)) == ["observation", "indices", "next_observation"]
     with pytest.raises(ValueError, match=r"'as_dict' needs columns with other names than \['indices'\]"):
         buffer.sample(as_dict=True, with_indices=True)
-
-
-def test_calls_of_a_buffer_with_views_that_is_not_prioritized():
-    buffer = made(STEP, [RETURNS])
-    rows = [np.zeros((4, 2), np.float32), np.zeros(4, np.float32), np.zeros(4, bool)]
-    buffer.insert(rows)
-    before = buffer.state_dict()
-    with pytest.raises(RuntimeError, match=r"insert\(priority=...\).*prioritized=True"):
-        buffer.insert(rows, priority=1.0)
-    with pytest.raises(
-        RuntimeError,
-        match="make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer",
-    ):
-        buffer.update_priorities([0], [1.0])
-    with pytest.raises(RuntimeError, match=r"'sample\(beta=...\)' needs a buffer that draws by priority"):
-        buffer.sample(beta=0.5)
-    with pytest.raises(ValueError, match=r"'end' must have shape \[4\], one flag for each row, but got shape \[3\]"):
-        buffer.insert(rows, end=[True] * 3)
-    assert same_states(before, buffer)
 
 
 def test_stacks_so_many_that_several_threads_copy_them():
