@@ -1,9 +1,9 @@
 """DI-engine's `DequeBuffer`."""
 
 import functools
+import logging
 import os
 import pickle
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -175,7 +175,7 @@ class DequeBuffer(Buffer):
         text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {there} rows."
         if not ignore_insufficient:
             raise ValueError(text)
-        warnings.warn(text, stacklevel=3)
+        logging.getLogger("mindspore_replay.di_engine").warning(text)
         return []
 
     def _groups(

@@ -69,9 +69,9 @@ class RowLayout:
     @classmethod
     def of(cls, row: Any) -> "RowLayout | None":
         """Return the columns of a row, or ``None`` if it must be kept as an object."""
-        found = {name: _typed(value) for name, value in _leaves(row)} if isinstance(row, Mapping) else {}
-        leaves = {name: one for name, one in found.items() if one is not None}
-        return cls(row, leaves) if leaves and len(leaves) == len(found) else None
+        values = list(_leaves(row)) if isinstance(row, Mapping) else []
+        leaves = {name: typed for name, value in values if (typed := _typed(value)) is not None}
+        return cls(row, leaves) if leaves and len(leaves) == len(values) else None
 
     def fields(self, owner: str, rows: Sequence[Any]) -> list[np.ndarray]:
         """Return the columns of rows, each ``[n, *F]``; a ValueError if one of them does not fit."""
@@ -141,17 +141,23 @@ class Rows:
     def limit(self, limits: Mapping[str, float], shown: Mapping[str, int], priorities: Any = None) -> None:
         """Set limits, of which the smallest hold, what `meta` shows, and priorities. Stored rows stay."""
         with self.lock:
-            self._shown |= shown
-            self.priorities = priorities or self.priorities
-            for key, value in limits.items():
-                if value != float("inf"):
-                    limit = int(value) if float(value).is_integer() else value
-                    self._limits[key] = min(check_size(self.owner, key, limit), self._limits.get(key, limit))
-            rows = self.items(self.live())
-            self._hold(None, None, 0, [None] * self.capacity)
-            for row, new in zip(rows, self.push([row.data for row in rows], [row.meta for row in rows])):
-                row.index = new.index
-                self._kept[int(row.index) % self.capacity] = row
+            before = vars(self).copy()
+            try:
+                self._shown = self._shown | dict(shown)
+                self.priorities = priorities or self.priorities
+                for key, value in limits.items():
+                    if value != float("inf"):
+                        limit = int(value) if float(value).is_integer() else value
+                        least = check_size(self.owner, key, limit, minimum=int(key == "max_use"))
+                        self._limits = {**self._limits, key: min(least, self._limits.get(key, least))}
+                rows = self.items(self.live())
+                self._hold(None, None, 0, [None] * self.capacity)
+                for row, new in zip(rows, self.push([row.data for row in rows], [row.meta for row in rows])):
+                    row.index = new.index
+                    self._kept[int(row.index) % self.capacity] = row
+            except Exception:
+                vars(self).update(before)
+                raise
 
     def _make(self, layout: RowLayout | None) -> Any:
         columns: Any = {"names": ["place"], "shapes": [()], "types": ["int64"]}
@@ -296,12 +302,13 @@ class Rows:
         """
         with self.lock:
             there = self.count() if span is None else len(span)
-            if not there or size == 0 or (there < size and not replace and self.priorities is None):
+            again = replace or self.priorities is not None
+            if not there or size == 0 or (there < size and ("max_use" in self._limits or not again)):
                 return []
             if span is not None and span.step != 1:
                 return self.deliver(self.live()[np.random.choice(np.array(span), size, replace)])
             bounds = None if span is None else self._bounds(span)
-            most = 1 if replace and self.priorities is None else there
+            most = 1 if again and self.priorities is None else there
             try:
                 rows = self._drawn(min(size, most), bounds)
                 while len(rows) < size and (left := self.count()):
@@ -327,11 +334,12 @@ class Rows:
             handles, *fields = replay.sample(bounds, with_indices=True)
             rows = self._packed(handles.asnumpy(), fields)
         else:
-            if bounds is not None:
-                replay.set_window(len(replay) - bounds[0])
-            handles, weights, *fields = replay.sample()
-            if bounds is not None:
-                replay.set_window(self.capacity)
+            window = self.capacity if bounds is None else len(replay) - bounds[0]
+            try:
+                _ = window == self.capacity or replay.set_window(window)
+                handles, weights, *fields = replay.sample()
+            finally:
+                _ = window == self.capacity or replay.set_window(self.capacity)
             rows = self._packed(handles.asnumpy(), fields)
             for row, weight in zip(rows, weights.asnumpy().tolist()):
                 row.meta["priority_IS"] = weight
@@ -400,7 +408,7 @@ class Rows:
         """Return the rows and the whole state."""
         with self.lock:
             state = None if self._replay is None else self._replay.state_dict()
-            return {"state": state, "layout": self._layout, "pushed": self._pushed, "kept": self._kept}
+            return {"state": state, "layout": self._layout, "pushed": self._pushed, "kept": list(self._kept)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; a ValueError if it does not fit, and nothing is changed."""

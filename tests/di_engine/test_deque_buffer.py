@@ -90,12 +90,12 @@ def test_rows_by_their_indices(objects):
         buffer.sample(indices=["none"])
 
 
-def test_too_few_rows(objects):
+def test_too_few_rows(objects, caplog):
     buffer = filled(10, [{"step": 0}, {"step": 1}], objects)
     with pytest.raises(ValueError, match="must be 3 rows to sample, but got too few in 2 rows"):
         buffer.sample(3)
-    with pytest.warns(UserWarning, match="must be 3 rows"):
-        assert buffer.sample(3, ignore_insufficient=True) == []
+    assert buffer.sample(3, ignore_insufficient=True) == []
+    assert "must be 3 rows to sample" in caplog.text
     with pytest.raises(ValueError, match="too few in 0 rows"):
         DequeBuffer(3, objects=objects).sample(1)
 
@@ -340,6 +340,19 @@ def test_a_row_that_does_not_fit_is_an_error_and_nothing_is_stored(row, error):
     kept.push({"obs": np.zeros(3, np.float32), "reward": 1.0})
     kept.push(row)
     assert kept[-1].data is row
+
+
+def test_keys_that_would_name_one_column_twice_are_those_of_an_object():
+    row = {"a.b": 1, "a": {"b": 2}}
+    assert filled(4, [row])[0].data is row
+
+
+def test_a_state_is_that_of_its_time():
+    buffer = filled(2, [{"step": 0}, {"step": 1}], objects=True)
+    state = buffer.rows.state_dict()
+    buffer.push({"step": 2})
+    buffer.rows.load_state_dict(state)
+    assert steps_of(buffer) == [0, 1]
 
 
 def test_whole_numbers_fit_a_column_of_floats_and_not_the_other_way():

@@ -88,6 +88,37 @@ def test_a_limit_that_is_set_later_counts_from_then(objects):
     assert buffer.count() == 0
 
 
+def test_a_limit_that_is_none_leaves_the_rows(objects):
+    buffer = DequeBuffer(4, objects=objects)
+    row = buffer.push(row_of(1), {"step": 1})
+    for bad in (use_time_check(buffer, 0), PriorityExperienceReplay(buffer, priority_power_factor=3.0)):
+        with pytest.raises(ValueError, match="must be in"):
+            buffer.use(bad)
+    assert buffer.get_by_index(row.index).data["step"] == buffer.sample(1)[0].data["step"] == 1
+    assert "priority_IS" not in buffer[0].meta
+    assert buffer.push(row_of(2)).index == "1"
+
+
+def test_rows_of_the_same_iteration_are_not_stale():
+    buffer = DequeBuffer(4)
+    buffer.use(staleness_check(buffer, max_staleness=0))
+    buffer.push(1, {"train_iter_data_collected": 3})
+    assert len(buffer.sample(1, train_iter_sample_data=3)) == 1
+    with pytest.raises(ValueError, match="too few in 0 rows"):
+        buffer.sample(1, train_iter_sample_data=4)
+
+
+def test_a_window_that_is_used_up_leaves_all_other_rows():
+    buffer = DequeBuffer(6)
+    buffer.use(PriorityExperienceReplay(buffer)).use(use_time_check(buffer, max_use=1))
+    for step in range(6):
+        buffer.push(row_of(step))
+    buffer.sample(2, sample_range=slice(-2, None))
+    with pytest.raises(ValueError, match="too few"):
+        buffer.sample(5)
+    assert sorted(row.data["step"] for row in buffer.sample(4)) == [0, 1, 2, 3]  # a refused sample uses none
+
+
 def test_staleness_check(objects):
     buffer = DequeBuffer(10, objects=objects)
     buffer.use(staleness_check(buffer, max_staleness=10))
