@@ -18,9 +18,9 @@ struct Guard {
 
   bool Init(PyObject *args) {
     PyObject *lock, *waiting, *module;
-    if (!PyArg_ParseTuple(args, "OOO", &lock, &waiting, &module)) return false;
+    if (!PyArg_ParseTuple(args, "OOO!", &lock, &waiting, &PyModule_Type, &module)) return false;
     wait = NewHeld(waiting);
-    contexts = NewHeld(module);
+    contexts = NewHeld(PyModule_GetDict(module));
     acquire = Held(PyObject_GetAttrString(lock, "acquire"));
     release = Held(PyObject_GetAttrString(lock, "release"));
     context = Held(PyUnicode_InternFromString("_jit_context"));
@@ -58,8 +58,7 @@ class Inside {
       state_ = kIn;
       return;
     }
-    const Held context(PyObject_GetAttr(guard->contexts.get(), guard->context.get()));
-    if (context.get() == nullptr || context.get() != Py_None) return;
+    if (PyDict_GetItemWithError(guard->contexts.get(), guard->context.get()) != Py_None) return;
     if (!Call(guard->acquire)) return;
     state_ = kLocked;
     if (!guard->closed && (!guard->watched || Wait())) state_ = kIn;
