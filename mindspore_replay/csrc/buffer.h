@@ -87,7 +87,7 @@ Status WithRows(const Bound<kOperator> &args, const Use &use) {
   const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;
   const auto call = [&](const auto &reach) { return reach.places().IsConsistent(fresh) ? use(reach) : kBadArguments; };
   if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
-    if (args.HasGroup(kReservoirGroup)) return call(Alone<ReservoirCursors>(ReservoirOf(args), RowStateOf(args)));
+    if (args.HasGroup(kReservoirGroup)) return call(SingleRows<ReservoirCursors>(ReservoirOf(args), RowStateOf(args)));
   }
   if constexpr (Bound<kOperator>::MayHaveGroup(kEpisodesGroup)) {
     if (args.HasGroup(kEpisodesGroup)) {
@@ -95,7 +95,7 @@ Status WithRows(const Bound<kOperator> &args, const Use &use) {
       return call(TimelineOf(args));
     }
   }
-  return call(Alone<Cursors>(CursorsOf(args), RowStateOf(args)));
+  return call(SingleRows<Cursors>(CursorsOf(args), RowStateOf(args)));
 }
 
 // True if n rows may be inserted: if the rule keeps rows that can still be drawn, none of them is evicted.

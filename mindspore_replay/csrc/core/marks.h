@@ -58,7 +58,7 @@ struct Marks {
 
   // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row
   // of one that has not cannot be drawn if its next observation is needed.
-  REPLAY_BOTH uint8_t Alone(int64_t i) const {
+  REPLAY_BOTH uint8_t OwnFlags(int64_t i) const {
     const uint8_t said = ends[given == n ? i : 0];
     if (terminated.rows == nullptr || (said & kFinal)) return said;
     const bool is_terminated = terminated(i);
@@ -68,8 +68,8 @@ struct Marks {
 
   // Returns the flags of a row, with the row after it in its stream taken into account.
   REPLAY_BOTH uint8_t At(int64_t i) const {
-    const uint8_t flags = Alone(i);
-    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(Alone(i + streams)))
+    const uint8_t flags = OwnFlags(i);
+    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(OwnFlags(i + streams)))
       return flags;
     return Followed(flags);
   }

@@ -1,6 +1,6 @@
 // The state of rows: priority, use count, insertion clock, and weight in the tree. The weight is zero if no sample may
 // start at the row. A row is identified by its handle, which is its serial number. Each operation exists once, since a
-// single row is a window of length one: the template argument `Reach` is `Alone` if samples are single rows, and
+// single row is a window of length one: the template argument `Reach` is `SingleRows` if samples are single rows, and
 // `Timeline` if they are windows.
 #ifndef MINDSPORE_REPLAY_ROWS_H_
 #define MINDSPORE_REPLAY_ROWS_H_
@@ -229,9 +229,9 @@ struct RowState {
 
 // The extent of samples that are single rows.
 template <typename Places>
-class Alone {
+class SingleRows {
  public:
-  REPLAY_BOTH Alone(const Places &places, const RowState &row_state) : places_(places), row_state_(row_state) {}
+  REPLAY_BOTH SingleRows(const Places &places, const RowState &row_state) : places_(places), row_state_(row_state) {}
 
   REPLAY_BOTH const Places &places() const { return places_; }
   REPLAY_BOTH const RowState &row_state() const { return row_state_; }

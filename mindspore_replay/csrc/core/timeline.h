@@ -109,12 +109,12 @@ class Timeline {
   // Returns the step of row i of the batch; `before` is the step of its predecessor, if that is in the batch. -1 if the
   // episode is too long.
   REPLAY_BOTH int64_t NextStep(const Marks &marks, int64_t i, int64_t before) const {
-    const uint8_t flags = marks.Alone(i);
+    const uint8_t flags = marks.OwnFlags(i);
     int64_t step = 0;
     if (i < rule_.streams) {
       const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
       if (slot >= 0 && Continues(flags_[slot], marks.follows ? flags : 0)) step = steps_[slot] + 1;
-    } else if (Continues(marks.Alone(i - rule_.streams), flags)) {
+    } else if (Continues(marks.OwnFlags(i - rule_.streams), flags)) {
       step = before + 1;
     }
     const bool fits = rule_.max_length == 0 || step + !(flags & kEnd) < rule_.max_length;
@@ -150,7 +150,7 @@ class Timeline {
   // If row i of the first step of a batch is final, its episode goes on from the row stored before it.
   REPLAY_BOTH void Follow(const Marks &marks, int64_t i) const {
     const int64_t slot = ring_.SlotOf(Before(marks, i));
-    if (slot < 0 || !marks.follows || !(flags_[slot] & kOpen) || !IsFinal(marks.Alone(i))) return;
+    if (slot < 0 || !marks.follows || !(flags_[slot] & kOpen) || !IsFinal(marks.OwnFlags(i))) return;
     flags_[slot] = Followed(flags_[slot]);
   }
 
@@ -265,8 +265,8 @@ class Timeline {
     row_state_.use_counts[slot] = 0;
   }
 
-  // Sets the flags of a stored row whose column of terminations was written: one that has terminated ends its episode, and
-  // an end stays one. Returns true if they change.
+  // Sets the flags of a stored row whose column of terminations was written: one that has terminated ends its episode,
+  // and an end stays one. Returns true if they change.
   REPLAY_BOTH bool UpdateEnd(int64_t slot, bool terminated) const {
     const uint8_t before = flags_[slot];
     if (IsFinal(before)) return false;

@@ -166,7 +166,7 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
     mark(timeline);
     timeline.Insert(plan, insertion.marks, insertion.steps, &changed);
   } else {
-    mark(replay::Alone<replay::Cursors>(replay::CursorsOf(args), replay::RowStateOf(args)));
+    mark(replay::SingleRows<replay::Cursors>(replay::CursorsOf(args), replay::RowStateOf(args)));
   }
   replay::RowStateOf(args).tree.Refresh(&changed);
 }
@@ -201,7 +201,7 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
   if (!args.HasGroup(replay::kRowStateGroup)) return;
   replay::Vector<int64_t> changed;
-  const replay::Alone<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::RowStateOf(args));
+  const replay::SingleRows<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::RowStateOf(args));
   const auto visit_kept = [&](const auto &visit) {
     for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
   };

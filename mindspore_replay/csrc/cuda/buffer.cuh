@@ -13,7 +13,7 @@
 
 namespace replay {
 
-// The kind of a buffer's rows, for overloads: cursors if there is no row state, else Alone or Timeline.
+// The kind of a buffer's rows, for overloads: cursors if there is no row state, else SingleRows or Timeline.
 template <typename Rows>
 struct Kind {
   using Type = Rows;
@@ -26,7 +26,8 @@ template <typename Rows>
 constexpr bool kHasRowState = !std::is_base_of_v<Cursors, Rows>;
 
 template <typename Rows>
-constexpr bool kInReservoir = std::is_same_v<Rows, ReservoirCursors> || std::is_same_v<Rows, Alone<ReservoirCursors>>;
+constexpr bool kInReservoir =
+    std::is_same_v<Rows, ReservoirCursors> || std::is_same_v<Rows, SingleRows<ReservoirCursors>>;
 
 template <typename Rows>
 using PlacesOf = std::conditional_t<kInReservoir<Rows>, ReservoirCursors, Cursors>;
@@ -38,7 +39,7 @@ void WithKind(const Bound<kOperator> &args, const Use &use) {
   const auto alone = [&](auto places) {
     using Places = typename decltype(places)::Type;
     if constexpr (Args::MayHaveGroup(kRowStateGroup)) {
-      if (args.HasGroup(kRowStateGroup)) return use(Kind<Alone<Places>>{});
+      if (args.HasGroup(kRowStateGroup)) return use(Kind<SingleRows<Places>>{});
     }
     if constexpr (!kSignature<kOperator>.required[kRowStateGroup]) use(places);
   };
@@ -68,7 +69,7 @@ struct State {
   __device__ ReservoirCursors Get(Kind<ReservoirCursors>) const { return {Ring(), random->key, row_serials}; }
   __device__ Timeline Get(Kind<Timeline>) const { return {Ring(), row_state, *rule, steps, flags}; }
   template <typename Places>
-  __device__ Alone<Places> Get(Kind<Alone<Places>>) const {
+  __device__ SingleRows<Places> Get(Kind<SingleRows<Places>>) const {
     return {Get(Kind<Places>{}), row_state};
   }
   __device__ Cursors Ring() const { return Get(Kind<Cursors>{}); }

@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Calls visit(slot) for the rows whose weights change if a row is deleted.
 template <typename Places, typename Visit>
-__device__ void ForWeightsAround(const replay::Alone<Places> &, int64_t, int64_t slot, const Visit &visit) {
+__device__ void ForWeightsAround(const replay::SingleRows<Places> &, int64_t, int64_t slot, const Visit &visit) {
   visit(slot);
 }
 
@@ -272,7 +272,7 @@ __device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64
 
 // Recomputes the nodes that the deletion of consecutive rows changes.
 template <typename Places>
-__device__ void RefreshAround(const replay::Alone<Places> &rows, int64_t first, int64_t last) {
+__device__ void RefreshAround(const replay::SingleRows<Places> &rows, int64_t first, int64_t last) {
   replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
 }
 
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(kThreads) VersionsKernel(const Insertion inser
 }
 
 template <typename Places>
-__device__ void Release(const replay::Alone<Places> &rows, int64_t slot) {
+__device__ void Release(const replay::SingleRows<Places> &rows, int64_t slot) {
   rows.row_state().use_counts[slot] = 0;
 }
 
@@ -384,8 +384,8 @@ __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, 
   });
 }
 
-// Moves the ends of episodes after an update of the column of terminations in different slots; all threads of one block.
-// `changed` is memory for n numbers.
+// Moves the ends of episodes after an update of the column of terminations in different slots; all threads of one
+// block. `changed` is memory for n numbers.
 __device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64_t n,
                            const replay::BoolRows &terminated, int32_t *changed) {
   bool any = false;
