@@ -1,10 +1,11 @@
 """Saves buffers and other parts of a run to files."""
 
+import contextlib
 import itertools
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,20 +186,44 @@ class _Contents:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Written:
     """Record, kept by buffers, of the last file written and of the file with all rows before it."""
 
     path: Path
     id: str
     number: int
-    crc32: str
     description: str
     inserted: list[int]  # of each part, when the last file was written
     updates: list[int]  # likewise
     loads: list[int]  # how often the arrays of each part were loaded
     nbytes: int  # of the file with all rows
     more_bytes: int  # of the incremental files
+    crc32: str = ""
+
+    @classmethod
+    def after(
+        cls, last: "_Written | None", path: Path, description: str, contents: _Contents, views: Sequence[_View]
+    ) -> "_Written":
+        """Return the record of a file with all rows, or of an incremental one after the last."""
+        state = contents.inserted, [view.number for view in views], [view.loads for view in views]
+        if last is None:
+            return cls(path, secrets.token_hex(16), 0, description, *state, contents.nbytes, 0)
+        more_bytes = last.more_bytes + contents.nbytes
+        return cls(path, last.id, last.number + 1, description, *state, last.nbytes, more_bytes)
+
+    def metadata(self, last: "_Written | None", since: Sequence[int]) -> dict[str, str]:
+        """Return what the header of the file says besides its arrays."""
+        return {
+            "format": FORMAT,
+            "format_version": str(VERSION),
+            "library_version": __version__,
+            "id": self.id,
+            "number": str(self.number),
+            "previous": last.crc32 if last else "",
+            "description": self.description,
+            "since": json.dumps(since),
+        }
 
 
 def save_parts(
@@ -216,23 +241,21 @@ def save_parts(
     If it is `staged`, older files stay as they are until `publish`.
     """
     file = real_path(path)
-    description = json.dumps(description, allow_nan=False)
     check_names_free(file)
     remove_temporaries(file)
     buffers = [part.owner for part in parts if part.is_buffer]
     with hold_calls(buffers):
         views = [_View(part) for part in parts]
         with hold_folders(buffers) as held:
-            last = _last_written(parts, views, file, description) if incremental else None
+            text = json.dumps(description, allow_nan=False)
+            last = _last_written(parts, views, file, text) if incremental else None
             contents = _Contents(parts, views, last)
             if last and (last.more_bytes + contents.nbytes > last.nbytes or not contents.has_older_rows()):
                 last, contents = None, _Contents(parts, views, None)
-
-            def check(checksums: dict[str, int]) -> None:
-                held.close()  # the file is written: graphs may go on, and reading the state again may wait for them
-                contents.check_unchanged(checksums)
-
-            written = _written(views, contents, file, description, last, note, staged, progress, check)
+            written = _Written.after(last, file, text, contents, views)
+            metadata = written.metadata(last, contents.since) | ({} if note is None else {"note": json.dumps(note)})
+            target = staged_path(file) if staged else numbered_path(file, written.number)
+            written.crc32 = _write(target, metadata, contents, progress, held)
         for i, part in enumerate(parts):
             part.owner.last_saved = written, i
     if last is None and not staged:
@@ -251,51 +274,10 @@ def _last_written(parts: Sequence[Part], views: Sequence[_View], path: Path, des
     return last if whole else None
 
 
-def _written(
-    views: Sequence[_View],
-    contents: _Contents,
-    path: Path,
-    description: str,
-    last: _Written | None,
-    note: Any,
-    staged: bool,
-    progress: bool,
-    check: Callable[[dict[str, int]], None],
-) -> _Written:
-    """Write a file with all rows, or an incremental one after the last."""
-    number = last.number + 1 if last else 0
-    identity = last.id if last else secrets.token_hex(16)
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(VERSION),
-        "library_version": __version__,
-        "id": identity,
-        "number": str(number),
-        "previous": last.crc32 if last else "",
-        "description": description,
-        "since": json.dumps(contents.since),
-    }
-    if note is not None:
-        metadata["note"] = json.dumps(note)
-    crc32 = _write(staged_path(path) if staged else numbered_path(path, number), metadata, contents, progress, check)
-    return _Written(
-        path=path,
-        id=identity,
-        number=number,
-        crc32=crc32,
-        description=description,
-        inserted=contents.inserted,
-        updates=[view.number for view in views],
-        loads=[view.loads for view in views],
-        nbytes=last.nbytes if last else contents.nbytes,
-        more_bytes=last.more_bytes + contents.nbytes if last else 0,
-    )
-
-
 def _write(
-    path: Path, metadata: dict[str, str], contents: _Contents, progress: bool, check: Callable[[dict[str, int]], None]
+    path: Path, metadata: dict[str, str], contents: _Contents, progress: bool, held: contextlib.ExitStack
 ) -> str:
-    """Write a file, and return the checksum of its header."""
+    """Write a file, and return the checksum of its header. Folders are `held` until the arrays are written."""
     checksums: dict[str, int] = {}
     with progress_bar("save", contents.nbytes, progress) as done, replacing(path, "save") as file:
         write_header, write = WriteAll(file, lambda _: None), WriteAll(file, done)
@@ -305,7 +287,8 @@ def _write(
             for chunk in contents.chunks(name):
                 write(chunk)
             checksums[name] = write.crc32
-        check(checksums)
+        held.close()  # graphs may go on: reading the state again may wait for them
+        contents.check_unchanged(checksums)
         header, crc32 = header_bytes(metadata, contents.entries, checksums)
         file.seek(0)
         write_header(header)

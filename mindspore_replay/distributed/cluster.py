@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,11 +252,12 @@ class Links:
                     self._look_after(link)
             return [link for link in self.all if link.answers]
 
-    def ask(self, calls: Mapping[Link, Callable[[], Any]], *, wait: bool = False) -> dict[Link, Any]:
-        """Send requests, and return the answers that come in time.
+    def ask(self, method: str, arguments: Mapping[Link, Sequence[Any]], *, wait: bool = False) -> dict[Link, Any]:
+        """Call a method of several shards, and return the answers that come in time.
 
         Args:
-            calls (Mapping[Link, Callable]): For each shard, a function that makes the call and returns Ray's reference.
+            method (str): The method of `Shard`.
+            arguments (Mapping[Link, Sequence]): Its arguments for each shard.
             wait (bool): Whether to wait as long as it takes. Default: ``False``.
 
         Returns:
@@ -266,8 +267,8 @@ class Links:
             Exception: Any error that a shard raises.
         """
         self.check_open()
-        asked = {link: link.identity for link in calls}
-        refs = {make(): link for link, make in calls.items()}
+        asked = {link: link.identity for link in arguments}
+        refs = {getattr(link.actor, method).remote(*own): link for link, own in arguments.items()}
         seconds = None if wait else self.timeout
         ready, late = self._ray.wait(list(refs), num_returns=len(refs), timeout=seconds) if refs else ([], [])
         self.check_open()  # another thread may have closed them

@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -145,7 +144,7 @@ class Exchange:
 
     def _ask_all(self, method: str, *arguments: Any) -> None:
         alive = self.links.alive()
-        reports = self.links.ask({link: partial(getattr(link.actor, method).remote, *arguments) for link in alive})
+        reports = self.links.ask(method, dict.fromkeys(alive, arguments))
         with self._lock:
             for link, report in reports.items():
                 self._note(link, report)
@@ -153,7 +152,7 @@ class Exchange:
     def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
         """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
         arguments = self.learner_state(), self.takes_back
-        drawn = self.links.ask({link: partial(link.actor.draw.remote, n, *arguments) for link, n in rows.items()})
+        drawn = self.links.ask("draw", {link: (n, *arguments) for link, n in rows.items()})
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
 
@@ -169,16 +168,16 @@ class Exchange:
                 links = self._stage(links, {**self.learner_state(), "saves": saves}, incremental)
                 if saves.count(number) == len(links):
                     self.saves = saves
-                    self.links.ask({link: partial(link.actor.settle.remote, number) for link in links}, wait=True)
+                    self.links.ask("settle", dict.fromkeys(links, (number,)), wait=True)
                     return
         raise self.links.no_answer()
 
     def _stage(self, links: Sequence[Link], state: dict[str, Any], incremental: bool) -> list[Link]:
         """Let these shards write staged files, and return those that have; after an error, all remove theirs."""
         before = self.saves
-        calls = {link: partial(link.actor.stage.remote, state, incremental, before[link.number]) for link in links}
+        arguments = {link: (state, incremental, before[link.number]) for link in links}
         try:
-            return list(self.links.ask(calls, wait=True))
+            return list(self.links.ask("stage", arguments, wait=True))
         except BaseException:
             with contextlib.suppress(RuntimeError):
                 self.links.check_open()
@@ -205,9 +204,9 @@ class Exchange:
             rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
             if rows.size:
                 mine = _rows_of(arguments, rows)
-                calls[link] = partial(link.actor.call.remote, identity, method, there[rows], *mine)
+                calls[link] = (identity, method, there[rows], *mine)
                 places[link] = rows
-        answers = self.links.ask(calls)
+        answers = self.links.ask("call", calls)
         with self._lock:
             for link, answer in answers.items():
                 self._note(link, answer[0])
@@ -313,8 +312,8 @@ def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: Any) 
     if folder is not None:
         saves = chosen.get("saves", [0] * len(begun))
         latest |= {"saves": saves} if latest else {}
-        links.ask({link: partial(link.actor.settle.remote, saves[link.number]) for link in links.all}, wait=True)
-    for link, report in links.ask({link: link.actor.report.remote for link in links.all}).items():
+        links.ask("settle", {link: (saves[link.number],) for link in links.all}, wait=True)
+    for link, report in links.ask("report", dict.fromkeys(links.all, ())).items():
         links.accept(link, report)
     return sum(shard.nbytes for shard in begun), latest
 

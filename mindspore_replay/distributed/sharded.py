@@ -22,7 +22,6 @@ from ..store.naming import named, sample_names
 from ..store.rate_rule import Wait
 from ..store.recipe.classes import read
 from ..store.recipe.registry import registered
-from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
 from .cluster import Link, Links, actors, claim, connect
@@ -157,49 +156,33 @@ class ShardedReplay(NoContainer):
         self.sample_size = self._sizes.checked(config["sample_size"])
         if limiter is not None:
             limiter.check_sizes(batch, self.sample_size)
-        self._ray = connect()
-        self._folder = settings.get("folder")
-        name = settings.get("name")
-        place = None if name is None else claim(name)
-        shards, new = actors(parts, settings, resume)
-        self._links = Links(shards, seconds, place)
-        self._turn = count()
-        self._drawing = threading.RLock()
-        try:
-            self.capacity = sum(part.capacity for part in parts)
-            self.nbytes, learner_state = begin(self._links, parts, resume, self._folder)
-            self._set_up(spec, limiter, batch, in_flight, config.get("seed"), learner_state)
-        except BaseException:
-            self._links.end(new)
-            raise
-
-    def _set_up(
-        self,
-        spec: BufferSpec,
-        limiter: RateLimiter | None,
-        batch: int,
-        in_flight: int,
-        seed: int | None,
-        learner_state: Mapping[str, Any],
-    ) -> None:
-        """Make the learner's parts, given the spec of the smallest shard."""
         self._spec, plan = spec.called(_NAME), spec.options.plan._replace(n=self.sample_size)
         columns = cast(Columns, spec.columns)
         self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
         self.num_envs, self.has_episodes = spec.num_envs, spec.has_episodes
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
+        self.capacity = sum(part.capacity for part in parts)
+        self._ray = connect()
+        self._folder, name = settings.get("folder"), settings.get("name")
+        place = None if name is None else claim(name)
+        shards, new = actors(parts, settings, resume)
+        self._links = Links(shards, seconds, place)
+        self._turn = count()
+        self._drawing = threading.RLock()
         self._exchange = Exchange(self._links, limiter, spec.options.beta)
-        timeout = None if limiter is None else limiter.timeout
-        self._writers = OwnWriters(self._exchange, read(spec.to_json()), batch, in_flight, timeout)
-        self._exchange.resume(learner_state)
-        before = (
-            []
-            if not learner_state
-            else [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
-        )
-        rng = np.random.default_rng(before or seed)
+        limit = None if limiter is None else limiter.timeout
+        self._writers = OwnWriters(self._exchange, read(spec.to_json()), batch, in_flight, limit)
+        try:
+            self.nbytes, learner_state = begin(self._links, parts, resume, self._folder)
+            self._exchange.resume(learner_state)
+        except BaseException:
+            self._links.end(new)
+            raise
+        seed = config.get("seed")
+        if learner_state:
+            seed = [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
         types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
-        self._batches = Batches(self._exchange, plan, types, self._spec.has_handles, rng)
+        self._batches = Batches(self._exchange, plan, types, spec.has_handles, np.random.default_rng(seed))
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -550,7 +533,7 @@ class ShardedReplay(NoContainer):
             Statistics: Values and distributions.
         """
         self._settle()  # also counts the latest insertions
-        parts = self._links.ask({link: link.actor.statistics.remote for link in self._links.alive()})
+        parts = self._links.ask("statistics", dict.fromkeys(self._links.alive(), ()))
         whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
             "capacity": self.capacity,
@@ -582,7 +565,7 @@ class ShardedReplay(NoContainer):
             ValueError: If the state of a shard is inconsistent.
         """
         self._writers.land()
-        self._links.ask({link: link.actor.check_valid.remote for link in self._links.alive()})
+        self._links.ask("check_valid", dict.fromkeys(self._links.alive(), ()))
 
     def close(self) -> None:
         """End the shards, including those with a name. Every later call but this is a RuntimeError."""
