@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..store.episodes import END, FINAL
 from .file_format import UPDATED, check_description, descriptions
 from .sources import Source, open_sources
 
@@ -107,13 +108,13 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
     in_time = "row_serials" not in state
     found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
     column = lambda label: _column(sources, prefix, found[label], int(state["count"]))  # noqa: E731
-    ends = state["flags"] & 1 > 0 if in_time and "flags" in state else None
+    ends = state["flags"] & END > 0 if in_time and "flags" in state else None
     if ends is None and "terminated" in found:
         ends = column("terminated") != 0
         ends |= column("truncated") != 0 if "truncated" in found else False
     rewards = column("reward").astype(np.float64) if "reward" in found else None
     if rewards is not None and "flags" in state:
-        rewards[state["flags"] & 2 > 0] = 0.0  # rows that hold only an observation
+        rewards[state["flags"] & FINAL > 0] = 0.0  # rows that hold only an observation
     types = arguments.get("types") or [own[key].dtype for key in columns]  # a bool column is kept as uint8
     fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
     return Overview(name, node, fields, state, rewards, ends, sources[-1].header.library_version)
