@@ -34,6 +34,7 @@ from .store.recipe.classes import (
 )
 from .store.recipe.parts import InOrder, Parts
 from .store.recipe.spec import BufferSpec, Recipe
+from .store.relabelling import RelabelOfArrays
 from .store.store import Store
 from .store.waiting import QueueLimiter
 
@@ -67,6 +68,10 @@ class HostFront(Front):
     def __init__(self, store: Store, spec: BufferSpec, lock: Any) -> None:
         super().__init__(store, spec, lock, lambda array: array, int)
         self.closed = False
+        plan = spec.relabelling
+        if plan is not None:
+            relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
+            self.finish = lambda batch: relabel(batch, before)
 
     def ready(self, reading: bool = False) -> None:
         """Raise a RuntimeError if the buffer was closed."""
@@ -133,8 +138,9 @@ class HostBuffer(Recipe, ArrayBuffer):
             )
         if library_for("CPU").reason:
             raise RuntimeError(f"For '{name}', the kernels of the CPU are needed: {library_for('CPU').reason}.")
-        if spec.layout.hindsight is not None:
-            raise ValueError(f"For '{name}' of mindspore_replay.host, 'views' cannot hold HindsightRelabel.")
+        relabelling = spec.relabelling
+        if relabelling is not None and "bfloat16" in (relabelling.goal_type, relabelling.reward_type):
+            raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
         store = CompressedStore if spec.columns.compressed else Store
         ArrayBuffer.__init__(self, spec, HostFront(store(spec.columns, spec.options), spec, threading.RLock()))
         self._begin()

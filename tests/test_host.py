@@ -11,7 +11,7 @@ from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor
 
 import mindspore_replay
-from mindspore_replay import host
+from mindspore_replay import HindsightRelabel, NStep, host
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -138,18 +138,35 @@ def test_a_queue_waits():
             buffer.insert(rows(0, 30))
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("kind", ["uniform", "prioritized", "sequences"])
+def test_goals_are_relabelled_alike(kind: str, steps: int):
+    names, types = ["achieved_goal", "desired_goal", "reward", "terminated"], ["float32"] * 3 + ["bool"]
+    view = HindsightRelabel("future", 0.7, lambda achieved, goal: (achieved[:, 0] - goal[:, 0], achieved[:, 0] > 3))
+    views = [view] if steps == 1 else [view, NStep(steps, 0.9, observation=())]
+    columns = {"shapes": [(2,), (2,), (), ()], "types": types, "names": names, "views": views}
+    there, here = pair(kind, **columns)
+    goals = np.arange(40, dtype=np.float32).reshape(20, 2)
+    for buffer in (there, here):
+        exp = [goals % 7, goals % 5, goals[:, 0], np.zeros(20, bool)]
+        buffer.insert(exp, end=[i % 4 == 3 for i in range(20)])
+    for _ in range(3):
+        assert_same(there.sample(as_dict=True), here.sample(as_dict=True))
+
+
+def test_goals_of_bfloat16_are_refused():
+    columns = {"shapes": [()] * 3, "types": ["bfloat16"] * 3, "names": ["achieved_goal", "desired_goal", "reward"]}
+    with pytest.raises(TypeError, match="HindsightRelabel cannot compute with bfloat16"):
+        host.ReplayBuffer(**SIZES, **columns, views=[HindsightRelabel("final", 1.0, np.subtract)])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        ({"storage": "/tmp/rows"}, "'storage' must be 'host'"),
-        ({"backend": "composite"}, "'backend' must be 'native'"),
-        ({"views": [mindspore_replay.HindsightRelabel("final", 1.0, np.subtract)]}, "cannot hold HindsightRelabel"),
-    ],
+    [({"storage": "/tmp/rows"}, "'storage' must be 'host'"), ({"backend": "composite"}, "'backend' must be 'native'")],
 )
 def test_what_it_does_not_do(more: dict[str, Any], message: str):
-    columns = {"shapes": [()] * 3, "types": ["float32"] * 3, "names": ["achieved_goal", "desired_goal", "reward"]}
     with pytest.raises(ValueError, match=message):
-        host.ReplayBuffer(**SIZES, **columns, **more)
+        host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], **more)
 
 
 def test_a_closed_buffer_does_nothing_more():

@@ -16,35 +16,9 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
-from ..store.inputs import as_array
 from ..store.recipe.layout import RelabelPlan
+from ..store.relabelling import RelabelOfArrays, bad_result, column_type, expected_result, need_column
 from .compile_time import compile_time
-
-_IN_GRAPHS = (
-    " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn from "
-    "Python."
-)
-
-
-def _bad_result(expected: str, got: str, in_graph: bool = False) -> str:
-    """Return the message for a result of the reward function."""
-    return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{_IN_GRAPHS if in_graph else ''}"
-
-
-def _expected(rows: int, dtype: str | None) -> str:
-    """Return what the reward function must return."""
-    if dtype is None:
-        return f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
-    return f"a reward of {dtype} for each row, of shape ({rows},), or (rewards, terminated)"
-
-
-def _need_column(plan: RelabelPlan) -> None:
-    """Raise a ValueError if there is no column for what the reward function returns beside rewards."""
-    if plan.terminated is None:
-        raise ValueError(
-            "For 'HindsightRelabel', 'reward_fn' returns (rewards, terminated), so the buffer must have the column "
-            f"{plan.columns.terminated!r} as its 'terminated', but it has none."
-        )
 
 
 @ms.jit_class
@@ -86,7 +60,7 @@ class RewardFunction:
 
     @compile_time
     def _refuse(self, got: str) -> bool:
-        raise TypeError(_bad_result("a Tensor, or two", got, True))
+        raise TypeError(bad_result("a Tensor, or two", got, True))
 
 
 def _unreadable(*_goals):
@@ -213,20 +187,20 @@ class Relabel:
     def _check(self, shape: tuple[int, ...], dtype: Any, rows: int) -> bool:
         got, expected = type_name(dtype), self.plan.reward_type
         if got != expected:
-            raise TypeError(_bad_result(_expected(rows, expected), f"{got} of shape {shape}", True))
+            raise TypeError(bad_result(expected_result(rows, expected), f"{got} of shape {shape}", True))
         if shape != (rows,):
-            raise ValueError(_bad_result(_expected(rows, expected), f"shape {shape}", True))
+            raise ValueError(bad_result(expected_result(rows, expected), f"shape {shape}", True))
         return True
 
     @compile_time
     def _check_terminated(self, shape: tuple[int, ...], rows: int) -> bool:
         if shape != (rows,):
-            raise ValueError(_bad_result(_expected(rows, None), f"shape {shape}", True))
-        _need_column(self.plan)
+            raise ValueError(bad_result(expected_result(rows, None), f"shape {shape}", True))
+        need_column(self.plan)
         return True
 
 
-class RelabelFromPython:
+class RelabelFromPython(RelabelOfArrays):
     """``(outputs) -> outputs`` as `Relabel`, for samples drawn from Python: computes on NumPy arrays.
 
     The user's function gets arrays. If it cannot compute with them, it gets Tensors, in a compiled graph of its own, or
@@ -237,17 +211,19 @@ class RelabelFromPython:
     """
 
     def __init__(self, plan: RelabelPlan) -> None:
-        self._plan = plan
-        self._index = np.arange(plan.chain or 1)
-        self._powers = plan.gamma ** self._index.astype(np.float64)
-        self._function = plan.columns.reward_fn
+        super().__init__(plan)
         self._graph: Any = None
         self._rewards = RewardFunction(self._function)
+
+    def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
+        """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
+        outputs = super().__call__(batch, before)
+        return tuple(share(value) if isinstance(value, np.ndarray) else value for value in outputs)
 
     @functools.cached_property
     def runs_graphs(self) -> bool:
         """True if the user's function computes with Tensors, not with arrays. It is tried on two goals of zeros."""
-        zeros = np.zeros((2, 2, *self._plan.goal_shape), _numpy(self._plan.goal_type))
+        zeros = np.zeros((2, 2, *self._plan.goal_shape), column_type(self._plan.goal_type))
         with np.errstate(all="ignore"):
             try:
                 result = self._function(*zeros)
@@ -255,75 +231,10 @@ class RelabelFromPython:
                 return True
         return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
 
-    def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
-        """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
-        plan, outputs = self._plan, list(batch[before : before + self._plan.width])
-        relabelled, *hidden = map(_array, batch[before + plan.width :])
-        if plan.mask is not None:
-            relabelled = relabelled[:, None] & _array(outputs[plan.mask])
-        goal = _array(outputs[plan.goal])
-        if plan.next_goal is not None:
-            self._put(outputs, plan.next_goal, relabelled, goal)
-        if plan.chain is not None:
-            self._put_returns(outputs, relabelled, goal, hidden)
-        else:
-            rewards, terminated = self._of(_array(outputs[plan.achieved]), goal)
-            self._put(outputs, plan.reward, relabelled, rewards)
-            if terminated is not None:
-                self._put(outputs, plan.terminated, relabelled & terminated, True)
-        return tuple(share(value) if isinstance(value, np.ndarray) else value for value in (*batch[:before], *outputs))
-
-    def _put_returns(
-        self, outputs: list[Any], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
-    ) -> None:
-        """Put n-step returns, in which every step has the same goal, up to one that ends."""
-        plan, chains, achieved = self._plan, hidden[0], hidden[1]
-        rewards, terminated = self._of(achieved, np.broadcast_to(np.expand_dims(goal, chains.ndim), achieved.shape))
-        inside = self._index < chains[..., None]
-        if terminated is not None:
-            ends = terminated & inside
-            passed = np.cumsum(ends, -1)
-            inside &= passed - ends == 0
-        terms = np.where(inside, rewards.astype(np.float64) * self._powers, 0.0)
-        self._put(outputs, plan.reward, relabelled, np.cumsum(terms, -1)[..., -1])
-        if terminated is None:
-            return
-        reached, length = relabelled & (passed[..., -1] > 0), inside.sum(-1)
-        shorter = reached & (length < chains)
-        self._put(outputs, plan.discount, reached, 0.0)
-        self._put(outputs, plan.terminated, reached, True)
-        if plan.truncated is not None:
-            self._put(outputs, plan.truncated, shorter, False)
-        for field, observations in zip(plan.following, hidden[2:]):
-            for step in range(len(self._index) - 1):
-                steps = step if plan.mask is None else slice(step, step + chains.shape[1])
-                self._put(outputs, field, shorter & (length == step + 1), observations[:, steps])
-
-    def _put(self, outputs: list[Any], at: Any, where: np.ndarray, new: Any) -> None:
-        """Put new values in an output where a mask is true."""
-        array = outputs[at]
-        if isinstance(array, Tensor):
-            array = outputs[at] = array.asnumpy().copy()
-        if array.ndim > where.ndim:
-            where = where.reshape(*where.shape, *[1] * (array.ndim - where.ndim))
-        np.copyto(array, new, "unsafe", where)
-
-    def _of(self, achieved: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``."""
-        plan = self._plan
-        lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
-        rows = (-1, *plan.goal_shape)
-        achieved, goal = (np.ascontiguousarray(goals).reshape(rows) for goals in (achieved, goal))
-        result = self._with_tensors(achieved, goal) if self.runs_graphs else self._function(achieved, goal)
-        rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        rewards = self._checked(rewards, len(goal), plan.reward_type).reshape(lead)
-        if terminated is None:
-            return rewards, None
-        _need_column(plan)
-        return rewards, self._checked(terminated, len(goal), None).reshape(lead) != 0
-
-    def _with_tensors(self, achieved: np.ndarray, goal: np.ndarray) -> Any:
-        """Call the user's function with Tensors, in a graph if it can be compiled."""
+    def _called(self, achieved: np.ndarray, goal: np.ndarray) -> Any:
+        """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
+        if not self.runs_graphs:
+            return super()._called(achieved, goal)
         tensors = share(achieved), share(goal)
         try:
             if self._graph is None:
@@ -338,29 +249,3 @@ class RelabelFromPython:
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
                 f"{achieved.shape}, but failed with both, at last with {type(error).__name__}: {error}"
             ) from error
-
-    def _checked(self, result: Any, rows: int, dtype: str | None) -> np.ndarray:
-        """Return rewards or flags as an array of the right shape; raise an error for anything else."""
-        try:
-            array = as_array(result)
-        except (TypeError, ValueError):
-            array = np.empty((), object)
-        if array.dtype.kind not in "biuf":
-            got = f"{type(result).__name__} of {array.dtype}" if array.ndim else type(result).__name__
-            raise TypeError(_bad_result(_expected(rows, dtype), got))
-        if array.shape != (rows,):
-            raise ValueError(_bad_result(_expected(rows, dtype), f"{type(result).__name__} of shape {array.shape}"))
-        if dtype is not None and not np.can_cast(array.dtype, _numpy(dtype), "same_kind"):
-            raise TypeError(_bad_result(_expected(rows, dtype), str(array.dtype)))
-        return array
-
-
-def _numpy(dtype: str) -> np.dtype:
-    """Return the NumPy dtype that a column's rows are computed in."""
-    return np.dtype("float32" if dtype == "bfloat16" else dtype)
-
-
-def _array(result: Any) -> np.ndarray:
-    """Return the values of an array or a Tensor; bfloat16 as float32."""
-    array = result.asnumpy() if isinstance(result, Tensor) else result
-    return array if array.dtype.kind in "biuf" else array.astype(np.float32)
