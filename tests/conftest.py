@@ -99,7 +99,6 @@ def _group_of(item: pytest.Item | pytest.Module) -> str:
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the objects of all imports: they stay, and it would visit them again and again."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

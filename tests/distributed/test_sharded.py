@@ -614,18 +614,6 @@ def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indic
     ("call", "error", "message"),
     [
         (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 .*rows, but got 0 .*2 shards that answer"),
-        (lambda replay: replay.sample(beta=0.4), RuntimeError, "needs a buffer that draws by priority"),
-        (lambda replay: replay.sample(with_indices=True), RuntimeError, "weighted=True"),
-        (lambda replay: replay.update_priorities([0], [1.0]), RuntimeError, "needs a buffer that draws by priority"),
-        (lambda replay: replay.update([0], {"number": [1]}), RuntimeError, "'update' needs"),
-        (lambda replay: replay.delete([0]), RuntimeError, "keeps a weight"),
-        (lambda replay: replay.info([0]), RuntimeError, "keeps a weight"),
-        (lambda replay: replay.advance(), RuntimeError, "keeps a weight"),
-        (
-            lambda replay: replay.insert([1, np.zeros(WIDTH, np.int32)], version=0),
-            RuntimeError,
-            "needs a buffer that keeps a weight",
-        ),
         (lambda replay: replay.save(), RuntimeError, "'save' needs one made with 'folder'"),
         (lambda replay: replay.writer(2), ValueError, "'shard' must be"),
         (

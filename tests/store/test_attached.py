@@ -231,28 +231,6 @@ def test_samples_of_another_size_and_range(tmp_path: Path):
         attach(tmp_path / "rows", sample_size=33)
 
 
-ERRORS: dict[str, tuple[str, Callable[[Any], Any], type, str]] = {
-    "dtype": ("uniform", lambda b: b.insert([np.zeros(3), 1]), TypeError, "expected float32, but got float64"),
-    "shape": ("uniform", lambda b: b.insert([np.zeros(2, np.float32), 1]), ValueError, r"expected \(3,\), but got"),
-    "priority": ("uniform", lambda b: b.insert(row(1), priority=1.0), RuntimeError, "needs a buffer that draws by"),
-    "bad priority": ("prioritized", lambda b: b.insert(row(1), priority=-1.0), ValueError, "at least 0, but got -1"),
-    "end": ("uniform", lambda b: b.insert(row(1), end=True), RuntimeError, "rows know their episode"),
-    "too few": ("uniform", lambda b: b.sample(), RuntimeError, "a sample needs sample_size=4 rows, but got 1 in"),
-    "too few by weight": ("prioritized", lambda b: b.sample(), RuntimeError, "sample_size=4 eligible rows, but got 1"),
-    "handles": ("uniform", lambda b: b.sample(with_indices=True), RuntimeError, "keeps a weight for each row"),
-    "beta": ("uniform", lambda b: b.sample(beta=0.5), RuntimeError, r"'sample\(beta=\.\.\.\)' needs a buffer that"),
-    "large beta": ("prioritized", lambda b: b.sample(beta=2), ValueError, r"'beta' must be in \[0, 1\], but got 2"),
-    "range": ("uniform", lambda b: b.sample((5,)), TypeError, r"'sample_range' must be \(start, stop\)"),
-    "position": ("uniform", lambda b: b.get_item(1), IndexError, r"'index' must be in \[-1, 1\), .* but got 1"),
-    "no position": ("uniform", lambda b: b.get_item(0.5), TypeError, "'index' must be an int or hold ints"),
-    "update": ("uniform", lambda b: b.update([0], row(1)), RuntimeError, "keeps a weight for each row"),
-    "delete": ("uniform", lambda b: b.delete([0]), RuntimeError, "keeps a weight for each row"),
-    "advance": ("prioritized", lambda b: b.advance(-1), ValueError, "'steps' must be in "),
-    "end_episodes": ("uniform", lambda b: b.end_episodes(), RuntimeError, "rows know their episode"),
-    "closed": ("uniform", lambda b: (b.close(), b.insert(row(1))), RuntimeError, "this object was closed: attach to"),
-}
-
-
 #: Arguments of the methods that need some.
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "insert": ([np.zeros(3, np.float32), 1],),
@@ -326,21 +304,6 @@ def test_waits_of_one_thread_leave_the_object_to_the_others(tmp_path: Path):
     thread.join(timeout=100)
     assert (len(errors), len(learner)) == (1, 4)
     assert "this object was closed" in errors[0]
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_are_those_of_the_buffer(name: str, tmp_path: Path):
-    kind, use, error, message = ERRORS[name]
-    buffer = make(kind, tmp_path / "rows").insert(row(0))
-    with pytest.raises(error, match=f"^For '{type(buffer).__name__}', .*{message}"):
-        use(attach(tmp_path / "rows"))
-    assert len(buffer) == 1
-
-
-def test_names_are_needed_for_a_dict(tmp_path: Path):
-    ReplayBuffer(1, 4, SHAPES, TYPES, storage=tmp_path / "rows").insert(row(1))
-    with pytest.raises(TypeError, match=r"^For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'"):
-        attach(tmp_path / "rows").sample(as_dict=True)
 
 
 # Episodes of several processes.
