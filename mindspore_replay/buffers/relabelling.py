@@ -17,7 +17,7 @@ from mindspore import Tensor, ops
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..store.recipe.layout import RelabelPlan
-from ..store.relabelling import RelabelOfArrays, bad_result, column_type, expected_result, need_column
+from ..store.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
 from .compile_time import compile_time
 
 
@@ -187,15 +187,15 @@ class Relabel:
     def _check(self, shape: tuple[int, ...], dtype: Any, rows: int) -> bool:
         got, expected = type_name(dtype), self.plan.reward_type
         if got != expected:
-            raise TypeError(bad_result(expected_result(rows, expected), f"{got} of shape {shape}", True))
+            raise TypeError(bad_result(wanted(rows, expected), f"{got} of shape {shape}", True))
         if shape != (rows,):
-            raise ValueError(bad_result(expected_result(rows, expected), f"shape {shape}", True))
+            raise ValueError(bad_result(wanted(rows, expected), f"shape {shape}", True))
         return True
 
     @compile_time
     def _check_terminated(self, shape: tuple[int, ...], rows: int) -> bool:
         if shape != (rows,):
-            raise ValueError(bad_result(expected_result(rows, None), f"shape {shape}", True))
+            raise ValueError(bad_result(wanted(rows, None), f"shape {shape}", True))
         need_column(self.plan)
         return True
 

@@ -22,7 +22,7 @@ def bad_result(expected: str, got: str, in_graph: bool = False) -> str:
     return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{_IN_GRAPHS if in_graph else ''}"
 
 
-def expected_result(rows: int, dtype: str | None) -> str:
+def wanted(rows: int, dtype: str | None) -> str:
     """Return what the reward function must return."""
     if dtype is None:
         return f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
@@ -132,13 +132,11 @@ class RelabelOfArrays:
             array = np.empty((), object)
         if array.dtype.kind not in "biuf":
             got = f"{type(result).__name__} of {array.dtype}" if array.ndim else type(result).__name__
-            raise TypeError(bad_result(expected_result(rows, dtype), got))
+            raise TypeError(bad_result(wanted(rows, dtype), got))
         if array.shape != (rows,):
-            raise ValueError(
-                bad_result(expected_result(rows, dtype), f"{type(result).__name__} of shape {array.shape}")
-            )
+            raise ValueError(bad_result(wanted(rows, dtype), f"{type(result).__name__} of shape {array.shape}"))
         if dtype is not None and not np.can_cast(array.dtype, column_type(dtype), "same_kind"):
-            raise TypeError(bad_result(expected_result(rows, dtype), str(array.dtype)))
+            raise TypeError(bad_result(wanted(rows, dtype), str(array.dtype)))
         return array
 
 
