@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mindspore_replay.store import Store
+from mindspore_replay.store.episodes import END
 from mindspore_replay.store.folder import Folder, create
 from mindspore_replay.store.late import pending
 from mindspore_replay.store.recipe.classes import (
@@ -104,6 +105,14 @@ def numbers_in(store: Store) -> dict[int, int]:
     return dict(zip(numbers.tolist(), (payloads[:, 0] // 10000).astype(int).tolist()))
 
 
+def check_ends(store: Store) -> None:
+    """Check that each row ends its episode whose column of terminations is not zero, if there is one."""
+    if "column.terminated" in store.arrays:
+        slots = (int(store.arrays["head"]) + np.arange(store.count())) % CAPACITY
+        terminated = store.arrays["column.terminated"][slots] != 0
+        assert (store.arrays["flags"][slots][terminated] & END).all()
+
+
 class Kind(NamedTuple):
     """An operation to step through.
 
@@ -167,6 +176,8 @@ EPISODES = _spec(SequenceRecipe, 2, **WINDOWS)
 AGING = _spec(SequenceRecipe, 2, max_staleness=9, **WINDOWS)
 LATE = _spec(PrioritizedRecipe, late=[2], **ALPHA)
 LATE_EPISODES = _spec(SequenceRecipe, 2, late=[2], **WINDOWS)
+#: The late column, which is not zero once it is written, ends episodes.
+LATE_ENDS = _spec(SequenceRecipe, 2, names=["0", "1", "terminated"], late=[2], **WINDOWS)
 RESERVOIR = _spec(ReservoirRecipe)
 RATED = _spec(ReservoirRecipe, max_use=1)
 IN_EPOCHS = _spec(EpochRecipe)
@@ -224,6 +235,7 @@ KINDS = {
     "insert episodes with late columns": Kind(LATE_EPISODES, 20, _insert(3, end=ENDS), _but(3)),
     "write late columns": Kind(LATE, 21, _update, _all),
     "write late columns of episodes": Kind(LATE_EPISODES, 21, _update, _all),
+    "write a late column that ends episodes": Kind(LATE_ENDS, 21, _update, _all),
     "update rows": Kind(WEIGHTED, 21, _update, _all),
     "update rows of episodes": Kind(EPISODES, 21, _update, _all),
     "update rows of a reservoir": Kind(RESERVOIR, 30, _update, _all),
@@ -278,6 +290,7 @@ def check(kind: Kind, parent: Path, repair: bool = True) -> tuple[int, int]:
             dead.check()
             stored = numbers_in(dead)
             assert set(kind.kept(before)) <= set(stored) <= set(before) | new, (before, stored)
+            check_ends(dead)
             if kind.spec.has_episodes:
                 dead.end_episodes()
             dead.insert(

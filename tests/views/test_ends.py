@@ -1,13 +1,26 @@
 """Ends of episodes: by `end`, by the column of terminations, by a final row; where a next observation is not known."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pairs import legal_handles
 
-from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, ReplayQueue, SequenceReplayBuffer
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    FrameStack,
+    HindsightRelabel,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    SequenceReplayBuffer,
+    attach,
+    load,
+    save,
+)
 
 NAMES, TYPES = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
 COLUMNS: dict[str, Any] = {"shapes": [()] * 3, "types": TYPES, "names": NAMES, "seed": 0}
@@ -222,6 +235,95 @@ def test_a_late_column_ends_episodes_when_it_is_written():
     buffer.update(range(6), {"terminated": [False, True, False, False, False, True]})
     buffer.check_valid()
     assert transitions(buffer) == {0: (1.5, 0, 0), 1: (1, 0, 0), 2: (1, 4, 0.5), 4: (1.5, 0, 0), 5: (1, 0, 0)}
+
+
+#: Buffers without their sizes and columns.
+LATE_KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "returns": (ReplayBuffer, {"views": [RETURNS]}),
+    "frames": (PrioritizedReplayBuffer, {"views": [FrameStack(3), NStep(2, 0.5)]}),
+    "sequences": (SequenceReplayBuffer, {"sequence_length": 3, "burn_in": 1, "stride": 2, "views": [NStep(2, 0.5)]}),
+    "padded sequences": (SequenceReplayBuffer, {"sequence_length": 3, "stride": 2, "pad_end": True}),
+    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 11, "views": [NStep(2, 0.5)]}),
+}
+
+
+@pytest.mark.parametrize("kind", LATE_KINDS)
+def test_a_late_column_written_in_any_order_is_as_one_that_came_with_its_rows(kind: str):
+    """Around the ring, for one environment and two; each row's value comes before the row is overwritten."""
+    rng = np.random.default_rng(0)
+    for trial in range(12):
+        cls, options = LATE_KINDS[kind]
+        num_envs = 1 + trial % 2
+        options = COLUMNS | options | {"num_envs": num_envs, "backend": "native"}
+        late, whole = (cls(1, 23, **options, late=missing) for missing in (["terminated"], []))
+        waiting: dict[int, bool] = {}
+        alone = np.zeros(num_envs, bool)  # a final row after one that came with both flags is alone
+        for step in range(int(rng.integers(3, 30))):
+            first = step * num_envs
+            final = (rng.random(num_envs) < 0.1) & ~alone & (step > 0)
+            end, terminated = ((rng.random(num_envs) < 0.2) & ~final for _ in range(2))
+            end |= (whole.steps.asnumpy()[(first + np.arange(num_envs) - num_envs) % 23] > 7) & ~final
+            alone = final | (end & terminated)
+            rows = [np.float32(1 + first + np.arange(num_envs)), np.ones(num_envs, np.float32)]
+            whole.insert([*rows, terminated], end=end, final=final)
+            late.insert(rows, end=end, final=final)
+            waiting |= {first + env: bool(terminated[env]) for env in range(num_envs) if not final[env]}
+            oldest = first + 2 * num_envs - 23
+            come = [handle for handle in waiting if handle < oldest or rng.random() < 0.3]
+            if come:
+                late.update([*come, *come], {"terminated": [True] * len(come) + [waiting.pop(i) for i in come]})
+                late.check_valid()
+        if waiting:
+            late.update([*waiting], {"terminated": [*waiting.values()]})
+        assert legal_handles(late) == legal_handles(whole)
+        assert late.steps.asnumpy().tolist() == whole.steps.asnumpy().tolist()
+        assert ((late.flags.asnumpy() ^ whole.flags.asnumpy()) & ~8).tolist() == [0] * 23
+        if kind == "returns":
+            assert by_start(late) == by_start(whole)
+
+
+@pytest.mark.cpu_only("rows in a folder are in host memory")
+def test_an_attached_process_and_a_checkpoint_move_ends(tmp_path: Path):
+    options = COLUMNS | {"shapes": [(2,), (), ()]}
+    buffer = SequenceReplayBuffer(1, 16, sequence_length=2, storage=tmp_path / "rows", **options)
+    buffer.insert([np.ones((6, 2), np.float32), np.ones(6, np.float32), np.zeros(6, bool)])
+    assert int(attach(tmp_path / "rows").update([1, 3, 3, 99], {"terminated": [True, False, True, True]})) == 1
+    compressed = SequenceReplayBuffer(1, 16, sequence_length=2, compress=["observation"], **options)
+    compressed.insert([np.ones((6, 2), np.float32), np.ones(6, np.float32), np.zeros(6, bool)])
+    save(compressed, tmp_path / "saved")
+    compressed.update([1, 3], {"terminated": [True, True]})
+    save(compressed, tmp_path / "saved")
+    for each in (buffer, compressed, load(tmp_path / "saved")):
+        each.check_valid()
+        assert each.steps.asnumpy()[:6].tolist() == [0, 1, 0, 1, 0, 1]
+        assert legal_handles(each) == [0, 2, 4]
+
+
+def test_an_episode_that_is_broken_off_is_as_one_with_end():
+    """Its last row may still terminate, or be followed by its observation; rows before it may end the episode."""
+    for backend in ("native", "composite"):
+        buffer = fill(ReplayBuffer(1, 8, views=[RETURNS], backend=backend, **COLUMNS), ["", "", ""])
+        assert int(buffer.end_episodes()) == 1
+        buffer.update([1], {"terminated": [True]})
+        buffer.check_valid()
+        assert (legal_handles(buffer), buffer.steps.asnumpy()[:3].tolist()) == ([0, 1], [0, 1, 0])
+        buffer.update([2], {"terminated": [True]})
+        assert legal_handles(buffer) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("strategy", ["future", "episode", "final"])
+def test_goals_are_of_the_episode_that_an_update_has_ended(strategy: Any):
+    names = ["achieved_goal", "desired_goal", "reward", "terminated"]
+    reward_fn = lambda achieved, desired: -np.float32(achieved != desired)  # noqa: E731
+    views = [HindsightRelabel(strategy, 1.0, reward_fn)]
+    buffer = ReplayBuffer(8, 16, [()] * 4, ["float32"] * 3 + ["bool"], names=names, views=views, seed=0)
+    for step in range(12):
+        buffer.insert([float(step), 99.0, 0.0, False], end=step == 11)
+    buffer.update([5], {"terminated": [True]})
+    for _ in range(20):
+        batch = buffer.sample(as_dict=True)
+        achieved, goal = (batch[name].asnumpy() for name in names[:2])
+        assert ((achieved <= 5) == (goal <= 5)).all()
 
 
 @pytest.mark.parametrize("make", [ReplayBuffer, SequenceReplayBuffer], ids=lambda cls: cls.__name__)
