@@ -5,7 +5,6 @@ in place of Tensors, and numbers in place of Tensors of one number. Samples for 
 bfloat16: such columns hold its bits, uint16.
 """
 
-import contextlib
 import copy
 import os
 import threading
@@ -18,7 +17,7 @@ from .store.arrays import ArrayBuffer
 from .store.checks import check_size
 from .store.compressed import CompressedStore
 from .store.epochs import BEGUN
-from .store.front import Front
+from .store.front import LimitedFront
 from .store.library import library_for
 from .store.mixins import mixin
 from .store.rate_rule import QueueAccount
@@ -52,7 +51,7 @@ __all__ = [
 _Host = TypeVar("_Host", bound="HostBuffer")
 
 
-class HostFront(Front):
+class HostFront(LimitedFront):
     """The calls of a buffer in the memory of this process.
 
     Args:
@@ -73,29 +72,18 @@ class HostFront(Front):
             relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
             self.finish = lambda batch: relabel(batch, before)
 
-    def ready(self, reading: bool = False) -> None:
+    def ready(self) -> None:
         """Raise a RuntimeError if the buffer was closed."""
         if self.closed:
             raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: make another.")
 
-    @property
-    def is_limited(self) -> bool:
-        """True if insertions and samples may have to wait."""
-        return self.limiter is not None and self.limiter.timeout != 0
+    ready_to_read = ready
 
     def try_insert(self, *given: Any) -> bool:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()
             return not self.is_limited and self.calls.try_insert(*given)
-
-    @contextlib.contextmanager
-    def turn(self, what: str, rows: int) -> Iterator[None]:
-        """Wait until rows may be inserted or sampled; the block does so, in the lock."""
-        assert self.limiter is not None
-        wait = self.limiter.inserting if what == "insert" else self.limiter.sampling
-        with wait(rows) if rows else contextlib.nullcontext(), self.lock:
-            yield
 
 
 @mixin
@@ -196,7 +184,7 @@ class HostBuffer(Recipe, ArrayBuffer):
     def check_valid(self) -> None:
         """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
         with self._front.lock:
-            self._front.ready(reading=True)
+            self._front.ready_to_read()
             self._front.calls.check()
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from ..store.compressed import CompressedColumn
 from ..store.options import Options
 from ..store.recipe.layout import SampleLayout
 from ..store.recipe.spec import BufferSpec
+from .front import BufferFront
 
 
 class Attributes:
@@ -42,6 +43,8 @@ class Attributes:
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.
     _calls: Any
     _try_insert: Any
+    #: What calls from Python do with it.
+    _front: BufferFront
     #: True if it is a `Store`.
     _direct: bool
     #: Files that hold the rows; ``None`` for memory.

@@ -30,6 +30,7 @@ from .compiled import CompiledCalls
 from .copying import Copying
 from .drawing import Drawing
 from .folders import InFolder
+from .front import BufferFront
 from .insertion import Insertion
 from .isolated_cell import IsolatedCell
 from .parameters import parameter_on
@@ -273,6 +274,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
                 self._block,
             )
         self._relabel = None if relabel is None else RelabelFromPython(relabel)
+        self.__dict__["_front"] = BufferFront(self)
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
         """Make a buffer on the same rows, with the same Parameters, lock and limiter, for another sample size.

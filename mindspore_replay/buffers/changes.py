@@ -7,8 +7,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..mindspore_api import share
-from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import need_episodes, need_priorities
+from ..ops.eager import graph_body
+from ..store.checks import need_episodes
 from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
 from ..store.mixins import mixin
 from .arguments import Arguments
@@ -73,9 +73,7 @@ class Changes(Arguments):
             >>> print(indices, invalid, *buffer.get_item(range(3)))
             [1 2] 0 [ 10 111 112]
         """
-        with self._lock:
-            wait_for_work()
-            return share(self._calls.update(indices, values))
+        return self._front.update(indices, values)  # type: ignore[no-any-return]
 
     # Priorities.
 
@@ -119,13 +117,8 @@ class Changes(Arguments):
             >>> print(invalid, priority)
             1 [0. 9. 1.]
         """
-        need_priorities(self.options, "update_priorities")
-        invalid = self._calls.try_update_priorities(indices, priorities)
-        if type(invalid) is np.ndarray:
-            return share(invalid)
-        with self._lock:
-            wait_for_work()
-            return share(self._calls.update_priorities(indices, priorities))
+        invalid = self._calls.try_update_priorities(indices, priorities) if self.prioritized else None
+        return share(invalid) if type(invalid) is np.ndarray else self._front.update_priorities(indices, priorities)
 
     # Removal, and the state of rows.
 
@@ -161,9 +154,7 @@ class Changes(Arguments):
             >>> print(buffer.delete([0, 1, 99]), buffer.size(), buffer.eligible())
             2 3 1
         """
-        with self._lock:
-            wait_for_work()
-            return share(self._calls.delete(indices))
+        return self._front.delete(indices)  # type: ignore[no-any-return]
 
     def _info_graph(self, indices):
         self._check_handles("info", self._known(indices))
@@ -198,10 +189,7 @@ class Changes(Arguments):
             >>> print(indices, priority, use_count, staleness)
             [1 2] [1. 1.] [1 1] [3 3]
         """
-        with self._lock:
-            wait_for_work()
-            priority, uses, staleness = map(share, self._calls.info(indices))
-        return priority, uses, staleness
+        return self._front.info(indices)  # type: ignore[return-value]
 
     # All rows at once.
 
@@ -242,9 +230,7 @@ class Changes(Arguments):
             1 3
             2 0
         """
-        with self._lock:
-            wait_for_work()
-            self._calls.advance(as_steps(self.options, steps, lambda: int(self.clock.asnumpy()[0])))
+        self._front.advance(steps)
         return self
 
     def _end_episodes_graph(self):
@@ -277,10 +263,7 @@ class Changes(Arguments):
             >>> print(buffer.end_episodes(), buffer.end_episodes())
             1 0
         """
-        need_episodes(self.options, "end_episodes")
-        with self._lock:
-            wait_for_work()
-            return share(self._calls.end_episodes())
+        return self._front.end_episodes()  # type: ignore[no-any-return]
 
     def _reset_graph(self):
         self._graph.reset()
@@ -303,9 +286,7 @@ class Changes(Arguments):
             >>> print(buffer.size())
             0
         """
-        with self._lock:
-            wait_for_work()
-            self._calls.reset()
+        self._front.reset()
         if self.limiter is not None:
             self.limiter.restart()
         return self

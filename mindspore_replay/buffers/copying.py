@@ -27,6 +27,7 @@ _OWN = {
     "_on_these_rows",
     "_calls",
     "_try_insert",
+    "_front",
     "_block",
     "_watched",
     "_zero",

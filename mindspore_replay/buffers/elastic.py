@@ -157,4 +157,4 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, beta, as_dict, with_indices or self.prioritized)
+        return self._front.sample(None, beta, as_dict, with_indices)

@@ -99,7 +99,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, beta, as_dict, True)
+        return self._front.sample(None, beta, as_dict, False)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)

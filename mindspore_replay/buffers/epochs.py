@@ -106,7 +106,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
+        return self._front.sample(None, None, as_dict, with_indices)
 
     def batches(self) -> int:
         """Return the number of batches in an epoch over the rows that are stored now; only from Python.

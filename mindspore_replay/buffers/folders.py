@@ -126,7 +126,7 @@ class InFolder(Attributes):
             finally:
                 closed = _Closed(type(self).__name__, way_out)
                 for buffer in list(self._on_these_rows):
-                    vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = closed
+                    vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = buffer._front.calls = closed
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""

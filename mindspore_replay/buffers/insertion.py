@@ -1,14 +1,12 @@
 """Insertion of rows."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..mindspore_api import isconstant
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..store.inputs import as_new_rows, check_versions
 from ..store.mixins import mixin
 from ..store.state import LAST_CLOCK
@@ -131,19 +129,11 @@ class Insertion(Arguments):
                     return self
             elif limiter.try_insert(self._calls, exp, priority, end, final, version):
                 return self
-        new = as_new_rows(self.columns, self.options, exp, priority, end, final, version, with_indices)
-        with self._lock if self.limiter is None else self._turn_to_insert(new.batch.rows):
-            wait_for_work()
-            self._calls.insertion(new)
-            return Tensor(new.batch.handles(self._calls.first)) if with_indices else self
+        handles = self._front.insert(exp, priority, end, final, version, with_indices)
+        return self if handles is None else handles
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
     add = insert
-
-    @contextlib.contextmanager
-    def _turn_to_insert(self, rows: int) -> Iterator[None]:
-        with self.limiter.inserting(rows) if rows else contextlib.nullcontext(), self._lock:
-            yield
 
     # The rows.
 

@@ -106,4 +106,4 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, beta, as_dict, True)
+        return self._front.sample(None, beta, as_dict, False)

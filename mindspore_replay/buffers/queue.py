@@ -119,17 +119,6 @@ class ReplayQueue(QueueRecipe, Buffer):
             wait_for_work()
             return QueueAccount.of(self._calls, self.options)
 
-    def _turn(self) -> Any:
-        return super()._turn() if self._waits else self._lock
-
-    def _turn_to_insert(self, exp: Any) -> Any:
-        return super()._turn_to_insert(exp) if self._waits else self._lock
-
-    @property
-    def _waits(self) -> bool:
-        """True if calls wait; without, they fail with a RuntimeError."""
-        return self.limiter.timeout != 0  # type: ignore[no-any-return]
-
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
@@ -164,4 +153,4 @@ class ReplayQueue(QueueRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, None, as_dict, with_indices or self.sequence_length is not None)
+        return self._front.sample(None, None, as_dict, with_indices)  # type: ignore[no-any-return]

@@ -3,10 +3,9 @@
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, ops
 
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..store.inputs import as_positions
 from ..store.mixins import mixin
 from .arguments import Arguments
@@ -51,9 +50,7 @@ class Reading(Arguments):
             >>> print(*buffer.get_item(0), *buffer.get_item(-1), *buffer.get_item([0, 2]))
             10 12 [10 12]
         """
-        with self._lock:
-            wait_for_work()
-            return self._calls.read(index)  # type: ignore[no-any-return]
+        return self._front.get_item(index)
 
     def _rows_graph(self):
         return self._graph.read(ops.arange(self.capacity))
@@ -75,17 +72,7 @@ class Reading(Arguments):
             >>> print(*buffer.rows())
             [11 12 13 14]
         """
-        with self._lock:
-            wait_for_work()
-            try:
-                return self._calls.read(np.arange(self.capacity))  # type: ignore[no-any-return]
-            except IndexError:
-                stored = self._calls.count()
-        raise RuntimeError(
-            f"For '{type(self).__name__}', 'rows' gives all capacity={self.capacity} rows, but got {stored} "
-            "stored. Wait until full() is true; of the rows stored until then, get_item(range(len(buffer))) "
-            "gives a batch, and datasets.to_npz makes a file."
-        )
+        return self._front.rows()
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:
@@ -118,6 +105,4 @@ class Reading(Arguments):
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
         """Return the number of rows stored, as `size` does; only from Python."""
-        with self._lock:
-            wait_for_work()
-            return int(self._calls.count())
+        return self._front.size()

@@ -138,8 +138,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         """
         if _misplaced or _unknown or type(sample_range) is int:
             raise self._wrong_sample((sample_range, *_misplaced) if sample_range is not None else _misplaced, _unknown)
-        bounds = None if sample_range is None else range_of(type(self).__name__, sample_range, ALL_ROWS[1])
-        return self._drawn(bounds, None, as_dict, with_indices)
+        return self._front.sample(sample_range, None, as_dict, with_indices)  # type: ignore[no-any-return]
 
     def _range_graph(self, sample_range):
         if isinstance(sample_range, int):

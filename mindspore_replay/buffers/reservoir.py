@@ -89,4 +89,4 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._drawn(None, None, as_dict, with_indices)
+        return self._front.sample(None, None, as_dict, with_indices)

@@ -161,7 +161,7 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
             beta (Union[float, Tensor, None]): Beta of this call. Default: ``None``, for the buffer's.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
         """
-        return self._drawn(None, beta, as_dict, True)
+        return self._front.sample(None, beta, as_dict, False)
 
 
 class ReservoirReplayBuffer(_FieldByField, Reservoir):

@@ -170,7 +170,7 @@ class AttachedFront(Front):
     def check_valid(self) -> None:
         """Raise a ValueError if the state is inconsistent."""
         with self.lock:
-            self.ready(reading=True)
+            self.ready_to_read()
             self.calls.check()
 
     def close(self) -> None:
@@ -180,15 +180,20 @@ class AttachedFront(Front):
                 self.given_up = True
                 self.calls.detach()
 
-    def ready(self, reading: bool = False) -> None:
-        """Raise a RuntimeError if this object or the buffer was closed; one attached to a closed buffer may read."""
+    def ready(self) -> None:
+        """Raise a RuntimeError if this object or the buffer was closed."""
         if self.given_up:
             raise RuntimeError(f"For '{self.spec.cls_name}', this object was closed: attach to the folder again.")
-        if self._closed[0] and not (reading and self._of_closed):
+        if self._closed[0]:
             raise RuntimeError(
                 f"For '{self.spec.cls_name}', the learner has closed the buffer in {self._folder.path}: open it again "
                 "in a learner, then this object works on."
             )
+
+    def ready_to_read(self) -> None:
+        """Do so, unless the buffer was closed when this object was attached to it."""
+        if self.given_up or not self._of_closed:
+            self.ready()
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:

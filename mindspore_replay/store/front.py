@@ -1,7 +1,7 @@
 """What a call from Python on a buffer does: it converts its arguments once, waits, locks, calls, and names a sample."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,15 +37,16 @@ class Front:
         count: Callable[[np.ndarray], Any],
     ) -> None:
         self.calls, self.spec, self.lock = calls, spec, lock
-        self.share, self.count = share, count
+        self.share, self.count, self.has_handles = share, count, spec.has_handles
         #: Whether a sample comes without the rows' handles, unless they are asked for.
-        self.drops_handles = spec.has_handles and not spec.always_handles
+        self.drops_handles = self.has_handles and not spec.always_handles
         #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
         self.finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
 
-    def ready(self, reading: bool = False) -> None:
-        """Wait for what the call must not overtake, or raise a RuntimeError if the buffer is closed; in the lock."""
-        raise NotImplementedError
+    #: Waits, in the lock, for what a call must not overtake; raises a RuntimeError if the buffer is closed.
+    ready: Callable[[], None]
+    #: Does so for a call that changes nothing.
+    ready_to_read: Callable[[], None]
 
     @property
     def is_limited(self) -> bool:
@@ -112,14 +113,14 @@ class Front:
     def get_item(self, index: Any) -> tuple[Any, ...]:
         """Read rows by logical position."""
         with self.lock:
-            self.ready(reading=True)
+            self.ready_to_read()
             return self.calls.read(index)
 
     def rows(self) -> tuple[Any, ...]:
         """Read all rows of a full buffer."""
         capacity = self.spec.capacity
         with self.lock:
-            self.ready(reading=True)
+            self.ready_to_read()
             try:
                 return self.calls.read(np.arange(capacity))
             except IndexError:
@@ -154,7 +155,7 @@ class Front:
     def info(self, indices: Any) -> tuple[Any, ...]:
         """Return priority, use count and staleness of rows."""
         with self.lock:
-            self.ready(reading=True)
+            self.ready_to_read()
             priority, uses, staleness = map(self.share, self.calls.info(indices))
             return priority, uses, staleness
 
@@ -182,7 +183,7 @@ class Front:
     def size(self) -> int:
         """Return the number of rows stored."""
         with self.lock:
-            self.ready(reading=True)
+            self.ready_to_read()
             return self.calls.count()
 
     def eligible(self) -> int:
@@ -190,3 +191,23 @@ class Front:
         with self.lock:
             self.ready()
             return self.calls.eligible()
+
+
+class LimitedFront(Front):
+    """Calls that wait for a limiter of this process, if there is one."""
+
+    #: Lets insertions and samples wait, as `Waiting` does; ``None`` for no waits.
+    limiter: Any
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        limiter = self.limiter
+        return limiter is not None and limiter.waits
+
+    @contextlib.contextmanager
+    def turn(self, what: str, rows: int) -> Iterator[None]:
+        """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""
+        wait = self.limiter.inserting if what == "insert" else self.limiter.sampling
+        with wait(rows) if rows else contextlib.nullcontext(), self.lock:
+            yield

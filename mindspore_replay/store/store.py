@@ -292,17 +292,19 @@ class Store:
         arguments = as_priorities(self.options, handles, priorities)
         return self._run("update_priorities", *arguments)  # type: ignore[no-any-return]
 
-    def _of_rows(self, key: str, handles: Any) -> Any:
-        given = -1 if self.options.weighting is None else self._kernels[key](handles)
-        return self._run(key, as_handles_for(self.options, key, handles)) if type(given) is int else given
-
     def delete(self, handles: Any) -> np.ndarray:
         """Remove the rows of these handles, ``[]`` or ``[n]``, from sampling, and return their number, int32 ``[]``."""
-        return self._of_rows("delete", handles)  # type: ignore[no-any-return]
+        removed: Any = -1 if self.options.weighting is None else self._kernels["delete"](handles)
+        if type(removed) is int:
+            removed = self._run("delete", as_handles_for(self.options, "delete", handles))
+        return removed  # type: ignore[no-any-return]
 
     def info(self, handles: Any) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses of the rows of these handles, each of their shape."""
-        return self._of_rows("info", handles)  # type: ignore[no-any-return]
+        parts: Any = -1 if self.options.weighting is None else self._kernels["info"](handles)
+        if type(parts) is int:
+            parts = self._run("info", as_handles_for(self.options, "info", handles))
+        return parts  # type: ignore[no-any-return]
 
     def advance(self, steps: int = 1) -> None:
         """Advance the learner's clock, and remove rows that became stale."""

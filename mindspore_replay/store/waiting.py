@@ -36,6 +36,11 @@ class Waiting:
         self._folder: Any = None
         self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
+    @property
+    def waits(self) -> bool:
+        """True if calls of the buffer wait."""
+        return True
+
     def account(self) -> Any:
         """Return the rows and the rule now."""
         raise NotImplementedError
@@ -250,6 +255,11 @@ class QueueLimiter(Waiting):
     def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
         """Make the limiter of a copy of the queue."""
         return QueueLimiter(copy.deepcopy(self._queue, memo), self.timeout)
+
+    @property
+    def waits(self) -> bool:
+        """True if calls wait; without, they fail with a RuntimeError."""
+        return self.timeout != 0
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""

@@ -79,6 +79,6 @@ def test_handles_of_a_sample_are_read_in_place():
     for call in (buffer.delete, buffer.info, lambda handles: buffer.update(handles, {"action": ACTIONS})):
         call(indices)
         call(indices)
-        names = traced(call, indices)
+        names = [name for name in traced(call, indices) if "lambda" not in name]
         assert len(names) <= 8, names
         assert "Tensor.asnumpy" not in names

@@ -23,7 +23,7 @@ INNER = {
     "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "sampling_unless", "send", "signals",
     "completed", "load_from_cell", "snapshot", "state_parameters", "load_checked", "timeouts",
     "turn_to_sample", "closed", "folder", "sole_use",
-    "achieved_goal", "has_episodes", "kind", "names", "num_envs", "recipe", "types",
+    "achieved_goal", "has_episodes", "kind", "names", "num_envs", "recipe", "try_insert", "types", "waits",
 }  # fmt: skip
 
 

@@ -215,7 +215,8 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
 OF_NO_ROWS = {
-    "achieved_goal", "columns", "folder", "has_groups", "last_saved", "names", "nbytes", "open", "runs_graphs",
+    "achieved_goal", "columns", "folder", "has_groups", "kind", "recipe", "last_saved", "names", "nbytes", "open",
+    "runs_graphs",
     "spec", "shapes", "state_parameters", "types", "check_state", "checked_state", "load_checked",
     "turn_to_sample", "extend_repr",
 }  # fmt: skip

@@ -1,0 +1,46 @@
+"""Calls from Python of a buffer that is a Cell."""
+
+import weakref
+from typing import Any
+
+from ..mindspore_api import share
+from ..ops.eager import wait_for_work
+from ..store.front import LimitedFront
+from ..store.naming import named
+
+
+class BufferFront(LimitedFront):
+    """Calls that give Tensors, wait for MindSpore's work on the rows, and wait for the buffer's limiter.
+
+    Args:
+        buffer (Buffer): The buffer, which owns this object.
+    """
+
+    ready = ready_to_read = staticmethod(wait_for_work)
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__(buffer._calls, buffer.spec, buffer._lock, share, share)
+        self._buffer = weakref.ref(buffer)
+        if (relabel := buffer._relabel) is not None:
+            before = self.spec.has_handles + self.spec.prioritized
+            self.finish = lambda batch: relabel(batch, before)
+
+    @property
+    def limiter(self) -> Any:
+        """The buffer's limiter, or ``None``."""
+        return self._buffer().limiter  # type: ignore[union-attr]
+
+    def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
+        """Draw a batch, in the default way without the lock, which the kernels take themselves."""
+        plain = sample_range is None and beta is None and self.finish is None
+        if plain and self._buffer().limiter is None and (self.has_handles or not with_indices):  # type: ignore[union-attr]
+            names = self.names(as_dict, with_indices) if as_dict else ()
+            batch = self.calls.try_sample(self.drops_handles and not with_indices)
+            if type(batch) is tuple:
+                return named(names, batch) if as_dict else batch
+        return super().sample(sample_range, beta, as_dict, with_indices)
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
+        enough, limiter = self.eligible() >= self.spec.options.min_rows_to_sample, self.limiter
+        return enough and (limiter is None or limiter.lets_sample(self.spec.sample_size))
