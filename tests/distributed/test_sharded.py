@@ -199,14 +199,16 @@ def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatc
         for _ in range(3):  # until the learner sees that totals no longer change
             replay.sample()
         ask, asked = replay._links.ask, []
-        monkeypatch.setattr(replay._links, "ask", lambda calls, **more: asked.append(len(calls)) or ask(calls, **more))
+        monkeypatch.setattr(
+            replay._links, "ask", lambda method, to, **_: asked.append((method, len(to))) or ask(method, to)
+        )
         remote = ShardWriter(*replay.writer(0).__reduce__()[1])  # the copy that another process gets
         before = [link.report.number for link in replay._links.all]
         for i in range(20):
             batch = replay.sample()
             if kind == "prioritized":
                 remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
-        assert asked == [2] * 20
+        assert asked == [("draw", 2)] * 20
         after = [link.report.number for link in replay._links.all]
         reports = 2 * 20  # one before each draw, one after it
         assert [a - b for a, b in zip(after, before)] == [reports] * 2
