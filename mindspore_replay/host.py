@@ -18,8 +18,10 @@ from .store.checks import check_size
 from .store.compressed import CompressedStore
 from .store.epochs import BEGUN
 from .store.front import LimitedFront
+from .store.groups import as_groups, sampled_groups
 from .store.library import library_for
 from .store.mixins import mixin
+from .store.naming import named, sample_names
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -242,6 +244,17 @@ class EpisodeReplayBuffer(EpisodeRecipe, HostBuffer):
         >>> print(*buffer.sample())
         [0] [3] [[ True  True  True False]] [[10 11 12  0]]
     """
+
+    def sample_groups(
+        self, key: str, groups: int, size_in_group: int, ordered: bool = True, *, as_dict: bool = False
+    ) -> Any:
+        """Draw groups and rows of each, as `mindspore_replay.EpisodeReplayBuffer.sample_groups` does."""
+        spec, given = self.spec, as_groups(self.spec, key, groups, size_in_group, ordered)
+        names = sample_names(spec.cls_name, True, ("mask",), spec.columns.names) if as_dict else ()
+        with self._front.lock:
+            self._front.ready()
+            batch = sampled_groups(self._front.calls, spec, given, self.arrays.__getitem__)
+        return named(names, batch) if as_dict else batch
 
 
 class ElasticReplayBuffer(ElasticRecipe, HostBuffer):

@@ -113,6 +113,22 @@ def test_a_window_is_set():
         there.set_window(3)
 
 
+def test_groups_are_drawn_alike():
+    columns = {"shapes": [(), ()], "types": ["int32", "int32"], "names": ["task", "step"]}
+    there, here = pair("episodes", **columns)
+    for buffer in (there, here):
+        steps = np.arange(20, dtype=np.int32)
+        buffer.insert([steps % 3, steps], **ends_every(buffer, 4, 20))
+    for as_dict in (False, True):
+        assert_same(
+            there.sample_groups("task", 2, 3, as_dict=as_dict), here.sample_groups("task", 2, 3, as_dict=as_dict)
+        )
+    with pytest.raises(
+        RuntimeError, match="number of groups by 'task' in finished episodes, 3, but got 4"
+    ):
+        there.sample_groups("task", 4, 3)
+
+
 @pytest.mark.parametrize("kind", ["epochs", "padded epochs", "epochs of sequences"])
 def test_epochs_have_the_same_batches(kind: str):
     there, here = pair(kind)

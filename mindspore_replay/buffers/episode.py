@@ -7,8 +7,7 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.primitives import named_in_graph
-from ..store.checks import check_bool, check_size
-from ..store.library import TOO_FEW_ROWS, KernelError
+from ..store.groups import as_groups, sampled_groups
 from ..store.naming import named, sample_names
 from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
@@ -150,19 +149,16 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
             [[1 3 4]
              [0 2 0]]
         """
-        options = self._group_options(key, groups, size_in_group, ordered)
+        given = as_groups(self.spec, key, groups, size_in_group, ordered)
         names = self._group_names("mask") if as_dict else ()
         with self._lock:
             wait_for_work()
-            if not self._direct:  # a composite graph that failed could not be called again
-                self._need_groups(key, options)
-            try:
-                batch = self._calls.sample_groups(*options)
-            except KernelError as error:
-                if error.status == TOO_FEW_ROWS:
-                    self._need_groups(key, options)
-                raise
-        return named(names, batch) if as_dict else batch  # type: ignore[no-any-return]
+            # A composite graph that failed could not be called again.
+            batch = sampled_groups(self._calls, self.spec, given, self._array, not self._direct)
+        return named(names, batch) if as_dict else batch
+
+    def _array(self, name: str) -> np.ndarray:
+        return self.state_parameters()[name].asnumpy()  # type: ignore[no-any-return]
 
     def _group_names(self, mask: str) -> tuple[str, ...]:
         return sample_names(type(self).__name__, True, (mask,), self.columns.names)
@@ -173,35 +169,4 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
     @compile_time
     def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:
-        return self._group_options(key, groups, size_in_group, ordered)[0]
-
-    def _need_groups(self, key: str, options: tuple[int, bool, int, int]) -> None:
-        column, _, groups, _ = options
-        slots = (int(self.head.asnumpy()) + np.arange(self._calls.count())) % self.capacity
-        first = np.arange(slots.size) - self.steps.asnumpy()[slots] * self.num_envs
-        drawable = (first >= 0) & (self.weights.asnumpy()[slots[np.maximum(first, 0)]] > 0)
-        found = np.unique(self.buffer[column].asnumpy()[slots[drawable]]).size
-        if found < groups:
-            raise RuntimeError(
-                f"For '{type(self).__name__}', 'groups' must be at most the number of groups by {key!r} in finished "
-                f"episodes, {found}, but got {groups}."
-            )
-
-    def _group_options(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> tuple[int, bool, int, int]:
-        name = type(self).__name__
-        if self.names is None:
-            raise TypeError(f"For '{name}', 'sample_groups' needs a buffer made with 'names'.")
-        if key not in self.names:
-            raise ValueError(f"For '{name}', 'key' must be one of the columns {list(self.names)}, but got {key!r}.")
-        column = self.names.index(key)
-        if self.columns.numpy_types[column].kind not in "iu" or self.columns.shapes[column] != ():
-            raise ValueError(
-                f"For '{name}', the column 'key' must hold ints and have shape (), but {key!r} is "
-                f"{self.columns.numpy_types[column].name} of shape {self.columns.shapes[column]}."
-            )
-        return (
-            column,
-            check_bool(name, "ordered", ordered),
-            check_size(name, "groups", groups, self.capacity),
-            check_size(name, "size_in_group", size_in_group, self.capacity),
-        )
+        return as_groups(self.spec, key, groups, size_in_group, ordered).column
