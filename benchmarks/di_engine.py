@@ -46,6 +46,7 @@ def pipeline(name: str, whose: str, seed: int) -> None:
     import importlib
     import types
 
+    import numpy as np
     import torch
 
     torch.set_num_threads(1)
@@ -62,7 +63,7 @@ def pipeline(name: str, whose: str, seed: int) -> None:
 
     def reported(self, save, train_iter, envstep, *args, **kwargs):
         stop, info = evaluate(self, save, train_iter, envstep, *args, **kwargs)
-        mean = sum(map(float, info["eval_episode_return"])) / len(info["eval_episode_return"])
+        mean = float(np.mean(info["eval_episode_return"]))
         print(f"Evaluation: Train Iter({train_iter}) Env Step({envstep}) Episode Return({mean:.1f})", flush=True)
         return stop, info
 
