@@ -8,7 +8,7 @@ import pytest
 from kinds import CLASSES, KINDS, ends_every
 from mindspore import nn
 
-from mindspore_replay import EpisodeReplayBuffer, MixedReplay, ReplayBuffer
+from mindspore_replay import EpisodeReplayBuffer, MixedReplay
 
 COLUMNS: dict[str, Any] = {
     "sample_size": 2,
@@ -78,12 +78,6 @@ def test_groups(backend: str):
     expected, batch = groups(twin), ms.jit(Groups(buffer).construct)()
     assert list(batch) == list(expected) == ["mask", "x", "step"]
     assert batch["step"].asnumpy().tolist() == expected["step"].asnumpy().tolist()
-
-
-def test_errors_at_compile_time():
-    plain = ReplayBuffer(2, 9, [()], ["int32"], seed=0)
-    with pytest.raises(TypeError, match=r"For 'ReplayBuffer', 'as_dict' needs a buffer made with 'names'"):
-        ms.jit(Sampler(plain, {}).construct)()
 
 
 def test_no_warning_of_columns_that_are_not_used(capfd: pytest.CaptureFixture[str]):

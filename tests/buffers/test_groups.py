@@ -272,12 +272,6 @@ def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
     assert whole.flags.asnumpy()[:3].tolist() == [0, 0, 1]
 
 
-def test_a_plain_buffer_has_no_episodes():
-    message = "For 'ReplayBuffer', 'end_episodes' needs a buffer whose rows know their episode"
-    with pytest.raises(RuntimeError, match=message):
-        ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"]).end_episodes()
-
-
 def test_priorities_of_sequences(mode: str):
     """Hand-worked: 0.9 of the largest, 0.1 of the mean, over the steps that the mask keeps."""
     errors = Tensor([[1.0, -4.0, 2.0, 9.0], [0.5, 0.5, 0.5, 0.5], [3.0, 3.0, 3.0, 3.0]], ms.float32)

@@ -426,9 +426,6 @@ def test_as_a_dict():
     assert list(mixed.sample(as_dict=True)) == ["source", *NAMES]
     assert list(mixed.sample(as_dict=True, with_indices=True)) == ["source", "indices", "weights", *NAMES]
     assert list(mix(("episodes", "episodes")).sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
-    nameless = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int64"])
-    with pytest.raises(TypeError, match="'as_dict' needs a buffer made with 'names'"):
-        MixedReplay([(nameless, 1)], 1).sample(as_dict=True)
 
 
 def plain(**options: Any) -> ReplayBuffer:
