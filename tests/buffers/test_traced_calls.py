@@ -33,7 +33,7 @@ def limited() -> Any:
 def traced(call: Callable[..., Any], *arguments: Any) -> list[str]:
     """Return the names of the Python functions that run during a call, with itself."""
     names: list[str] = []
-    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_qualname) if event == "call" else None)
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
     try:
         call(*arguments)
     finally:
@@ -81,4 +81,4 @@ def test_handles_of_a_sample_are_read_in_place():
         call(indices)
         names = [name for name in traced(call, indices) if "lambda" not in name]
         assert len(names) <= 8, names
-        assert "Tensor.asnumpy" not in names
+        assert "asnumpy" not in names
