@@ -18,29 +18,12 @@ class Operator:
     object holds, if a compiled graph calls a method of it with keywords, defaults or ``*inputs``.
 
     Args:
-        name (str): Name of the operator.
-        state (State): The state, which the operator changes in place.
-        groups (Collection[str]): The optional groups of the state that the buffer has.
-        columns (Columns): The columns.
-        constants (Mapping[str, Union[Tensor, Sequence]]): Constant inputs, and the columns if only some are used.
-        outputs (Sequence[tuple]): Shape and dtype of each output of the plan.
+        kernel (ops.Custom): The kernel.
+        front (tuple): Its constant arguments, which come first.
     """
 
-    def __init__(
-        self,
-        name: str,
-        state: State,
-        groups: Collection[str],
-        columns: Columns,
-        constants: Mapping[str, Any] | None = None,
-        outputs: Sequence[tuple[tuple[int, ...], str]] = (),
-    ) -> None:
-        items = native.signature(name).present(groups)
-        self.front, inputs = _front(items, state, constants or {})
-        returned = [item for item in items if item.role == OUTPUT]
-        types = _types(returned, columns, outputs)
-        shapes = _shapes(inputs, returned, len(self.front), columns, outputs)
-        self.kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(returned) else types)
+    def __init__(self, kernel: Any, front: tuple[Any, ...]) -> None:
+        self.kernel, self.front = kernel, front
 
 
 @ms.jit_class
@@ -87,11 +70,23 @@ def operator(
     constants: Mapping[str, Any] | None = None,
     outputs: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> Operator:
-    """Make an operator of the class for its inputs; the arguments are those of `Operator`."""
-    if name == "insert":
-        return OperatorOfRows(name, state, groups, columns, constants, outputs)
-    _, inputs = _front(native.signature(name).present(groups), state, constants or {})
-    return (Nullary, Unary, Binary)[len(inputs)](name, state, groups, columns, constants, outputs)
+    """Make an operator of the class for its inputs.
+
+    Args:
+        name (str): Name of the operator.
+        state (State): The state, which the operator changes in place.
+        groups (Collection[str]): The optional groups of the state that the buffer has.
+        columns (Columns): The columns.
+        constants (Mapping[str, Union[Tensor, Sequence]]): Constant inputs, and the columns if only some are used.
+        outputs (Sequence[tuple]): Shape and dtype of each output of the plan.
+    """
+    items = native.signature(name).present(groups)
+    front, inputs = _front(items, state, constants or {})
+    returned = [item for item in items if item.role == OUTPUT]
+    types = _types(returned, columns, outputs)
+    shapes = _shapes(inputs, returned, len(front), columns, outputs)
+    kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(returned) else types)
+    return (OperatorOfRows if name == "insert" else (Nullary, Unary, Binary)[len(inputs)])(kernel, front)
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:

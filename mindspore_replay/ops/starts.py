@@ -21,8 +21,8 @@ from .sum_tree import CompositeTree, LastOfEach
 
 
 @ms.jit_class
-class Legal:
-    """``(handles [n]) -> legal [n] bool``: whether windows may start at rows. Cost O(window) each."""
+class ValidStarts:
+    """``(handles [n]) -> valid [n] bool``: whether windows may start at rows. Cost O(window) each."""
 
     def __init__(self, state: State, rule: WindowRule) -> None:
         self.state, self.rule = state, rule
@@ -41,22 +41,22 @@ class Legal:
         window, exists = self.handles.slots(serials)
         flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
         good = ops.cast(ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0), ms.int32)
-        legal = ops.logical_and(stored, uses >= 0)
-        legal = ops.logical_and(legal, ops.bitwise_and(column(flags, past), FINAL) == 0)
+        valid = ops.logical_and(stored, uses >= 0)
+        valid = ops.logical_and(valid, ops.bitwise_and(column(flags, past), FINAL) == 0)
         if past > 0:
             before = ops.minimum(steps, past)
-            legal = ops.logical_and(legal, handles - before * streams >= oldest)
+            valid = ops.logical_and(valid, handles - before * streams >= oldest)
             outside = columns(self.offsets, 0, past) < ops.expand_dims(-before, 1)
-            legal = ops.logical_and(legal, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), 1))
+            valid = ops.logical_and(valid, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), 1))
         ends = ops.bitwise_and(columns(flags, past, past + future), END)
         ended = ops.cumsum(ends, 1) - ends  # before this step
         whole = ops.all(ops.logical_or(ended > 0, columns(good, past, past + future) > 0), 1)
-        legal = ops.logical_and(legal, whole)
+        valid = ops.logical_and(valid, whole)
         starts = ops.floor_mod(steps, self.rule.stride) == 0
         if not self.rule.pad_end:
-            legal = ops.logical_and(legal, column(ended, future - 1) == 0)
+            valid = ops.logical_and(valid, column(ended, future - 1) == 0)
             starts = ops.logical_or(starts, column(ends, future - 1) > 0)
-        return ops.logical_and(legal, starts)
+        return ops.logical_and(valid, starts)
 
 
 @ms.jit_class
@@ -161,7 +161,7 @@ class Complete:
 
     def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
         self.state, self.rule = state, rule
-        self.legal = Legal(state, rule)
+        self.valid_starts = ValidStarts(state, rule)
         self.handles = Handles(state)
         self.weight_of = WeightOf(factors)
         self.tree = CompositeTree(state.capacity)
@@ -180,10 +180,10 @@ class Complete:
             before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
         handles = ops.reshape(serials - before * streams, (-1,))
         slots, stored = self.handles.slots(handles)
-        legal = self.legal(handles)
+        valid = self.valid_starts(handles)
         tree = self.tree.view(self.state.weights)
         weight = self.weight_of(gather(self.view(self.state.priorities), slots, 0))
-        weight = ops.select(legal, weight, zeros_like(weight))
+        weight = ops.select(valid, weight, zeros_like(weight))
         counted = stored
         if self.rule.pad_end and written > streams:
             last, exists, counted = self.last_of_each(slots, stored)
@@ -307,7 +307,7 @@ class Windows:
         self.handles = Handles(state)
         self.tree = CompositeTree(state.capacity)
         self.last_of_each = LastOfEach()
-        self.legal = Legal(state, rule)
+        self.valid_starts = ValidStarts(state, rule)
         self.marks, self.next_steps = Marks(rule), NextSteps(state, rule)
         self.complete = Complete(state, factors, rule)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
@@ -322,7 +322,7 @@ class Windows:
 
     def live(self, handles, slots, stored):
         """Return which handles are of eligible rows."""
-        return self.legal(handles)
+        return self.valid_starts(handles)
 
     def stored(self, slots, wanted):
         """Return which of the wanted rows are not deleted."""
@@ -401,7 +401,7 @@ class Windows:
         around = ops.reshape(ops.broadcast_to(ops.expand_dims(done, 1), (done.shape[0], self.offsets.shape[1])), (-1,))
         last, exists, counted = self.last_of_each(starts, ops.logical_and(stored, around))
         weight = self.weight_of(gather(self.priorities(self.state.priorities), starts, 0))
-        weight = ops.select(self.legal(handles), weight, zeros_like(weight))
+        weight = ops.select(self.valid_starts(handles), weight, zeros_like(weight))
         tree = self.tree.view(self.state.weights)
         weight = ops.select(exists, gather(weight, last, 0), gather(tree, starts, 0))
         self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
@@ -425,7 +425,7 @@ class Windows:
         slots, stored = self.handles.slots(starts)
         longer = ops.logical_and(longer, stored)
         weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
-        weight = ops.select(self.legal(starts), weight, zeros_like(weight))
+        weight = ops.select(self.valid_starts(starts), weight, zeros_like(weight))
         tree = self.tree.view(self.state.weights)
         weight = ops.select(longer, weight, gather(tree, slots, 0))
         self.tree.write(self.state.weights, tree, slots, weight, longer, slots)

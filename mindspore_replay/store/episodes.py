@@ -72,15 +72,15 @@ def continues(before: np.ndarray, flags: np.ndarray) -> np.ndarray:
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
     """Find the slots of rows at which a window may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
     capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
-    legal = np.zeros(capacity, bool)
+    valid = np.zeros(capacity, bool)
     slots = (int(state["head"]) + np.arange(count)) % capacity
     for stream in range(streams):  # the rows of one stream, from the oldest
         rows = slots[stream::streams]
-        legal[rows] = _legal_in_stream(state["steps"][rows], state["flags"][rows], state["use_counts"][rows] < 0, rule)
-    return legal
+        valid[rows] = _valid_in_stream(state["steps"][rows], state["flags"][rows], state["use_counts"][rows] < 0, rule)
+    return valid
 
 
-def _legal_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, rule: WindowRule) -> np.ndarray:
+def _valid_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, rule: WindowRule) -> np.ndarray:
     index = np.arange(len(steps))
     ends, deleted = flags & END > 0, flags & DELETED > 0
     stops = ends.copy()  # rows after which a window cannot continue
