@@ -1,6 +1,7 @@
 """The table of misuse: every front answers a wrong call with the same error, in the same words."""
 
 import functools
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from mindspore import Tensor, nn
 from misuse import CASES, COLUMNS, KINDS, Case, answer, check, rows
 
-from mindspore_replay import MixedReplay, attach, create_buffer
+from mindspore_replay import MixedReplay, attach, create_buffer, host
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -23,6 +24,7 @@ def fronts(kind: str, filled: bool) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp()) / "rows"
     made = {"python": create_buffer({"type": name, **COLUMNS, **more, "storage": str(folder)})}
     made["composite"] = create_buffer({"type": name, **COLUMNS, **more, "backend": "composite"})
+    made["host"] = getattr(host, type(made["python"]).__name__)(**COLUMNS, **more)
     for buffer in made.values():
         if filled:
             buffer.insert(rows(4))
@@ -46,10 +48,42 @@ def test_from_python(name: str):
     check(case, fronts(case.kind, case.filled)["composite"], words)
 
 
+@pytest.mark.parametrize("front", ["attached", "host"])
 @pytest.mark.parametrize("name", CASES)
-def test_attached(name: str):
+def test_on_arrays(name: str, front: str):
     case = CASES[name]
-    check(case, fronts(case.kind, case.filled)["attached"], expected(case))
+    check(case, fronts(case.kind, case.filled)[front], expected(case))
+
+
+#: Right calls, each of a method that needs the rows.
+RIGHT: dict[str, tuple[Any, ...]] = {
+    "insert": (rows(1),),
+    "sample": (),
+    "get_item": (0,),
+    "update": ([0], {"act": [1]}),
+    "update_priorities": ([0], [1.0]),
+    "delete": ([0],),
+    "info": ([0],),
+    "advance": (),
+    "size": (),
+    "full": (),
+    "can_sample": (),
+}
+
+
+@pytest.mark.parametrize("method", RIGHT)
+def test_closed(method: str, tmp_path: Path):
+    """A front that was closed, or whose learner has closed the buffer, says so whatever it is asked."""
+    name, more = KINDS["prioritized"]
+    learner = create_buffer({"type": name, **COLUMNS, **more, "storage": str(tmp_path / "rows")}).insert(rows(4))
+    first, second = attach(tmp_path / "rows"), attach(tmp_path / "rows")
+    alone = host.PrioritizedReplayBuffer(**COLUMNS, **more).insert(rows(4))
+    for front in (first, learner, alone):
+        front.close()
+    for front in (first, second, learner, alone):
+        error, words = answer(lambda front=front: getattr(front, method)(*RIGHT[method]))
+        assert error is RuntimeError
+        assert re.match(r"For 'X', (the buffer|this object) was closed: |For 'X', the learner has closed the b", words)
 
 
 #: What a mixture means otherwise: it has no beta, and handles of -1 where a source has none.
