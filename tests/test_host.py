@@ -123,9 +123,7 @@ def test_groups_are_drawn_alike():
         assert_same(
             there.sample_groups("task", 2, 3, as_dict=as_dict), here.sample_groups("task", 2, 3, as_dict=as_dict)
         )
-    with pytest.raises(
-        RuntimeError, match="number of groups by 'task' in finished episodes, 3, but got 4"
-    ):
+    with pytest.raises(RuntimeError, match="number of groups by 'task' in finished episodes, 3, but got 4"):
         there.sample_groups("task", 4, 3)
 
 
