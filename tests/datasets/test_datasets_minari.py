@@ -235,7 +235,7 @@ def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     assert from_minari(cartpole, buffer=buffer, episodes=slice(3)) is buffer
     buffer.check_valid()
     assert int(buffer.size()) == 3 + sum(len(cartpole[i]) + 1 for i in range(3))
-    assert buffer.flags.asnumpy()[:4].tolist() == [0, 0, 3, 0]
+    assert buffer.flags.asnumpy()[:4].tolist() == [0, 0, 11, 0]
     episodes = list(cartpole)
     for _ in range(20):
         batch = buffer.sample(as_dict=True)
