@@ -7,6 +7,7 @@ Examples:
 """
 
 import argparse
+import inspect
 import json
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from ..checkpoint.overview import Overview, overview
 from ..store.optional import install_command
+from ..store.recipe.arguments import encoded
+from ..store.recipe.spec import recipes
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
 
@@ -64,9 +67,22 @@ def _as_object(buffer: Overview, reading: Statistics) -> dict[str, Any]:
     }
 
 
+def _changed(description: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a buffer that are not the constructor's defaults, without the columns."""
+    if "arguments" not in description:
+        return {"": description.get("reason")}
+    recipe = recipes.get(description.get("kind", description["class"]))
+    known = {} if recipe is None else inspect.signature(recipe.__init__).parameters
+    defaults = {key: encoded(parameter.default) for key, parameter in known.items()}
+    return {
+        key: value
+        for key, value in description["arguments"].items()
+        if key not in ("shapes", "types", "names") and (key not in defaults or value != defaults[key])
+    }
+
+
 def _as_text(buffer: Overview, reading: Statistics) -> str:
-    arguments = buffer.description.get("arguments", {"": buffer.description.get("reason")})
-    more = [f"{key}={value!r}" for key, value in arguments.items() if key not in ("shapes", "types", "names")]
+    more = [f"{key}={value!r}" for key, value in _changed(buffer.description).items()]
     lines = [
         f"{buffer.name + ': ' if buffer.name else ''}{buffer.description['class']}({', '.join(more)})",
         "  columns",

@@ -48,13 +48,16 @@ def test_uniform_and_prioritized():
 
 
 WITHOUT_LOCK = """
-import contextlib
-make = soak.make_buffer
-def without(*arguments):
-    buffer = make(*arguments)
-    buffer._lock = contextlib.nullcontext()
-    return buffer
-soak.make_buffer = without
+import types
+from mindspore_replay.buffers import base
+class NoLock:
+    def acquire(self, *_):
+        return True
+    __enter__ = acquire
+    def release(self, *_):
+        pass
+    __exit__ = release
+base.threading = types.SimpleNamespace(RLock=NoLock)
 """
 
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from places import ROOT
 from programs import run_program
+from safetensors import safe_open
 
 from mindspore_replay import load_config
 
@@ -37,8 +38,8 @@ def test_apex_learns_from_several_processes_and_resumes(cluster: Any, tmp_path: 
     assert "mean return of 10 greedy episodes" in output
     assert len(history(tmp_path)) >= 5
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    memo = json.loads((tmp_path / "shard_0.json").read_text())
-    inserted, sampled = memo["counts"][:2]
+    with safe_open(tmp_path / "shard_0.safetensors", "numpy") as file:
+        inserted, sampled = json.loads(file.metadata()["note"])["counts"][:2]
     assert 500 <= inserted < 600
     assert abs((inserted - 300) * 32 - sampled) < 1200
     output = run("--steps", 600, *options, "--resume")
