@@ -38,6 +38,7 @@ class Front:
     ) -> None:
         self.calls, self.spec, self.lock = calls, spec, lock
         self.share, self.count, self.has_handles = share, count, spec.has_handles
+        self._names: dict[bool, tuple[str, ...]] = {}
         #: Whether a sample comes without the rows' handles, unless they are asked for.
         self.drops_handles = self.has_handles and not spec.always_handles
         #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
@@ -69,14 +70,16 @@ class Front:
 
     def names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
         """Return the names of a sample's parts, if it is to be a dict; raise an error if it cannot be."""
-        spec = self.spec
         if with_indices:
-            need_handles(spec.options, "sample(with_indices=True)")
+            need_handles(self.spec.options, "sample(with_indices=True)")
         if not as_dict:
             return ()
-        return sample_names(
-            spec.cls_name, spec.columns.given_names is not None, *spec.names, with_indices or spec.always_handles
-        )
+        if with_indices not in self._names:
+            spec = self.spec
+            with_handles = with_indices or spec.always_handles
+            has_names = spec.columns.given_names is not None
+            self._names[with_indices] = sample_names(spec.cls_name, has_names, *spec.names, with_handles)
+        return self._names[with_indices]
 
     def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
