@@ -6,9 +6,8 @@ bfloat16: such columns hold its bits, uint16.
 """
 
 import copy
-import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from .store.recipe.classes import (
     ReservoirRecipe,
     SequenceRecipe,
 )
-from .store.recipe.parts import InOrder, Parts
+from .store.recipe.parts import InOrder
 from .store.recipe.spec import BufferSpec, Recipe
 from .store.relabelling import RelabelOfArrays
 from .store.store import Store
@@ -92,35 +91,8 @@ class HostFront(LimitedFront):
 class HostBuffer(Recipe, ArrayBuffer):
     """The base class of buffers in the memory of this process; a subclass has the constructor of a public class."""
 
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        parts: Parts,
-        *,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-        )
-        name, spec = type(self).__name__, self.spec
+    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+        name = spec.cls_name
         if storage not in ("device", "host") or backend not in ("native", "auto"):
             raise ValueError(
                 f"For '{name}' of mindspore_replay.host, 'storage' must be 'host', and 'backend' must be 'native', but "

@@ -1,10 +1,8 @@
 """The base class of all buffers."""
 
 import itertools
-import os
 import threading
 import weakref
-from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import mindspore as ms
@@ -21,7 +19,7 @@ from ..store.compressed import CompressedStore
 from ..store.episodes import END, FINAL
 from ..store.locks import FolderLock
 from ..store.memory import block_of
-from ..store.recipe.parts import Parts, Prioritized
+from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.store import Store
 from .changes import Changes
@@ -118,36 +116,9 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
 
     _columns_of = Columns
 
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
-        parts: Parts,
-        *,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
-        backend: str = "auto",
-    ) -> None:
-        super(Recipe, self).__init__()
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-        )
-        name, spec, parts = type(self).__name__, self.spec, self.spec.parts
+    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+        super(Recipe, self).__init__()  # the Cell's
+        name, parts = spec.cls_name, spec.parts
         self._is(spec)
         self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
         self.columns = cast(Columns, spec.columns)

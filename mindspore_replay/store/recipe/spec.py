@@ -233,4 +233,9 @@ class Recipe(KeepsArguments):
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
         parts = parts.checked(name, size, most)
-        self.spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
+        spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
+        self._make(spec, storage, backend)
+
+    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+        """Make the buffer; a class without rows has its `spec` alone."""
+        self.spec = spec
