@@ -30,12 +30,12 @@ class Drawing(Arguments):
     @compile_time
     def _check_sample(self, beta: Any, as_dict: bool, with_indices: bool) -> bool:
         as_beta(self.options, stand_in(beta))
-        self._front.names(as_dict, with_indices)
+        self.spec.sample_names(as_dict, with_indices)
         return True
 
     @compile_time
     def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
-        return self._front.names(True, with_indices)
+        return self.spec.sample_names(True, with_indices)
 
     def _wrong_sample(self, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
         if "beta" in unknown:

@@ -15,10 +15,10 @@ import numpy as np
 from mindspore import Tensor
 
 from ..columns import Columns
-from ..store.checks import check_number, check_size, need_handles
+from ..store.checks import check_number, check_size
 from ..store.habits import NoContainer, wrong_sample
 from ..store.inputs import as_beta, as_handles_for, as_new_rows, as_priorities, as_steps, as_values, check_versions
-from ..store.naming import named, sample_names
+from ..store.naming import named
 from ..store.rate_rule import Wait
 from ..store.recipe.classes import read
 from ..store.recipe.registry import registered
@@ -320,10 +320,7 @@ class ShardedReplay(NoContainer):
             raise wrong_sample(_NAME, self, _misplaced, _unknown, "with_sample_size({}).sample()")
         spec = self._spec
         given = as_beta(spec.options, beta)
-        if with_indices:
-            need_handles(spec.options, "sample(with_indices=True)")
-        with_indices = with_indices or spec.always_handles
-        names = sample_names(_NAME, self.names is not None, *spec.names, with_indices) if as_dict else ()
+        names = spec.sample_names(as_dict, with_indices)
         exchange = self._exchange
         with self.turn_to_sample(None):
             batch = self._batches.draw((exchange.beta or 0.0) if given is None else given)
@@ -331,7 +328,7 @@ class ShardedReplay(NoContainer):
             exchange.sampled += self.sample_size
             if exchange.beta is not None:
                 exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
-        if spec.has_handles and not with_indices:
+        if spec.has_handles and not (with_indices or spec.always_handles):
             batch = batch[1:]
         return named(names, batch) if as_dict else tuple(batch)
 

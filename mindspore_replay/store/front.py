@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from .calls import Calls
-from .checks import need_episodes, need_handles, need_priorities, range_of, too_few_rows
+from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .inputs import as_beta, as_new_rows, as_steps
 from .library import TOO_FEW_ROWS, KernelError
-from .naming import named, sample_names
+from .naming import named
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
 
@@ -38,7 +38,6 @@ class Front:
     ) -> None:
         self.calls, self.spec, self.lock = calls, spec, lock
         self.share, self.count, self.has_handles = share, count, spec.has_handles
-        self._names: dict[bool, tuple[str, ...]] = {}
         #: Whether a sample comes without the rows' handles, unless they are asked for.
         self.drops_handles = self.has_handles and not spec.always_handles
         #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
@@ -68,24 +67,11 @@ class Front:
             self.calls.insertion(new)
             return self.share(new.batch.handles(self.calls.first)) if with_indices else None
 
-    def names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
-        """Return the names of a sample's parts, if it is to be a dict; raise an error if it cannot be."""
-        if with_indices:
-            need_handles(self.spec.options, "sample(with_indices=True)")
-        if not as_dict:
-            return ()
-        if with_indices not in self._names:
-            spec = self.spec
-            with_handles = with_indices or spec.always_handles
-            has_names = spec.columns.given_names is not None
-            self._names[with_indices] = sample_names(spec.cls_name, has_names, *spec.names, with_handles)
-        return self._names[with_indices]
-
     def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
         spec = self.spec
         given = None if beta is None else as_beta(spec.options, beta)
-        names = self.names(as_dict, with_indices) if as_dict or with_indices else ()
+        names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else ()
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         with self.turn("sample", spec.sample_size) if self.is_limited else self.lock:
             self.ready()

@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..checks import check_seed, check_size
+from ..checks import check_seed, check_size, need_handles
+from ..naming import sample_names
 from ..options import Options
 from ..schema import Schema
 from .arguments import KeepsArguments, encoded, positional_arguments, without
@@ -165,6 +166,21 @@ class BufferSpec:
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the bookkeeping and of the columns of a sample."""
         return self.bookkeeping, tuple(self.fields)
+
+    def sample_names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
+        """Return the names of a sample's parts, none of a tuple; raise an error if it cannot be as asked for."""
+        if with_indices:
+            need_handles(self.options, "sample(with_indices=True)")
+        if not as_dict:
+            return ()
+        if with_indices not in self._sample_names:
+            has_names, with_handles = self.columns.given_names is not None, with_indices or self.always_handles
+            self._sample_names[with_indices] = sample_names(self.cls_name, has_names, *self.names, with_handles)
+        return self._sample_names[with_indices]
+
+    @functools.cached_property
+    def _sample_names(self) -> dict[bool, tuple[str, ...]]:
+        return {}
 
     @property
     def relabelling(self) -> RelabelPlan | None:
