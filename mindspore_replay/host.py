@@ -15,12 +15,10 @@ import numpy as np
 from .store.arrays import ArrayBuffer
 from .store.checks import check_size
 from .store.compressed import CompressedStore
-from .store.epochs import BEGUN
 from .store.front import LimitedFront
-from .store.groups import as_groups, sampled_groups
+from .store.groups import as_groups
 from .store.library import library_for
 from .store.mixins import mixin
-from .store.naming import named, sample_names
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -126,14 +124,8 @@ class HostBuffer(Recipe, ArrayBuffer):
 
     def reset(self: _Host) -> _Host:
         """Remove all rows, as `Buffer.reset` does."""
-        with self._front.lock:
-            self._front.ready()
-            self._front.calls.reset()
+        self._front.reset()
         return self
-
-    def can_sample(self) -> bool:
-        """Return True if enough eligible rows are stored."""
-        return self._front.eligible() >= self.spec.options.min_rows_to_sample
 
     def with_sample_size(self: _Host, sample_size: int) -> _Host:
         """Return an object on the same rows for another sample size, as `Buffer.with_sample_size` does."""
@@ -154,12 +146,6 @@ class HostBuffer(Recipe, ArrayBuffer):
         with self._front.lock:
             self._front.ready()
             self._front.calls.load_state_dict(state_dict)
-
-    def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
-        with self._front.lock:
-            self._front.ready_to_read()
-            self._front.calls.check()
 
     def close(self) -> None:
         """Free the memory of the rows; the buffer, and those of other sample sizes on it, cannot be used any more."""
@@ -221,12 +207,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, HostBuffer):
         self, key: str, groups: int, size_in_group: int, ordered: bool = True, *, as_dict: bool = False
     ) -> Any:
         """Draw groups and rows of each, as `mindspore_replay.EpisodeReplayBuffer.sample_groups` does."""
-        spec, given = self.spec, as_groups(self.spec, key, groups, size_in_group, ordered)
-        names = sample_names(spec.cls_name, True, ("mask",), spec.columns.names) if as_dict else ()
-        with self._front.lock:
-            self._front.ready()
-            batch = sampled_groups(self._front.calls, spec, given, self.arrays.__getitem__)
-        return named(names, batch) if as_dict else batch
+        given = as_groups(self.spec, key, groups, size_in_group, ordered)
+        return self._front.sample_groups(given, as_dict, self.arrays.__getitem__)
 
 
 class ElasticReplayBuffer(ElasticRecipe, HostBuffer):
@@ -277,26 +259,17 @@ class EpochReplayBuffer(EpochRecipe, HostBuffer):
 
     def batches(self) -> int:
         """Return the number of batches in an epoch over the rows that are stored now."""
-        assert self.spec.options.epochs is not None
-        return self.spec.options.epochs.batches(self._front.eligible(), self.sample_size)
+        return self._front.batches()
 
     def begin_epoch(self) -> "EpochReplayBuffer":
         """End the epoch in progress: the next sample begins another."""
-        with self._front.lock:
-            self._front.ready()
-            self._front.calls.begin_epoch()
+        self._front.begin_epoch()
         return self
 
     def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
         """Iterate over the batches of new epochs, as `mindspore_replay.EpochReplayBuffer.minibatches` does."""
-        calls = self._front.calls
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
-            begun: int | None = None
-            self.begin_epoch()
-            while begun is None or (calls.progress()[0][BEGUN] == begun and calls.has_batch()):
-                batch = self.sample(as_dict=as_dict)
-                begun = calls.progress()[0][BEGUN]
-                yield batch
+            yield from self._front.minibatches(lambda: self.sample(as_dict=as_dict))
 
 
 class ReplayQueue(QueueRecipe, HostBuffer):

@@ -5,10 +5,9 @@ from typing import Any, NoReturn
 import numpy as np
 from mindspore import Tensor
 
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
-from ..store.groups import as_groups, sampled_groups
-from ..store.naming import named, sample_names
+from ..store.groups import as_groups, names_of_groups
 from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
@@ -103,7 +102,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)
         batch = self._graph.sample_groups(column, ordered, groups, size_in_group)
-        return named_in_graph(self._names_of_groups("mask"), batch) if as_dict else batch
+        return named_in_graph(self._names_of_groups("sample_groups"), batch) if as_dict else batch
 
     @graph_body(_sample_groups_graph)
     def sample_groups(
@@ -150,22 +149,15 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
              [0 2 0]]
         """
         given = as_groups(self.spec, key, groups, size_in_group, ordered)
-        names = self._group_names("mask") if as_dict else ()
-        with self._lock:
-            wait_for_work()
-            # A composite graph that failed could not be called again.
-            batch = sampled_groups(self._calls, self.spec, given, self._array, not self._direct)
-        return named(names, batch) if as_dict else batch
+        # A composite graph that failed could not be called again.
+        return self._front.sample_groups(given, as_dict, self._array, not self._direct)
 
     def _array(self, name: str) -> np.ndarray:
         return self.state_parameters()[name].asnumpy()  # type: ignore[no-any-return]
 
-    def _group_names(self, mask: str) -> tuple[str, ...]:
-        return sample_names(type(self).__name__, True, (mask,), self.columns.names)
-
     @compile_time
-    def _names_of_groups(self, mask: str) -> tuple[str, ...]:
-        return self._group_names(mask)
+    def _names_of_groups(self, _graph: str) -> tuple[str, ...]:
+        return names_of_groups(self.spec)
 
     @compile_time
     def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:

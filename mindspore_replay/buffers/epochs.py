@@ -7,7 +7,7 @@ import numpy as np
 from mindspore import Tensor
 from mindspore.dataset import GeneratorDataset
 
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..store.checks import check_size
 from ..store.epochs import BEGUN
 from ..store.recipe.classes import EpochRecipe
@@ -118,8 +118,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             >>> print(buffer.batches())
             2
         """
-        assert self.options.epochs is not None
-        return self.options.epochs.batches(self.eligible(), self.sample_size)
+        return self._front.batches()
 
     def _begin_epoch_graph(self):
         _ = self._graph.begin_epoch()
@@ -139,9 +138,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             >>> print(*buffer.sample(), *buffer.begin_epoch().sample())
             [10 14] [12 10]
         """
-        with self._lock:
-            wait_for_work()
-            self._calls.begin_epoch()
+        self._front.begin_epoch()
         return self
 
     def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
@@ -174,25 +171,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             [11 13]
         """
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
-            left, sure = self.begin_epoch().batches(), not self._late
-            while True:
-                batch = self.sample(as_dict=as_dict)
-                progress, left = self._progress(), left - 1
-                yield batch
-                sure = sure and self._progress() == progress
-                if not (left > 0 if sure else self._has_batch(progress[0][BEGUN])):
-                    break
-
-    def _progress(self) -> list[list[int]]:
-        with self._lock:
-            wait_for_work()
-            return self._calls.progress()  # type: ignore[no-any-return]
-
-    def _has_batch(self, begun: int) -> bool:
-        """Return True if the next sample is one of this epoch."""
-        with self._lock:
-            wait_for_work()
-            return self._calls.progress()[0][BEGUN] == begun and self._calls.has_batch()
+            yield from self._front.minibatches(lambda: self.sample(as_dict=as_dict))
 
     def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
         """Make a dataset of the rows that are stored now; only from Python.

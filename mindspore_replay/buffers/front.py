@@ -39,8 +39,3 @@ class BufferFront(LimitedFront):
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         return super().sample(sample_range, beta, as_dict, with_indices)
-
-    def can_sample(self) -> bool:
-        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        enough, limiter = self.eligible() >= self.spec.options.min_rows_to_sample, self.limiter
-        return enough and (limiter is None or limiter.lets_sample(self.spec.sample_size))

@@ -154,7 +154,17 @@ class ArrayBuffer(NoContainer):
         """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
         return self._front.end_episodes()  # type: ignore[no-any-return]
 
+    def check_valid(self) -> None:
+        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        with self._front.lock:
+            self._front.ready_to_read()
+            self._front.calls.check()
+
     # Counts.
+
+    def can_sample(self) -> bool:
+        """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
+        return self._front.can_sample()  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return self._front.size()

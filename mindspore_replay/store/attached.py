@@ -111,18 +111,10 @@ class AttachedBuffer(ArrayBuffer):
         rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
         return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self.spec.cls_name}, {rows})"
 
-    def can_sample(self) -> bool:
-        """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
-        return self._front.can_sample()
-
     @property
     def closed(self) -> bool:
         """True if this object was closed, or the learner has closed the buffer."""
         return self._front.given_up or self._folder.closed
-
-    def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
-        self._front.check_valid()
 
     def close(self) -> None:
         """Give up the folder. The object cannot be used any more; waits of other threads for a limiter end."""
@@ -166,12 +158,6 @@ class AttachedFront(Front):
             in_progress = self._folder.arrays["shared.in_progress"]
             allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
             return bool(allowed and self.calls.eligible() >= self.spec.options.min_rows_to_sample)
-
-    def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent."""
-        with self.lock:
-            self.ready_to_read()
-            self.calls.check()
 
     def close(self) -> None:
         """Give up the folder."""

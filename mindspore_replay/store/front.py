@@ -8,6 +8,8 @@ import numpy as np
 
 from .calls import Calls
 from .checks import need_episodes, need_priorities, range_of, too_few_rows
+from .epochs import BEGUN
+from .groups import Groups, names_of_groups, sampled_groups
 from .inputs import as_beta, as_new_rows, as_steps
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
@@ -167,6 +169,53 @@ class Front:
             self.ready()
             self.calls.reset()
 
+    # Groups and epochs.
+
+    def sample_groups(
+        self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray], check_first: bool = False
+    ) -> Any:
+        """Draw groups, as `groups.sampled_groups` does."""
+        names = names_of_groups(self.spec) if as_dict else ()
+        with self.lock:
+            self.ready()
+            batch = sampled_groups(self.calls, self.spec, given, array, check_first)
+        return named(names, batch) if as_dict else batch
+
+    def begin_epoch(self) -> None:
+        """End the epoch in progress: the next sample begins another."""
+        with self.lock:
+            self.ready()
+            self.calls.begin_epoch()
+
+    def batches(self) -> int:
+        """Return the number of batches in an epoch over the rows that are stored now."""
+        rule = self.spec.options.epochs
+        assert rule is not None
+        return rule.batches(self.eligible(), self.spec.sample_size)
+
+    def minibatches(self, draw: Callable[[], Any]) -> Iterator[Any]:
+        """Iterate over the batches that `draw` draws in a new epoch."""
+        self.begin_epoch()
+        left, sure = self.batches(), not self.spec.options.late
+        while True:
+            batch = draw()
+            progress, left = self._progress(), left - 1
+            yield batch
+            sure = sure and self._progress() == progress  # else rows have come or gone meanwhile
+            if not (left > 0 if sure else self._has_batch(progress[0][BEGUN])):
+                break
+
+    def _progress(self) -> list[list[int]]:
+        with self.lock:
+            self.ready()
+            return self.calls.progress()
+
+    def _has_batch(self, begun: int) -> bool:
+        """Return True if the next sample is one of this epoch."""
+        with self.lock:
+            self.ready()
+            return self.calls.progress()[0][BEGUN] == begun and self.calls.has_batch()
+
     # Counts.
 
     def size(self) -> int:
@@ -187,6 +236,11 @@ class LimitedFront(Front):
 
     #: Lets insertions and samples wait, as `Waiting` does; ``None`` for no waits.
     limiter: Any
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
+        enough, limiter = self.eligible() >= self.spec.options.min_rows_to_sample, self.limiter
+        return enough and (limiter is None or limiter.lets_sample(self.spec.sample_size))
 
     @property
     def is_limited(self) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 
 from .checks import check_bool, check_size
 from .library import TOO_FEW_ROWS, KernelError
+from .naming import sample_names
 from .recipe.spec import BufferSpec
 
 
@@ -45,6 +46,11 @@ def as_groups(spec: BufferSpec, key: Any, groups: Any, size_in_group: Any, order
         check_size(name, "groups", groups, spec.capacity),
         check_size(name, "size_in_group", size_in_group, spec.capacity),
     )
+
+
+def names_of_groups(spec: BufferSpec) -> tuple[str, ...]:
+    """Return the names of the parts of a sample of groups; raise a ValueError if two are the same."""
+    return sample_names(spec.cls_name, True, ("mask",), spec.columns.names)
 
 
 def sampled_groups(
