@@ -65,7 +65,8 @@ class HostFront(LimitedFront):
 
     def __init__(self, store: Store, spec: BufferSpec, lock: Any) -> None:
         super().__init__(store, spec, lock, lambda array: array, int)
-        self.closed = False
+        #: Set when the rows are closed, for the buffers of all sample sizes on them.
+        self.closed = threading.Event()
         plan = spec.relabelling
         if plan is not None:
             relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
@@ -73,7 +74,7 @@ class HostFront(LimitedFront):
 
     def ready(self) -> None:
         """Raise a RuntimeError if the buffer was closed."""
-        if self.closed:
+        if self.closed.is_set():
             raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: make another.")
 
     ready_to_read = ready
@@ -131,7 +132,7 @@ class HostBuffer(Recipe, ArrayBuffer):
         """Return an object on the same rows for another sample size, as `Buffer.with_sample_size` does."""
         made, front, spec = copy.copy(self), self._front, self.spec.resized(sample_size)
         resized = HostFront(front.calls.resized(spec.options), spec, front.lock)
-        resized.limiter = front.limiter
+        resized.limiter, resized.closed = front.limiter, front.closed
         ArrayBuffer.__init__(made, spec, resized)
         return made
 
@@ -150,8 +151,8 @@ class HostBuffer(Recipe, ArrayBuffer):
     def close(self) -> None:
         """Free the memory of the rows; the buffer, and those of other sample sizes on it, cannot be used any more."""
         with self._front.lock:
-            if not self._front.closed:
-                self._front.closed = True
+            if not self._front.closed.is_set():
+                self._front.closed.set()
                 self._front.calls.close()
 
 

@@ -186,11 +186,13 @@ def test_what_it_does_not_do(more: dict[str, Any], message: str):
 def test_a_closed_buffer_does_nothing_more():
     there, _ = pair("uniform")
     fill(there)
+    larger = there.with_sample_size(5)
     there.close()
     there.close()
-    for call in (there.sample, there.size, there.reset, lambda: there.insert(rows(0, 1)), there.state_dict):
-        with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed: make another"):
-            call()
+    for one in (there, larger):
+        for call in (one.sample, one.size, one.reset, lambda one=one: one.insert(rows(0, 1)), one.state_dict):
+            with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed: make another"):
+                call()
 
 
 WITHOUT_MINDSPORE = """

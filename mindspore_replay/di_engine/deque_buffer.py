@@ -1,6 +1,7 @@
 """DI-engine's `DequeBuffer`."""
 
 import functools
+import io
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..checkpoint.files import real_path, replacing
 from ..store.checks import check_bool, check_size
 from .rows import BufferedData, Rows
 
@@ -257,12 +259,13 @@ class DequeBuffer(Buffer):
 
 
 def save(file_name: str | os.PathLike[str], content: Any) -> None:
-    """Write something to a file at once, and make its folder if needed."""
-    path = Path(file_name)
+    """Write something to a file, whole or not at all, and make its folder if needed."""
+    path = real_path(file_name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(pickle.dumps(content))
-    part.replace(path)
+    with replacing(path, "save_data") as file:
+        buffered = io.BufferedWriter(file)  # type: ignore[arg-type]
+        pickle.dump(content, buffered)
+        buffered.detach()  # written, and open for `replacing`
 
 
 def load(file_name: str | os.PathLike[str]) -> Any:

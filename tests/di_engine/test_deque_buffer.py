@@ -1,5 +1,6 @@
 """The behaviour that DI-engine documents of `DequeBuffer`, and what columns add to it."""
 
+import pickle
 import threading
 
 import mindspore as ms
@@ -286,6 +287,17 @@ def test_files(objects, tmp_path):
     assert loaded.push({"step": 12}).index == buffer.push({"step": 12}).index
     with pytest.raises(ValueError, match="the state must be of size 7, but got 10"):
         DequeBuffer(7).load_data(tmp_path / "new" / "data.pkl")
+
+
+def test_a_file_that_cannot_be_written_is_what_it_was(tmp_path):
+    path, buffer = tmp_path / "data.pkl", DequeBuffer(4, objects=True)
+    buffer.push("a")
+    buffer.save_data(path)
+    before = path.read_bytes()
+    buffer.push(lambda: None)  # no pickle
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        buffer.save_data(path)
+    assert [one.read_bytes() for one in tmp_path.iterdir()] == [before]
 
 
 def test_columns_are_those_of_the_first_row():
