@@ -17,6 +17,7 @@ from ..store import library, state
 from ..store.call import Tensors
 from ..store.compressed import CompressedStore
 from ..store.episodes import END, FINAL
+from ..store.limiter import check_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.recipe.parts import Prioritized
@@ -321,10 +322,8 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "limiter" and value is not None and not hasattr(value, "check_state"):
-            raise TypeError(
-                f"For '{type(self).__name__}', 'limiter' must be a RateLimiter or None, but got {type(value).__name__}."
-            )
+        if name == "limiter":
+            check_limiter(type(self).__name__, vars(self).get("limiter"), value)
         if name == "limiter" and vars(self).get("_folder") is not None:
             self._share_limiter(value)
         super().__setattr__(name, value)

@@ -287,6 +287,4 @@ class Changes(Arguments):
             0
         """
         self._front.reset()
-        if self.limiter is not None:
-            self.limiter.restart()
         return self

@@ -162,7 +162,7 @@ def _opened(cls: type[_Opened], folder: Folder, views: Sequence[Any] | None) -> 
         buffer.check_valid()
         if folder.arrays["shared.limited"][0]:
             limiter = find("RateLimiter")(1, 1, 1)
-            limiter.load_from_cell({key: folder.arrays[f"shared.{key}"] for key in ("rule", "counts")})
+            limiter.load_arrays({key: folder.arrays[f"shared.{key}"] for key in ("rule", "counts")})
             buffer.limiter = limiter
     except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
         raise bad_folder(function, folder.path, f"is damaged: {error}") from error

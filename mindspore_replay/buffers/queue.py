@@ -92,14 +92,6 @@ class ReplayQueue(QueueRecipe, Buffer):
         assert isinstance(sampler, InOrder)
         self.__dict__["limiter"] = QueueLimiter(self, sampler.timeout)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "limiter" and name in vars(self):
-            raise TypeError(
-                f"For '{type(self).__name__}', 'limiter' cannot be set, but got {value!r}: a queue has its own, whose "
-                "timeout is an argument of the queue."
-            )
-        super().__setattr__(name, value)
-
     def signals(self) -> tuple[Any, Any]:
         """Return the condition of waits, and the folder if there is one; for the limiter."""
         if self._folder is None:

@@ -248,6 +248,12 @@ class LimitedFront(Front):
         limiter = self.limiter
         return limiter is not None and limiter.waits
 
+    def reset(self) -> None:
+        """Remove all rows, and let the limiter begin anew."""
+        super().reset()
+        if self.limiter is not None:
+            self.limiter.restart()
+
     @contextlib.contextmanager
     def turn(self, what: str, rows: int) -> Iterator[None]:
         """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""

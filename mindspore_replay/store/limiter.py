@@ -1,0 +1,328 @@
+"""A limit on the ratio of samples to insertions, which threads and processes wait for."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .checks import check_size
+from .mixins import mixin
+from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from .state import fitting
+from .waiting import QueueLimiter, Waiting
+
+
+def check_limiter(cls_name: str, now: object, limiter: object) -> None:
+    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one."""
+    if isinstance(now, QueueLimiter):
+        raise TypeError(
+            f"For '{cls_name}', 'limiter' cannot be set, but got {limiter!r}: a queue has its own, whose timeout is an "
+            "argument of the queue."
+        )
+    if limiter is not None and not isinstance(limiter, RateLimiter):
+        raise TypeError(f"For '{cls_name}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}.")
+
+
+@mixin
+class RateLimiter(Waiting):
+    """Keeps the number of samples in proportion to the number of insertions: `mindspore_replay.RateLimiter` on arrays.
+
+    Args:
+        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or ``(low, high)``.
+        min_size (int): Rows to insert before the first sample.
+        error_buffer (float): How far one side may be ahead, in rows sampled.
+        timeout (Union[float, None]): Seconds after which a wait is an error. Default: ``None``, for no limit.
+
+    Examples:
+        >>> from mindspore_replay import RateLimiter, ReplayBuffer
+        >>> buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["float32"])
+        >>> buffer.limiter = RateLimiter(samples_per_insert=2, min_size=10, error_buffer=4)
+        >>> buffer = buffer.insert([[0.0] * 10])
+        >>> print(buffer.can_sample(), buffer.limiter.inserted, buffer.limiter.can_insert(3))
+        True 10 False
+    """
+
+    def __init__(
+        self,
+        samples_per_insert: float | Sequence[float],
+        min_size: int,
+        error_buffer: float,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        super().__init__(timeout, "RateLimiter")
+        rule = np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1], np.float64)
+        self._on(np.zeros(4, np.int64), rule)
+        self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
+
+    def __repr__(self) -> str:
+        now = self.account()
+        return (
+            f"RateLimiter({now.settings()}, timeout={self.timeout}, enabled={self.enabled}, inserted={now.inserted}, "
+            f"sampled={now.sampled})"
+        )
+
+    @property
+    def inserted(self) -> int:
+        """Rows inserted.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(5)
+            >>> print(limiter.inserted)
+            5
+        """
+        return int(self._counts[0])
+
+    @property
+    def sampled(self) -> int:
+        """Rows sampled.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(1)
+            >>> with limiter.sampling(2):
+            ...     pass
+            >>> print(limiter.sampled)
+            2
+        """
+        return int(self._counts[1])
+
+    @property
+    def enabled(self) -> bool:
+        """True unless it is disabled.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.disable()
+            >>> print(limiter.enabled)
+            False
+        """
+        return bool(self._rule[ENABLED])
+
+    def change(
+        self,
+        samples_per_insert: float | Sequence[float] | None = None,
+        min_size: int | None = None,
+        error_buffer: float | None = None,
+    ) -> None:
+        """Change the arguments that are given. The ratio counts from now on: neither side is ahead of the other.
+
+        Args:
+            samples_per_insert (Union[float, Sequence[float], None]): As for the class. Default: ``None``, for no
+                change.
+            min_size (Union[int, None]): As for the class. Default: ``None``, for no change.
+            error_buffer (Union[float, None]): As for the class. Default: ``None``, for no change.
+
+        Raises:
+            TypeError: If an argument is of another type.
+            ValueError: If an argument is out of range, or `error_buffer` is too small for a waiting insertion or
+                sample; then nothing is changed.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.change(samples_per_insert=4, error_buffer=16)
+            >>> print(limiter.account().settings())
+            samples_per_insert=4, min_size=1, error_buffer=16
+        """
+        with self._changed:
+            now = self.account()
+            ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
+            size = int(now.min_size) if min_size is None else min_size
+            rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
+            sizes = [max([1, *self._waiting[what]]) for what in KINDS]
+            check_room(rule[0], rule[1], rule[3], *sizes)
+            self._sizes[:] = sizes
+            self._rule[:] = [*rule, now.enabled]
+            self._counts[:] = now.inserted, now.sampled, 0, 0
+            self._changed.notify_all()
+
+    def restart(self) -> None:
+        """Set all counts to zero: nothing is sampled before `min_size` rows are inserted again.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(5)
+            >>> limiter.restart()
+            >>> print(limiter.inserted)
+            0
+        """
+        with self._changed:
+            self._counts[:] = 0
+            self._changed.notify_all()
+
+    def disable(self) -> None:
+        """Stop limiting, and end all waits. Rows are still counted, but not for the ratio.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.can_sample(), limiter.disable(), limiter.can_sample())
+            False None True
+        """
+        self._enable(False)
+
+    def enable(self) -> None:
+        """Limit again, with the ratio's counts from before `disable`.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.disable()
+            >>> limiter.enable()
+            >>> print(limiter.can_sample())
+            False
+        """
+        self._enable(True)
+
+    def _enable(self, enabled: bool) -> None:
+        with self._changed:
+            self._rule[ENABLED] = enabled
+            self._changed.notify_all()
+
+    def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
+        """Check values for `rule` and `counts` before they are loaded.
+
+        Raises:
+            ValueError: If they cannot be those of a limiter.
+        """
+        low, high, min_size, error, enabled = rule.tolist()
+        try:
+            checked_rule((low, high), int(min_size), error)
+            right = min_size == int(min_size) and enabled in (0, 1) and (counts >= 0).all()
+        except (OverflowError, TypeError, ValueError):
+            right = False
+        if not right or (counts[2:] > counts[:2]).any():
+            raise ValueError(
+                f"For 'RateLimiter', 'rule' and 'counts' must be those of a limiter, but got {rule.tolist()} and "
+                f"{counts.tolist()}."
+            )
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "RateLimiter":
+        """Make a limiter with the same rule and counts, which nothing waits for."""
+        made = type(self)(1, 1, 1, timeout=self.timeout)
+        with self._changed:
+            made.load_arrays(self.arrays())
+        return made
+
+    def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Load the rule and the counts; raise a ValueError if they are not those of a limiter."""
+        expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
+        checked = fitting("RateLimiter", arrays, expected)
+        self.check_state(checked["rule"], checked["counts"])
+        with self._changed:
+            self._rule[:], self._counts[:] = checked["rule"], checked["counts"]
+            self._changed.notify_all()
+
+    def account(self) -> Account:
+        """Return the rule and the counts as numbers.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.account().low, limiter.account().inserted)
+            2.0 0
+        """
+        return Account(*self._rule.tolist(), *self._counts.tolist())
+
+    def allowance(self, waiting: int = 1) -> float:
+        """Return the rows that all writers together may insert before anything more is sampled.
+
+        Args:
+            waiting (int): Rows of the largest waiting insertion. Default: ``1``.
+
+        Returns:
+            float: Rows, a whole number; infinite if there is no limit.
+
+        Raises:
+            ValueError: If `waiting` is not positive, or `error_buffer` is too small for it.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> limiter.count_inserted(1)
+            >>> print(limiter.allowance())
+            2.0
+        """
+        check_size("RateLimiter", "waiting", waiting)
+        with self._changed:
+            now = self._noted_account("insert", waiting)
+            if not now.enabled or now.low == 0:
+                return math.inf
+            most = (now.counted_samples + now.error) / now.low
+            most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - self._in_progress[2]
+            missing = max(now.min_size - now.inserted - self._in_progress[0], 0)
+            # An insertion that begins before `min_size` rows are stored may exceed it.
+            return max(missing + max(most, 0), waiting if missing else 0)
+
+    def check_sizes(self, insertion: int, sample: int) -> None:
+        """Check that insertions and samples of these sizes cannot block each other.
+
+        Args:
+            insertion (int): Rows of an insertion.
+            sample (int): Rows of a sample.
+
+        Raises:
+            ValueError: If `error_buffer` is too small for them.
+        """
+        now = self.account()
+        check_room(now.low, now.high, now.error, insertion, sample)
+
+    def count_inserted(self, rows: int) -> None:
+        """Count rows that other processes inserted under an `allowance`.
+
+        Args:
+            rows (int): Number of rows.
+
+        Raises:
+            ValueError: If `rows` is negative.
+        """
+        check_size("RateLimiter", "rows", rows, minimum=0)
+        with self._changed:
+            self._count(self.account().increments("insert", rows, self._in_progress))
+            self._changed.notify_all()
+
+    def _on(self, counts: np.ndarray, rule: np.ndarray) -> None:
+        """Count in these arrays, in host memory."""
+        self._counts, self._rule = counts, rule
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the memory of the rule and the counts."""
+        return {"rule": self._rule, "counts": self._counts}
+
+    def _count(self, done: np.ndarray) -> None:
+        counts = self._counts
+        counts += done
+
+    def _noted_account(self, what: str, rows: int) -> Account:
+        """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""
+        now = self.account()
+        if rows > self._sizes[KINDS.index(what)]:
+            now.check_room(what, rows, self._sizes)
+        return now
+
+    def move_to(self, folder: Any, changed: Any) -> None:
+        """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
+
+        Args:
+            folder (Folder): The folder.
+            changed (SharedCondition): Wakes waits in all processes.
+        """
+        arrays, self._folder = folder.arrays, folder
+        with changed:
+            arrays["shared.rule"][:], arrays["shared.counts"][:] = self._rule, self._counts
+            self._in_progress, self._sizes, self._changed = (
+                arrays["shared.in_progress"],
+                arrays["shared.sizes"],
+                changed,
+            )
+            self._in_progress[:], self._sizes[:] = 0, 1
+            self._on(arrays["shared.counts"], arrays["shared.rule"])
+            arrays["shared.limited"][0] = 1
+            changed.notify_all()
