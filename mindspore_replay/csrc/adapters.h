@@ -1,6 +1,5 @@
 // Shared by all CPU adapters: the C interface of a kernel, and row copies.
-#ifndef MINDSPORE_REPLAY_ADAPTERS_H_
-#define MINDSPORE_REPLAY_ADAPTERS_H_
+#pragma once
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -116,5 +115,3 @@ inline void Gather(const std::vector<Gathered> &gathered, const int64_t *slots, 
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_ADAPTERS_H_

@@ -1,6 +1,5 @@
 // The arguments of a custom operator, in the form MindSpore passes them.
-#ifndef MINDSPORE_REPLAY_ARGUMENTS_H_
-#define MINDSPORE_REPLAY_ARGUMENTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -161,5 +160,3 @@ REPLAY_BOTH inline bool IsFloat(Dtype dtype) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_ARGUMENTS_H_

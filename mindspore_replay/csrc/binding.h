@@ -1,7 +1,6 @@
 // Binds the arguments of a call to the items of its operator's signature and rejects a call that does not match.
 // Kernels then take arguments by name.
-#ifndef MINDSPORE_REPLAY_BINDING_H_
-#define MINDSPORE_REPLAY_BINDING_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -363,5 +362,3 @@ class Bound {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_BINDING_H_

@@ -1,6 +1,5 @@
 // Reads a buffer's state from the arguments of a kernel.
-#ifndef MINDSPORE_REPLAY_BUFFER_H_
-#define MINDSPORE_REPLAY_BUFFER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -107,5 +106,3 @@ REPLAY_BOTH bool HasRoom(const Reach &reach, int64_t n) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_BUFFER_H_

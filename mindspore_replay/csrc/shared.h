@@ -4,8 +4,7 @@
 // Cursors move last: `Commit` records them when an operation is complete, and the recorded ones count. Rows that an
 // insertion evicts leave the recorded range before they are overwritten. A row that is changed where it lies is first
 // copied to the undo row. All else follows from these: head and count, the tree, and the eligible rows.
-#ifndef MINDSPORE_REPLAY_SHARED_H_
-#define MINDSPORE_REPLAY_SHARED_H_
+#pragma once
 
 #include <cerrno>
 #include <cstdint>
@@ -312,5 +311,3 @@ __attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, con
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_SHARED_H_

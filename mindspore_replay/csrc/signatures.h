@@ -12,8 +12,7 @@
 //   rows[n]            one array per column, of its dtype, with these axes in front of those of a row
 //   outputs[m]         m arrays of any dtype and shape, which the kernel determines
 //   ->                 separates inputs from outputs; state is modified in place
-#ifndef MINDSPORE_REPLAY_SIGNATURES_H_
-#define MINDSPORE_REPLAY_SIGNATURES_H_
+#pragma once
 
 #include <cstdint>
 #include <string_view>
@@ -333,5 +332,3 @@ template <int kOperator>
 constexpr Signature kSignature = parsing::SignatureOf(kOperators[kOperator]);
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_SIGNATURES_H_

@@ -1,6 +1,5 @@
 // Uniform draws of logical rows, with and without replacement. Cost O(number of draws).
-#ifndef MINDSPORE_REPLAY_DRAW_H_
-#define MINDSPORE_REPLAY_DRAW_H_
+#pragma once
 
 #include <cstdint>
 
@@ -92,5 +91,3 @@ inline void DrawWithoutReplacement(RandomState *state, RowRange range, int64_t d
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_DRAW_H_

@@ -1,7 +1,6 @@
 // Draws of rows: uniform from a ring, uniform by rank among rows with positive weight, in proportion to weight, or in
 // order. Cost O(1) a draw, O(log capacity) with weights.
-#ifndef MINDSPORE_REPLAY_DRAWS_H_
-#define MINDSPORE_REPLAY_DRAWS_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -160,5 +159,3 @@ int64_t DrawInEpochs(const EpochRule &rule, const Cursors &ring, RandomState *ra
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_DRAWS_H_

@@ -1,6 +1,5 @@
 // Epochs: each row once, in a random order. The order is a keyed permutation of the positions, so it takes no memory.
-#ifndef MINDSPORE_REPLAY_EPOCHS_H_
-#define MINDSPORE_REPLAY_EPOCHS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -80,5 +79,3 @@ int64_t TakeBatch(const EpochRule &rule, Epoch *epoch, const SlotOf &slot_of, in
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_EPOCHS_H_

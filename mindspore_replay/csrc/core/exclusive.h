@@ -1,7 +1,6 @@
 // Kernels on one buffer exclude each other, so threads may run compiled graphs and Python methods concurrently. On a
 // buffer in shared memory, the kernels of all processes exclude each other.
-#ifndef MINDSPORE_REPLAY_EXCLUSIVE_H_
-#define MINDSPORE_REPLAY_EXCLUSIVE_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -117,5 +116,3 @@ class Exclusive {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_EXCLUSIVE_H_

@@ -1,7 +1,6 @@
 // Group sampling: rows with the same value in a column form a group; draws groups, then rows of each. Cost O(N log N)
 // in the rows stored.
-#ifndef MINDSPORE_REPLAY_GROUPS_H_
-#define MINDSPORE_REPLAY_GROUPS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -67,5 +66,3 @@ inline bool DrawGroups(const std::vector<GroupedRow> &rows, RandomState *state, 
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_GROUPS_H_

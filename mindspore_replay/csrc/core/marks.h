@@ -1,7 +1,6 @@
 // Flags of rows in time, as an insertion sets them: from what the caller says of a row, and from its column that says
 // whether the episode has terminated.
-#ifndef MINDSPORE_REPLAY_MARKS_H_
-#define MINDSPORE_REPLAY_MARKS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -76,5 +75,3 @@ struct Marks {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_MARKS_H_

@@ -1,6 +1,5 @@
 // The outputs of a sample: the plan, the check that arguments can hold them, and the code that fills them.
-#ifndef MINDSPORE_REPLAY_OUTPUTS_H_
-#define MINDSPORE_REPLAY_OUTPUTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -240,5 +239,3 @@ REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &ru
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_OUTPUTS_H_

@@ -1,6 +1,5 @@
 // Copies many bytes in several threads: one thread does not use the full memory bandwidth.
-#ifndef MINDSPORE_REPLAY_PARALLEL_H_
-#define MINDSPORE_REPLAY_PARALLEL_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -43,5 +42,3 @@ inline void CopyBytes(char *to, const char *from, int64_t bytes) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_PARALLEL_H_

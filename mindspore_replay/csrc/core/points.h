@@ -1,6 +1,5 @@
 // Points of a tree's total weight that draws fall on, and importance weights.
-#ifndef MINDSPORE_REPLAY_POINTS_H_
-#define MINDSPORE_REPLAY_POINTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -43,5 +42,3 @@ REPLAY_BOTH inline float ImportanceWeight(double smallest, double weight, double
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_POINTS_H_

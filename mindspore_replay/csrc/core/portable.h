@@ -1,7 +1,6 @@
 // Macros and primitives that let one algorithm run on a CPU and, compiled by nvcc, on a GPU, where many threads may
 // change one number.
-#ifndef MINDSPORE_REPLAY_PORTABLE_H_
-#define MINDSPORE_REPLAY_PORTABLE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -62,5 +61,3 @@ REPLAY_BOTH inline double Exchange(double *place, double number) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_PORTABLE_H_

@@ -1,8 +1,7 @@
 // Powers, for weights of priorities and importance weights. They use only arithmetic on doubles. So the results have
 // the same bits on every processor and GPU (with -ffp-contract=off, --fmad=false), and a loop over many numbers is
 // compiled to vector instructions (with -fno-trapping-math; `benchmarks/budget.py` notices if not).
-#ifndef MINDSPORE_REPLAY_POWER_H_
-#define MINDSPORE_REPLAY_POWER_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -78,5 +77,3 @@ REPLAY_BOTH inline float Power(double base, double exponent) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_POWER_H_

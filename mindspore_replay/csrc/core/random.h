@@ -1,7 +1,6 @@
 // Counter-based random numbers: number i of a key depends on (key, i) and on nothing else.
 // The mixing function is SplitMix64's (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
-#ifndef MINDSPORE_REPLAY_RANDOM_H_
-#define MINDSPORE_REPLAY_RANDOM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -40,5 +39,3 @@ REPLAY_BOTH inline double UnitInterval(uint64_t bits) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_RANDOM_H_

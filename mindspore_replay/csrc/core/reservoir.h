@@ -1,7 +1,6 @@
 // A uniform sample, without replacement, of all rows ever inserted: Algorithm R (Vitter 1985, "Random sampling with a
 // reservoir"). Cost O(1) a row.
-#ifndef MINDSPORE_REPLAY_RESERVOIR_H_
-#define MINDSPORE_REPLAY_RESERVOIR_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -22,5 +21,3 @@ REPLAY_BOTH inline int64_t ReservoirSlot(int64_t key, int64_t serial, int64_t ba
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_RESERVOIR_H_

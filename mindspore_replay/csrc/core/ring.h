@@ -1,6 +1,5 @@
 // A ring of rows: the slot of a row, and copies in and out. Cost O(bytes of the rows touched).
-#ifndef MINDSPORE_REPLAY_RING_H_
-#define MINDSPORE_REPLAY_RING_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -71,5 +70,3 @@ inline void GatherRows(const char *column, int64_t row_bytes, const int64_t *slo
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_RING_H_

@@ -2,8 +2,7 @@
 // start at the row. A row is identified by its handle, which is its serial number. Each operation exists once, since a
 // single row is a window of length one: the template argument `Reach` is `SingleRows` if samples are single rows, and
 // `Timeline` if they are windows.
-#ifndef MINDSPORE_REPLAY_ROWS_H_
-#define MINDSPORE_REPLAY_ROWS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -394,5 +393,3 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_ROWS_H_

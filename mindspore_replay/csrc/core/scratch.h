@@ -1,8 +1,7 @@
 // Vectors of kernels, in memory that a thread keeps for its next kernel. Whenever a thread allocates 1 kB or more, the
 // GNU C library first merges all small blocks that were freed, for example those of the last batch's Tensors, and the
 // next Tensors take twice as long to make.
-#ifndef MINDSPORE_REPLAY_SCRATCH_H_
-#define MINDSPORE_REPLAY_SCRATCH_H_
+#pragma once
 
 #include <cstddef>
 #include <new>
@@ -102,5 +101,3 @@ template <typename T>
 using Vector = std::vector<T, Scratch<T>>;
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_SCRATCH_H_

@@ -1,6 +1,5 @@
 // Return values of kernels: 0, or the reason why nothing was done. ops/native.py holds the same numbers.
-#ifndef MINDSPORE_REPLAY_STATUS_H_
-#define MINDSPORE_REPLAY_STATUS_H_
+#pragma once
 
 namespace replay {
 
@@ -38,5 +37,3 @@ inline const char *ReasonOf(Status status) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_STATUS_H_

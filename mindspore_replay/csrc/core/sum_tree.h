@@ -1,8 +1,7 @@
 // A sum tree with one weight per slot: set, total, prefix sums, and the slot at a point of the total. A node is the
 // sequential sum of its children, recomputed when one of them changes, so the tree is a function of its leaves and
 // never drifts. Cost O(log capacity) a slot.
-#ifndef MINDSPORE_REPLAY_SUM_TREE_H_
-#define MINDSPORE_REPLAY_SUM_TREE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -231,5 +230,3 @@ class SumTree {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_SUM_TREE_H_

@@ -1,8 +1,7 @@
 // Rows in time: the step of each row in its episode, the ends of episodes, and the valid starts of windows. A valid
 // start has its weight in the tree, every other row weighs zero, so a draw needs no rejection. The rows of one
 // insertion belong to `streams` environments in turn; neighbours in time are that many slots apart.
-#ifndef MINDSPORE_REPLAY_TIMELINE_H_
-#define MINDSPORE_REPLAY_TIMELINE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -462,5 +461,3 @@ class Timeline {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_TIMELINE_H_

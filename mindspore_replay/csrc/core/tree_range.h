@@ -1,8 +1,7 @@
 // A range of consecutive slots of a tree, which may wrap around the end of the ring; all other weights count as zero.
 // No prefix is subtracted, so rounding never leads out of the range, however large the weights before it are. Cost
 // O(log capacity).
-#ifndef MINDSPORE_REPLAY_TREE_RANGE_H_
-#define MINDSPORE_REPLAY_TREE_RANGE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -115,5 +114,3 @@ REPLAY_BOTH inline double LeastWeight(const SumTree &tree, RowRange rows, const 
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_TREE_RANGE_H_

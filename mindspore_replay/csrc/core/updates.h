@@ -1,7 +1,6 @@
 // When rows were last updated where they lie: a checkpoint then knows which rows an earlier one has no more as they
 // are.
-#ifndef MINDSPORE_REPLAY_UPDATES_H_
-#define MINDSPORE_REPLAY_UPDATES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -30,5 +29,3 @@ struct Updates {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_UPDATES_H_

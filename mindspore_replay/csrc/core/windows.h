@@ -1,7 +1,6 @@
 // The outputs of windows: copies of rows around each start, zero outside the episode, and n-step returns. Cost O(bytes
 // of the rows touched).
-#ifndef MINDSPORE_REPLAY_WINDOWS_H_
-#define MINDSPORE_REPLAY_WINDOWS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -220,5 +219,3 @@ REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, 
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_WINDOWS_H_

@@ -19,16 +19,14 @@
 #include "core/timeline.h"
 #include "core/updates.h"
 
+namespace replay {
 namespace {
 
-using replay::Bound;
-using replay::Status;
-
 bool AreWeights(const float *values, int64_t n) {
-  return std::all_of(values, values + n, [](float value) { return replay::IsWeight(value); });
+  return std::all_of(values, values + n, [](float value) { return IsWeight(value); });
 }
 
-using InsertArgs = Bound<replay::OperatorNumber("insert")>;
+using InsertArgs = Bound<OperatorNumber("insert")>;
 
 // The inputs of an insertion, besides rows, for a buffer with row state.
 struct Insertion {
@@ -37,51 +35,50 @@ struct Insertion {
   const int64_t *versions = nullptr;  // likewise, if they are given
   int64_t given_versions = 0;
   int64_t max_staleness = -1;  // with versions
-  replay::Marks marks{};       // of rows that know their episode
-  replay::Vector<int64_t> steps;
+  Marks marks{};               // of rows that know their episode
+  Vector<int64_t> steps;
 
   // Initializes the state of a row, but for its weight.
-  void Begin(const replay::RowState &row_state, int64_t row, int64_t n, int64_t slot) const {
+  void Begin(const RowState &row_state, int64_t row, int64_t n, int64_t slot) const {
     row_state.Begin(slot, priorities[given == n ? row : 0]);
     if (versions != nullptr) row_state.insertion_clocks[slot] = versions[given_versions == n ? row : 0];
   }
 
   // Reads the inputs and checks that the rows may be inserted.
   Status Check(const InsertArgs &args) {
-    if (!args.HasGroup(replay::kRowStateGroup)) {
-      return replay::WithPlaces(args, [](const auto &) { return replay::kOk; });
+    if (!args.HasGroup(kRowStateGroup)) {
+      return WithPlaces(args, [](const auto &) { return kOk; });
     }
     priorities = args.data<float>(NAMED("priority"));
     given = args.elements(NAMED("priority"));
-    const Status status = replay::WithRows(args, [&](const auto &rows) {
-      if (!AreWeights(priorities, given)) return replay::kBadWeight;
-      if (args.HasGroup(replay::kVersionsGroup)) {
+    const Status status = WithRows(args, [&](const auto &rows) {
+      if (!AreWeights(priorities, given)) return kBadWeight;
+      if (args.HasGroup(kVersionsGroup)) {
         const Status status = ReadVersions(args, rows.row_state());
-        if (status != replay::kOk) return status;
+        if (status != kOk) return status;
       }
-      return replay::HasRoom(rows, args.n()) ? replay::kOk : replay::kFull;
+      return HasRoom(rows, args.n()) ? kOk : kFull;
     });
-    if (status != replay::kOk) return status;
-    if (!args.HasGroup(replay::kEpisodesGroup)) return replay::kOk;
-    if (!replay::ReadMarks(args, *args.data<replay::WindowRule>(NAMED("window_rule")), &marks))
-      return replay::kBadArguments;
-    const replay::Timeline timeline = replay::TimelineOf(args);
+    if (status != kOk) return status;
+    if (!args.HasGroup(kEpisodesGroup)) return kOk;
+    if (!ReadMarks(args, *args.data<WindowRule>(NAMED("window_rule")), &marks)) return kBadArguments;
+    const Timeline timeline = TimelineOf(args);
     if (args.shared() != nullptr) {
       marks.follows = args.shared()->MayFollow(true);
-      if (!marks.follows && timeline.HasOpenEpisode()) return replay::kOpenEpisode;
+      if (!marks.follows && timeline.HasOpenEpisode()) return kOpenEpisode;
     }
-    return timeline.NextSteps(marks, &steps) ? replay::kOk : replay::kTooLong;
+    return timeline.NextSteps(marks, &steps) ? kOk : kTooLong;
   }
 
  private:
   // Reads the versions, and checks that they are valid.
-  __attribute__((noinline, cold)) Status ReadVersions(const InsertArgs &args, const replay::RowState &row_state) {
+  __attribute__((noinline, cold)) Status ReadVersions(const InsertArgs &args, const RowState &row_state) {
     versions = args.data<int64_t>(NAMED("version"));
     given_versions = args.elements(NAMED("version"));
     max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
-    if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
+    if (args.HasGroup(kReservoirGroup) && max_staleness >= 0) return kBadArguments;
     const auto is_version = [&](int64_t version) { return row_state.IsVersion(version); };
-    return std::all_of(versions, versions + given_versions, is_version) ? replay::kOk : replay::kBadVersion;
+    return std::all_of(versions, versions + given_versions, is_version) ? kOk : kBadVersion;
   }
 };
 
@@ -100,7 +97,7 @@ class RowCopies {
 
   // Copies row_of(j) to slots[j] for each j, column by column; skips negative slots.
   template <typename RowOf>
-  void Together(const replay::Vector<int64_t> &slots, const RowOf &row_of) const {
+  void Together(const Vector<int64_t> &slots, const RowOf &row_of) const {
     for (const Copy &copy : copies_) {
       for (size_t j = 0; j < slots.size(); ++j) {
         if (slots[j] >= 0) copy.Row(row_of(j), slots[j]);
@@ -110,8 +107,7 @@ class RowCopies {
 
   // The same row by row; before(slot) and after(row, slot) are called around the copy of each.
   template <typename RowOf, typename Before, typename After>
-  void OneByOne(const replay::Vector<int64_t> &slots, const RowOf &row_of, const Before &before,
-                const After &after) const {
+  void OneByOne(const Vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
     for (size_t j = 0; j < slots.size(); ++j) {
       if (slots[j] < 0) continue;
       before(slots[j]);
@@ -138,45 +134,45 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   int32_t *head = args.data<int32_t>(NAMED("head"));
   int32_t *count = args.data<int32_t>(NAMED("count"));
   int64_t *inserted = args.data<int64_t>(NAMED("serials"));
-  const replay::RingWrite plan = replay::PlanWrite(n, *head, *count, capacity);
+  const RingWrite plan = PlanWrite(n, *head, *count, capacity);
   if (args.shared() != nullptr) {
     args.shared()->Evict(*inserted + std::min<int64_t>(n - plan.count, 0));
     args.shared()->Expect(plan.slot, plan.written);
   }
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < args.columns(); ++i) {
-    replay::WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
+    WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
   }
   *head = static_cast<int32_t>(plan.head);
   *count = static_cast<int32_t>(plan.count);
   *inserted += n;
-  if (!args.HasGroup(replay::kRowStateGroup)) return;
-  replay::Vector<int64_t> changed;
+  if (!args.HasGroup(kRowStateGroup)) return;
+  Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(plan.written));
   const auto visit_written = [&](const auto &visit) {
-    for (int64_t i = 0; i < plan.written; ++i) visit(plan.skipped + i, replay::SlotOf(i, plan.slot, capacity));
+    for (int64_t i = 0; i < plan.written; ++i) visit(plan.skipped + i, SlotOf(i, plan.slot, capacity));
   };
   const auto mark = [&](const auto &rows) {
-    replay::SetRowStates(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
-    replay::Clock *clock = rows.row_state().clock;
+    SetRowStates(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
+    Clock *clock = rows.row_state().clock;
     clock->fresh = std::max(clock->fresh, *inserted - plan.count);
   };
-  if (args.HasGroup(replay::kEpisodesGroup)) {
-    const replay::Timeline timeline = replay::TimelineOf(args);
+  if (args.HasGroup(kEpisodesGroup)) {
+    const Timeline timeline = TimelineOf(args);
     mark(timeline);
     timeline.Insert(plan, insertion.marks, insertion.steps, &changed);
   } else {
-    mark(replay::SingleRows<replay::Cursors>(replay::CursorsOf(args), replay::RowStateOf(args)));
+    mark(SingleRows<Cursors>(CursorsOf(args), RowStateOf(args)));
   }
-  replay::RowStateOf(args).tree.Refresh(&changed);
+  RowStateOf(args).tree.Refresh(&changed);
 }
 
 void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
-  const replay::ReservoirCursors places = replay::ReservoirOf(args);
+  const ReservoirCursors places = ReservoirOf(args);
   int64_t *row_serials = args.data<int64_t>(NAMED("row_serials"));
-  replay::Vector<int64_t> kept, slots;
+  Vector<int64_t> kept, slots;
   for (int64_t row = 0; row < args.n(); ++row) {
-    const int64_t slot = replay::ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
+    const int64_t slot = ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
     if (slot < 0) continue;
     kept.push_back(row);
     slots.push_back(slot);
@@ -191,35 +187,34 @@ void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
         slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
         [&](int64_t row, int64_t slot) {
           row_serials[slot] = places.inserted + row;
-          if (args.HasGroup(replay::kRowStateGroup)) {
-            insertion.Begin(replay::RowStateOf(args), row, args.n(), slot);
+          if (args.HasGroup(kRowStateGroup)) {
+            insertion.Begin(RowStateOf(args), row, args.n(), slot);
           }
           args.shared()->Keep();
         });
   }
   const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
   *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
-  if (!args.HasGroup(replay::kRowStateGroup)) return;
-  replay::Vector<int64_t> changed;
-  const replay::SingleRows<replay::ReservoirCursors> rows(replay::ReservoirOf(args), replay::RowStateOf(args));
+  if (!args.HasGroup(kRowStateGroup)) return;
+  Vector<int64_t> changed;
+  const SingleRows<ReservoirCursors> rows(ReservoirOf(args), RowStateOf(args));
   const auto visit_kept = [&](const auto &visit) {
     for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
   };
-  replay::SetRowStates(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
+  SetRowStates(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
   rows.row_state().tree.Refresh(&changed);
 }
 
 __attribute__((noinline, cold)) void ApplyVersions(const InsertArgs &args, const Insertion &insertion) {
-  replay::WithRows(args, [&](const auto &rows) {
-    replay::SetVersions(rows, args.n(), insertion.versions, insertion.given_versions);
-    replay::DeleteStale(rows, insertion.max_staleness);
-    return replay::kOk;
+  WithRows(args, [&](const auto &rows) {
+    SetVersions(rows, args.n(), insertion.versions, insertion.given_versions);
+    DeleteStale(rows, insertion.max_staleness);
+    return kOk;
   });
 }
 
 // Not inlined: it would change how other kernels are compiled.
-__attribute__((noinline)) void MarkUpdated(const replay::Updates &updates, const replay::Vector<int64_t> &slots,
-                                           int64_t number) {
+__attribute__((noinline)) void MarkUpdated(const Updates &updates, const Vector<int64_t> &slots, int64_t number) {
   for (const int64_t slot : slots) updates.Mark(slot, number);
 }
 
@@ -230,16 +225,16 @@ __attribute__((noinline)) void MarkUpdated(const replay::Updates &updates, const
 MINDSPORE_REPLAY_KERNEL(insert) {
   Insertion insertion;
   const Status status = insertion.Check(args);
-  if (status != replay::kOk) return status;
+  if (status != kOk) return status;
   if (args.shared() != nullptr) args.shared()->Inserts();
-  if (args.HasGroup(replay::kReservoirGroup)) {
+  if (args.HasGroup(kReservoirGroup)) {
     InsertInReservoir(args, insertion);
   } else {
     InsertInRing(args, insertion);
   }
   if (insertion.versions != nullptr) ApplyVersions(args, insertion);
   *args.data<int64_t>(NAMED("first")) = *args.data<int64_t>(NAMED("serials")) - args.n();
-  return replay::kOk;
+  return kOk;
 }
 
 // Overwrites the rows of handles; of repeated handles the last one counts. Skips and counts invalid handles. `written`
@@ -248,22 +243,22 @@ MINDSPORE_REPLAY_KERNEL(insert) {
 MINDSPORE_REPLAY_KERNEL(update) {
   const int64_t *handles = args.data<int64_t>(NAMED("handles"));
   const int64_t *written = args.data_or_null<int64_t>(NAMED("written"));
-  const bool ends = written != nullptr && written[1] >= 0 && args.HasGroup(replay::kEpisodesGroup);
-  if (ends && written[1] >= args.columns()) return replay::kBadArguments;
-  replay::Vector<int64_t> slots(static_cast<size_t>(args.n()));
+  const bool ends = written != nullptr && written[1] >= 0 && args.HasGroup(kEpisodesGroup);
+  if (ends && written[1] >= args.columns()) return kBadArguments;
+  Vector<int64_t> slots(static_cast<size_t>(args.n()));
   const auto find = [&](const auto &slot_of) {
     std::transform(handles, handles + args.n(), slots.begin(), slot_of);
-    return replay::kOk;
+    return kOk;
   };
-  const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
+  const bool has_row_state = args.HasGroup(kRowStateGroup);
   const Status status =
       has_row_state
-          ? replay::WithRows(
-                args, [&](const auto &rows) { return find([&](int64_t handle) { return rows.StoredSlot(handle); }); })
-          : replay::WithPlaces(
-                args, [&](const auto &places) { return find([&](int64_t handle) { return places.SlotOf(handle); }); });
-  if (status != replay::kOk) return status;
-  const replay::Updates updates{args.data<int64_t>(NAMED("updates"))};
+          ? WithRows(args,
+                     [&](const auto &rows) { return find([&](int64_t handle) { return rows.StoredSlot(handle); }); })
+          : WithPlaces(args,
+                       [&](const auto &places) { return find([&](int64_t handle) { return places.SlotOf(handle); }); });
+  if (status != kOk) return status;
+  const Updates updates{args.data<int64_t>(NAMED("updates"))};
   const int64_t number = updates.Next();
   MarkUpdated(updates, slots, number);
   const RowCopies copies(args);
@@ -277,20 +272,20 @@ MINDSPORE_REPLAY_KERNEL(update) {
   }
   if (ends) {
     const int column = static_cast<int>(written[1]);
-    replay::TimelineOf(args).UpdateEnds(slots, replay::BoolRowsOf(args, column, column));
+    TimelineOf(args).UpdateEnds(slots, BoolRowsOf(args, column, column));
   }
   updates.End(number);
   *args.data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
   const int64_t late = has_row_state ? written[0] : 0;
-  if (late == 0) return replay::kOk;
-  return replay::WithRows(args, [&](const auto &rows) {
-    if ((late & replay::kCountsInvalid) != 0) {
+  if (late == 0) return kOk;
+  return WithRows(args, [&](const auto &rows) {
+    if ((late & kCountsInvalid) != 0) {
       const auto is_unknown = [](int64_t handle, int64_t slot) { return int64_t{handle >= 0 && slot < 0}; };
       rows.row_state().counts->invalid +=
           std::inner_product(handles, handles + args.n(), slots.begin(), int64_t{0}, std::plus<>(), is_unknown);
     }
-    if ((late & replay::kMissing) != 0) replay::Complete(rows, slots, late & replay::kMissing);
-    return replay::kOk;
+    if ((late & kMissing) != 0) Complete(rows, slots, late & kMissing);
+    return kOk;
   });
 }
 
@@ -300,43 +295,43 @@ MINDSPORE_REPLAY_KERNEL(read) {
   const int64_t head = *args.data<int32_t>(NAMED("head"));
   const int64_t count = *args.data<int32_t>(NAMED("count"));
   const int64_t *index = args.data<int64_t>(NAMED("index"));
-  if (!replay::AreCursors(head, count, capacity)) return replay::kBadArguments;
-  replay::Vector<int64_t> slots(static_cast<size_t>(n));
+  if (!AreCursors(head, count, capacity)) return kBadArguments;
+  Vector<int64_t> slots(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
     const int64_t row = index[i];
-    if (row < -count || row >= count) return replay::kIndexOutOfRange;
-    slots[static_cast<size_t>(i)] = replay::SlotOf(row < 0 ? row + count : row, head, capacity);
+    if (row < -count || row >= count) return kIndexOutOfRange;
+    slots[static_cast<size_t>(i)] = SlotOf(row < 0 ? row + count : row, head, capacity);
   }
-  replay::ExpectRows(args.shared(), slots);
-  std::vector<replay::Gathered> gathered;
+  ExpectRows(args.shared(), slots);
+  std::vector<Gathered> gathered;
   gathered.reserve(static_cast<size_t>(args.columns()));
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < args.columns(); ++i) {
     gathered.push_back({args.raw().data<char>(i), args.raw().data<char>(first_row + i), args.RowBytes(i)});
   }
-  replay::Gather(gathered, slots.data(), n);
-  return replay::kOk;
+  Gather(gathered, slots.data(), n);
+  return kOk;
 }
 
 // Sets priorities. Skips and counts handles of rows that no sample may start at.
 MINDSPORE_REPLAY_KERNEL(update_priorities) {
   const float *priorities = args.data<float>(NAMED("priority"));
   const int64_t given = args.elements(NAMED("priority"));
-  if (!AreWeights(priorities, given)) return replay::kBadWeight;
-  return replay::WithRows(args, [&](const auto &rows) {
+  if (!AreWeights(priorities, given)) return kBadWeight;
+  return WithRows(args, [&](const auto &rows) {
     const int64_t invalid =
-        replay::UpdatePriorities(rows, args.template data<int64_t>(NAMED("handles")), args.n(), priorities, given);
+        UpdatePriorities(rows, args.template data<int64_t>(NAMED("handles")), args.n(), priorities, given);
     *args.template data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(invalid);
-    return replay::kOk;
+    return kOk;
   });
 }
 
 // Deletes rows and counts them; skips invalid handles.
 MINDSPORE_REPLAY_KERNEL(delete) {
-  return replay::WithRows(args, [&](const auto &rows) {
-    const int64_t removed = replay::Delete(rows, args.template data<int64_t>(NAMED("handles")), args.n());
+  return WithRows(args, [&](const auto &rows) {
+    const int64_t removed = Delete(rows, args.template data<int64_t>(NAMED("handles")), args.n());
     *args.template data<int32_t>(NAMED("removed")) = static_cast<int32_t>(removed);
-    return replay::kOk;
+    return kOk;
   });
 }
 
@@ -344,21 +339,21 @@ MINDSPORE_REPLAY_KERNEL(delete) {
 MINDSPORE_REPLAY_KERNEL(advance) {
   const int64_t ticks = *args.data<int64_t>(NAMED("ticks"));
   const int64_t max_staleness = *args.data<int64_t>(NAMED("max_staleness"));
-  if (args.HasGroup(replay::kReservoirGroup) && max_staleness >= 0) return replay::kBadArguments;
-  return replay::WithRows(args, [&](const auto &rows) {
-    replay::Clock *clock = rows.row_state().clock;
-    if (ticks < 0 || ticks > replay::kLastClock - clock->now) return replay::kBadArguments;
+  if (args.HasGroup(kReservoirGroup) && max_staleness >= 0) return kBadArguments;
+  return WithRows(args, [&](const auto &rows) {
+    Clock *clock = rows.row_state().clock;
+    if (ticks < 0 || ticks > kLastClock - clock->now) return kBadArguments;
     clock->now += ticks;
-    replay::DeleteStale(rows, max_staleness);
+    DeleteStale(rows, max_staleness);
     *args.template data<int64_t>(NAMED("now")) = clock->now;
-    return replay::kOk;
+    return kOk;
   });
 }
 
 // Reads priority, use count and staleness of rows; 0, -1, -1 if no row is stored.
 MINDSPORE_REPLAY_KERNEL(info) {
-  return replay::WithRows(args, [&](const auto &rows) {
-    const replay::RowState &row_state = rows.row_state();
+  return WithRows(args, [&](const auto &rows) {
+    const RowState &row_state = rows.row_state();
     const int64_t *handles = args.template data<int64_t>(NAMED("handles"));
     float *priority = args.template data<float>(NAMED("priority"));
     int32_t *uses = args.template data<int32_t>(NAMED("uses"));
@@ -370,60 +365,62 @@ MINDSPORE_REPLAY_KERNEL(info) {
       uses[i] = slot < 0 ? -1 : row_state.Uses(slot);
       staleness[i] = slot < 0 ? -1 : now - row_state.insertion_clocks[slot];
     }
-    return replay::kOk;
+    return kOk;
   });
 }
 
 // Ends the running episodes and counts them. The flag is set on their last rows.
 MINDSPORE_REPLAY_KERNEL(end_episodes) {
   const uint8_t flag = *args.data<uint8_t>(NAMED("flag"));
-  return replay::WithRows(args, [&](const auto &) {
-    *args.template data<int32_t>(NAMED("ended")) = static_cast<int32_t>(replay::TimelineOf(args).EndEpisodes(flag));
-    return replay::kOk;
+  return WithRows(args, [&](const auto &) {
+    *args.template data<int32_t>(NAMED("ended")) = static_cast<int32_t>(TimelineOf(args).EndEpisodes(flag));
+    return kOk;
   });
 }
 
 // Removes all rows. Serial numbers and counts go on.
 MINDSPORE_REPLAY_KERNEL(reset) {
   int64_t *serials = args.data<int64_t>(NAMED("serials"));
-  if (args.shared() != nullptr) args.shared()->Evict(replay::kNoRows);
+  if (args.shared() != nullptr) args.shared()->Evict(kNoRows);
   const auto begin = [&] {
     serials[1] = serials[0];
     *args.data<int32_t>(NAMED("head")) = *args.data<int32_t>(NAMED("count")) = *args.data<int32_t>(NAMED("stored")) = 0;
-    return replay::kOk;
+    return kOk;
   };
-  if (!args.HasGroup(replay::kRowStateGroup)) return begin();
-  return replay::WithRows(args, [&](const auto &rows) {
-    rows.row_state().Reset(serials[0], rows.places().capacity, replay::kFill);
-    rows.Reset(replay::kFill);
+  if (!args.HasGroup(kRowStateGroup)) return begin();
+  return WithRows(args, [&](const auto &rows) {
+    rows.row_state().Reset(serials[0], rows.places().capacity, kFill);
+    rows.Reset(kFill);
     return begin();
   });
 }
 
 // Sums the weights of ranges of logical rows, each a Python slice.
 MINDSPORE_REPLAY_KERNEL(sums) {
-  const replay::Cursors ring = replay::CursorsOf(args);
-  if (!replay::AreCursors(ring.head, ring.count, ring.capacity)) return replay::kBadArguments;
-  const replay::SumTree tree(args.data<double>(NAMED("weights")), ring.capacity);
+  const Cursors ring = CursorsOf(args);
+  if (!AreCursors(ring.head, ring.count, ring.capacity)) return kBadArguments;
+  const SumTree tree(args.data<double>(NAMED("weights")), ring.capacity);
   const int64_t *ranges = args.data<int64_t>(NAMED("ranges"));
   double *sums = args.data<double>(NAMED("sums"));
   const int64_t m = args.elements(NAMED("sums"));
   for (int64_t i = 0; i < m; ++i) {
-    const replay::RowRange range = replay::SliceRows(ranges[2 * i], ranges[2 * i + 1], ring.count);
-    sums[i] = replay::SumRows(tree, range, ring.head, ring.capacity);
+    const RowRange range = SliceRows(ranges[2 * i], ranges[2 * i + 1], ring.count);
+    sums[i] = SumRows(tree, range, ring.head, ring.capacity);
   }
-  return replay::kOk;
+  return kOk;
 }
 
 // Reads the total weight, the smallest positive weight, and the number of positive weights.
 MINDSPORE_REPLAY_KERNEL(summary) {
-  const replay::SumTree tree(args.data<double>(NAMED("weights")), args.capacity());
+  const SumTree tree(args.data<double>(NAMED("weights")), args.capacity());
   double *summary = args.data<double>(NAMED("summary"));
   summary[0] = tree.Total();
   summary[1] = tree.Minimum();
   summary[2] = tree.Positive();
-  return replay::kOk;
+  return kOk;
 }
 
 // Line i of the table of operators; null after the last.
-MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }
+MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return LineOfTable(i); }
+
+}  // namespace replay

@@ -15,27 +15,29 @@
 #include "core/status.h"
 #include "shared.h"
 
+namespace replay {
+
 // Locks and unlocks the kernels of a buffer while Python reads or writes several of its arrays. The address is that of
 // the buffer's head.
 MINDSPORE_REPLAY_EXPORT int replay_hold(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
-  replay::ProcessLock *process_lock = locks.Find(head);
-  if (process_lock != nullptr) return process_lock->Enter() ? replay::kOk : replay::kNoLock;
+  Locks &locks = Locks::Of(head);
+  ProcessLock *process_lock = locks.Find(head);
+  if (process_lock != nullptr) return process_lock->Enter() ? kOk : kNoLock;
   locks.mutex().lock();
-  return replay::kOk;
+  return kOk;
 }
 
 MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
-  replay::ProcessLock *process_lock = locks.Find(head);
+  Locks &locks = Locks::Of(head);
+  ProcessLock *process_lock = locks.Find(head);
   if (process_lock == nullptr) return locks.mutex().unlock();
   process_lock->Leave();
 }
 
 // Announces that all rows of a held buffer are about to be replaced.
 MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
-  replay::ProcessLock *process_lock = replay::Locks::Of(head).Find(head);
-  if (process_lock != nullptr) static_cast<replay::Shared *>(process_lock)->Evict(replay::kNoRows);
+  ProcessLock *process_lock = Locks::Of(head).Find(head);
+  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Evict(kNoRows);
 }
 
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of
@@ -43,26 +45,25 @@ MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
 // and an interrupted operation is repaired. With `beyond_memory`, rows are read ahead.
 MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole_user, int beyond_memory, int nparam,
                                          void **params, int *ndims, int64_t **shapes, const char **dtypes) {
-  const replay::Arguments args(nparam, params, ndims, shapes, dtypes);
-  replay::Binding binding;
-  if (!replay::Binder<replay::Shared::kUpdate>(args, &binding).Bind()) return replay::kBadArguments;
-  auto shared = std::make_unique<replay::Shared>(static_cast<replay::Journal *>(journal), writer, beyond_memory != 0,
-                                                 args, binding);
-  if (sole_user != 0 && !shared->Begin()) return replay::kNoLock;
-  replay::Locks::Of(shared->address()).Add(shared.get());
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  Binding binding;
+  if (!Binder<Shared::kUpdate>(args, &binding).Bind()) return kBadArguments;
+  auto shared = std::make_unique<Shared>(static_cast<Journal *>(journal), writer, beyond_memory != 0, args, binding);
+  if (sole_user != 0 && !shared->Begin()) return kNoLock;
+  Locks::Of(shared->address()).Add(shared.get());
   shared.release();
-  return replay::kOk;
+  return kOk;
 }
 
 // Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
 MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
-  replay::Locks &locks = replay::Locks::Of(head);
+  Locks &locks = Locks::Of(head);
   const std::lock_guard<std::mutex> guard(locks.mutex());
-  if (locks.Find(head) == nullptr) locks.Add(new replay::NoLock(head));
+  if (locks.Find(head) == nullptr) locks.Add(new NoLock(head));
   locks.Find(head)->Close();
 }
 
-MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { replay::Locks::Of(head).Remove(head); }
+MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { Locks::Of(head).Remove(head); }
 
 #ifdef __linux__
 // Waits until a number in shared memory is no longer `seen`, at most so many nanoseconds; may return earlier.
@@ -77,3 +78,5 @@ MINDSPORE_REPLAY_EXPORT void replay_wake(uint32_t *number) {
   syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 #endif
+
+}  // namespace replay

@@ -15,65 +15,56 @@
 #include "core/timeline.h"
 #include "core/windows.h"
 
+namespace replay {
 namespace {
 
-using replay::Gathered;
-using replay::Hindsight;
-using replay::Output;
-using replay::Plan;
-using replay::RandomState;
-using replay::Status;
-using replay::Target;
-using replay::Timeline;
-using replay::Window;
-using Args = replay::Bound<replay::OperatorNumber("sample")>;
+using Args = Bound<OperatorNumber("sample")>;
 
 // Returns the buffer's smallest weight if importance weights are normalized by it, else -1.
-double Measure(const Plan &plan, const replay::SumTree &tree, const replay::Cursors &ring, const int64_t *bounds) {
-  if (plan.draw != replay::kByPriority || plan.by_buffer == 0) return -1;
-  return replay::LeastWeight(tree, replay::SliceRows(bounds[0], bounds[1], ring.count), ring);
+double Measure(const Plan &plan, const SumTree &tree, const Cursors &ring, const int64_t *bounds) {
+  if (plan.draw != kByPriority || plan.by_buffer == 0) return -1;
+  return LeastWeight(tree, SliceRows(bounds[0], bounds[1], ring.count), ring);
 }
 
 constexpr int64_t kAhead = 1;  // windows to prefetch
 
 // True if the state of epochs is possible. Not inlined: it would change how callers are compiled.
 __attribute__((noinline, cold)) bool HasEpoch(const Args &args) {
-  return replay::CursorsOf(args).HasSerials() &&
-         replay::IsEpoch(*args.data<replay::Epoch>(NAMED("epoch")), *args.data<replay::EpochRule>(NAMED("epoch_rule")),
-                         args.capacity());
+  return CursorsOf(args).HasSerials() &&
+         IsEpoch(*args.data<Epoch>(NAMED("epoch")), *args.data<EpochRule>(NAMED("epoch_rule")), args.capacity());
 }
 
 // Draws the next batch of an epoch. Returns the number of its rows, or -1 if there are too few rows. Not inlined: it
 // would change how callers are compiled.
 __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
-  const auto &rule = *args.data<replay::EpochRule>(NAMED("epoch_rule"));
-  auto *epoch = args.data<replay::Epoch>(NAMED("epoch"));
-  const replay::Cursors ring = replay::CursorsOf(args);
-  const bool has_row_state = args.HasGroup(replay::kRowStateGroup);
-  const replay::RowState row_state = replay::RowStateOf(args);
+  const auto &rule = *args.data<EpochRule>(NAMED("epoch_rule"));
+  auto *epoch = args.data<Epoch>(NAMED("epoch"));
+  const Cursors ring = CursorsOf(args);
+  const bool has_row_state = args.HasGroup(kRowStateGroup);
+  const RowState row_state = RowStateOf(args);
   const auto slot_of = [&](int64_t serial) {
     const int64_t slot = ring.SlotOf(serial);
     return slot >= 0 && has_row_state && !(row_state.tree.Leaf(slot) > 0) ? -1 : slot;
   };
-  return replay::DrawInEpochs(rule, ring, args.data<RandomState>(NAMED("random_state")), epoch, slot_of, n, slots);
+  return DrawInEpochs(rule, ring, args.data<RandomState>(NAMED("random_state")), epoch, slot_of, n, slots);
 }
 
 // Sets slots to the next batch of an epoch, or by calling draw(), and `drawn` to the samples that are no padding.
 template <typename Draw>
 Status DrawSlots(const Args &args, const Plan &plan, int64_t n, int64_t *slots, int64_t *drawn, const Draw &draw) {
   *drawn = n;
-  if (plan.draw != replay::kInEpochs) return draw();
+  if (plan.draw != kInEpochs) return draw();
   *drawn = DrawInEpochs(args, n, slots);
-  return *drawn < 0 ? replay::kTooFewRows : replay::kOk;
+  return *drawn < 0 ? kTooFewRows : kOk;
 }
 
 // Fills the samples from `drawn` on of all outputs with zeros, and handles with -1.
 __attribute__((noinline)) void Pad(const Args &args, const Plan &plan, int64_t drawn, int64_t n) {
   const int first_output = args.at(NAMED("outputs"));
   for (int i = 0; i < args.outputs(); ++i) {
-    const replay::Field field = replay::FieldOf(args.raw(), first_output + i);
+    const Field field = FieldOf(args.raw(), first_output + i);
     const int64_t bytes = field.elements / n * field.element_bytes, kind = plan.Outputs()[i].kind;
-    std::memset(field.data + drawn * bytes, kind == replay::kHandle ? -1 : 0, static_cast<size_t>((n - drawn) * bytes));
+    std::memset(field.data + drawn * bytes, kind == kHandle ? -1 : 0, static_cast<size_t>((n - drawn) * bytes));
   }
 }
 
@@ -86,23 +77,23 @@ struct RowOutputs {
 
   // Adds an output that holds n rows, handles, weights or flags. Returns false if it does not fit.
   bool Add(const Args &args, const Output &output, int i, int64_t n) {
-    const replay::Arguments &raw = args.raw();
-    const replay::Dtype dtype = replay::DtypeOf(raw.dtype(i));
-    if (output.kind == replay::kGiven) {
-      if (dtype != replay::kBool || raw.elements(i) != n) return false;
+    const Arguments &raw = args.raw();
+    const Dtype dtype = DtypeOf(raw.dtype(i));
+    if (output.kind == kGiven) {
+      if (dtype != kBool || raw.elements(i) != n) return false;
       given.push_back(raw.data<uint8_t>(i));
       return true;
     }
-    if (output.kind == replay::kHandle || output.kind == replay::kWeight) {
-      const bool is_handle = output.kind == replay::kHandle;
-      if (dtype != (is_handle ? replay::kInt64 : replay::kFloat32) || raw.elements(i) != n) return false;
+    if (output.kind == kHandle || output.kind == kWeight) {
+      const bool is_handle = output.kind == kHandle;
+      if (dtype != (is_handle ? kInt64 : kFloat32) || raw.elements(i) != n) return false;
       is_handle ? handles.push_back(raw.data<int64_t>(i)) : weights.push_back(raw.data<float>(i));
       return true;
     }
     const int64_t column = output.column;
     if (!output.IsRow() || column < 0 || column >= args.columns()) return false;
     const auto c = static_cast<int>(column);
-    if (!replay::SameDtype(dtype, replay::DtypeOf(raw.dtype(c))) || raw.RowsOf(i, c) != n) return false;
+    if (!SameDtype(dtype, DtypeOf(raw.dtype(c))) || raw.RowsOf(i, c) != n) return false;
     rows.push_back({raw.data<char>(c), raw.data<char>(i), args.RowBytes(c)});
     return true;
   }
@@ -113,48 +104,48 @@ Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
   outputs.rows.reserve(static_cast<size_t>(args.outputs()));
   const int first_output = args.at(NAMED("outputs"));
   for (int i = 0; i < args.outputs(); ++i) {
-    if (!outputs.Add(args, plan.Outputs()[i], first_output + i, n)) return replay::kBadArguments;
+    if (!outputs.Add(args, plan.Outputs()[i], first_output + i, n)) return kBadArguments;
   }
   auto *random = args.data<RandomState>(NAMED("random_state"));
   const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-  replay::Vector<int64_t> slots(static_cast<size_t>(n));
+  Vector<int64_t> slots(static_cast<size_t>(n));
   const auto give = [&](const auto &places) {
     for (int64_t *handles : outputs.handles) {
       std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
     }
     for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
     for (uint8_t *given : outputs.given) std::fill_n(given, n, uint8_t{1});
-    replay::Gather(outputs.rows, slots.data(), n);
+    Gather(outputs.rows, slots.data(), n);
   };
   int64_t drawn = n;
-  if (!args.HasGroup(replay::kRowStateGroup)) {
-    if (plan.max_use != 0) return replay::kBadArguments;
-    return replay::WithPlaces(args, [&](const auto &places) {
-      const auto draw = [&] { return replay::DrawUniformly(plan, places, random, bounds, n, slots.data()); };
+  if (!args.HasGroup(kRowStateGroup)) {
+    if (plan.max_use != 0) return kBadArguments;
+    return WithPlaces(args, [&](const auto &places) {
+      const auto draw = [&] { return DrawUniformly(plan, places, random, bounds, n, slots.data()); };
       if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
-      replay::ExpectRows(args.shared(), slots);
+      ExpectRows(args.shared(), slots);
       give(places);
-      if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
-      return replay::kOk;
+      if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
+      return kOk;
     });
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
-  return replay::WithRows(args, [&](const auto &rows) {
-    const auto draw = [&] { return replay::Draw(plan, rows, random, bounds, n, slots.data()); };
+  return WithRows(args, [&](const auto &rows) {
+    const auto draw = [&] { return Draw(plan, rows, random, bounds, n, slots.data()); };
     if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
-    replay::ExpectRows(args.shared(), slots);
+    ExpectRows(args.shared(), slots);
     give(rows.places());
-    if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
-    const replay::RowState &row_state = rows.row_state();
-    if (plan.draw == replay::kByPriority) {
+    if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
+    const RowState &row_state = rows.row_state();
+    if (plan.draw == kByPriority) {
       const double measure = Measure(plan, row_state.tree, rows.places(), bounds);
       for (float *weights : outputs.weights) {
-        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, weights);
+        ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, weights);
       }
-      replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
+      MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     }
     row_state.Deliver(slots.data(), drawn, plan.max_use);
-    return replay::kOk;
+    return kOk;
   });
 }
 
@@ -165,7 +156,7 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
   if (timeline.streams() > 1) return;
   for (const Target &target : targets) {
     if (!target.output.HasRows()) continue;
-    const int64_t first = std::max(-window.start.before, replay::FirstOf(target.output, window, 0));
+    const int64_t first = std::max(-window.start.before, FirstOf(target.output, window, 0));
     const int64_t bytes = (target.output.runs - 1 + target.output.length) * target.row_bytes;
     const char *begin = target.rows + timeline.Shifted(window.start.slot, first) * target.row_bytes;
     for (int64_t line = 0; line < std::min(bytes, kMost); line += kLine) __builtin_prefetch(begin + line);
@@ -173,11 +164,11 @@ void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, cons
 }
 
 // Announces the rows of windows, if they are in shared memory. Not inlined, as `ExpectRows`.
-__attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared, const Timeline &timeline,
-                                                   const replay::Vector<Window> &windows) {
+__attribute__((noinline, cold)) void ExpectWindows(const Shared *shared, const Timeline &timeline,
+                                                   const Vector<Window> &windows) {
   if (shared == nullptr) return;
   for (const Window &window : windows) {
-    const replay::Start &start = window.start;
+    const Start &start = window.start;
     const int64_t steps = start.before + start.after + 1;  // with the observation after the last
     shared->Expect(timeline.Shifted(start.slot, -start.before), steps * timeline.streams());
     if (window.goal_slot >= 0) shared->Expect(window.goal_slot, 1);
@@ -185,21 +176,21 @@ __attribute__((noinline, cold)) void ExpectWindows(const replay::Shared *shared,
 }
 
 // Returns the windows that start in these slots.
-replay::Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs,
-                                 const replay::Vector<int64_t> &slots, RandomState *random) {
-  const replay::Scope scope = replay::ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
+Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t outputs, const Vector<int64_t> &slots,
+                         RandomState *random) {
+  const Scope scope = ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
   for (const int64_t slot : slots) timeline.Prefetch(slot, scope.steps);
   const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
-  replay::Vector<Window> windows(slots.size());
+  Vector<Window> windows(slots.size());
   for (int64_t i = 0; i < n; ++i) {
     Window &window = windows[static_cast<size_t>(i)];
-    window = replay::WindowAt(timeline, plan.chain, scope, slots[static_cast<size_t>(i)]);
+    window = WindowAt(timeline, plan.chain, scope, slots[static_cast<size_t>(i)]);
     if (plan.strategy == Hindsight::kNone) continue;
     const auto key = static_cast<uint64_t>(random->key);
     const auto counter = static_cast<uint64_t>(random->counter + i);
-    window.goal_slot = hindsight.GoalSlot(timeline, window.start, replay::RandomBits(key, counter),
-                                          replay::RandomBits(key, counter + static_cast<uint64_t>(n)));
+    window.goal_slot = hindsight.GoalSlot(timeline, window.start, RandomBits(key, counter),
+                                          RandomBits(key, counter + static_cast<uint64_t>(n)));
   }
   if (plan.strategy != Hindsight::kNone) random->counter += 2 * n;
   return windows;
@@ -208,46 +199,46 @@ replay::Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int
 Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
   const int first_output = args.at(NAMED("outputs"));
   const int64_t outputs = args.outputs();
-  std::vector<replay::Field> columns;
+  std::vector<Field> columns;
   columns.reserve(static_cast<size_t>(args.columns()));
-  for (int i = 0; i < args.columns(); ++i) columns.push_back(replay::FieldOf(args.raw(), i));
+  for (int i = 0; i < args.columns(); ++i) columns.push_back(FieldOf(args.raw(), i));
   std::vector<Target> targets;
   targets.reserve(static_cast<size_t>(outputs));
   std::vector<int64_t *> handles;
   std::vector<float *> weights;
   for (int i = 0; i < outputs; ++i) {
     const Output &output = plan.Outputs()[i];
-    const replay::Field field = replay::FieldOf(args.raw(), first_output + i);
-    if (!replay::HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) {
-      return replay::kBadArguments;
+    const Field field = FieldOf(args.raw(), first_output + i);
+    if (!HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) {
+      return kBadArguments;
     }
     switch (output.kind) {
-      case replay::kHandle: handles.push_back(args.raw().data<int64_t>(first_output + i)); break;
-      case replay::kWeight: weights.push_back(args.raw().data<float>(first_output + i)); break;
-      case replay::kGiven: std::fill_n(args.raw().data<uint8_t>(first_output + i), n, uint8_t{1}); break;
-      default: targets.push_back(replay::TargetOf(field, columns.data(), output, n));
+      case kHandle: handles.push_back(args.raw().data<int64_t>(first_output + i)); break;
+      case kWeight: weights.push_back(args.raw().data<float>(first_output + i)); break;
+      case kGiven: std::fill_n(args.raw().data<uint8_t>(first_output + i), n, uint8_t{1}); break;
+      default: targets.push_back(TargetOf(field, columns.data(), output, n));
     }
   }
   const double beta = *args.data<double>(NAMED("given_beta"));
   const double *powers = args.data<double>(NAMED("powers"));
   auto *random = args.data<RandomState>(NAMED("random_state"));
-  return replay::WithRows(args, [&](const auto &) {
-    const Timeline timeline = replay::TimelineOf(args);
-    const replay::RowState &row_state = timeline.row_state();
-    replay::Vector<int64_t> slots(static_cast<size_t>(n));
+  return WithRows(args, [&](const auto &) {
+    const Timeline timeline = TimelineOf(args);
+    const RowState &row_state = timeline.row_state();
+    Vector<int64_t> slots(static_cast<size_t>(n));
     const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
     int64_t drawn = n;
-    const auto draw = [&] { return replay::Draw(plan, timeline, random, bounds, n, slots.data()); };
+    const auto draw = [&] { return Draw(plan, timeline, random, bounds, n, slots.data()); };
     if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
-    const replay::Vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
+    const Vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
     ExpectWindows(args.shared(), timeline, windows);
     for (int64_t *to : handles) {
       std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
     }
     const double measure = Measure(plan, row_state.tree, timeline.places(), bounds);
     for (float *to : weights) {
-      if (plan.draw == replay::kByPriority) {
-        replay::ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, to);
+      if (plan.draw == kByPriority) {
+        ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, to);
       } else {
         std::fill_n(to, n, 1.0f);
       }
@@ -256,17 +247,17 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
     // samples are prefetched meanwhile.
     int64_t bytes = 0;
     for (const Target &target : targets) bytes += n * target.sample_bytes;
-    replay::InParallel(n, bytes, [&](int64_t begin, int64_t end) {
+    InParallel(n, bytes, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         if (b + kAhead < end) Prefetch(targets, timeline, windows[static_cast<size_t>(b + kAhead)]);
         const Window &window = windows[static_cast<size_t>(b)];
-        for (const Target &target : targets) replay::Fill(target, timeline, window, b, powers);
+        for (const Target &target : targets) Fill(target, timeline, window, b, powers);
       }
     });
-    if (plan.draw == replay::kInEpochs) Pad(args, plan, drawn, n);
-    if (plan.draw == replay::kByPriority) replay::MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
+    if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
+    if (plan.draw == kByPriority) MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
     row_state.Deliver(slots.data(), drawn, plan.max_use);
-    return replay::kOk;
+    return kOk;
   });
 }
 
@@ -278,44 +269,42 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  const bool has_row_state = args.HasGroup(replay::kRowStateGroup),
-             has_episodes = args.HasGroup(replay::kEpisodesGroup);
-  if (n < 1 || !replay::IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return replay::kBadArguments;
-  const bool in_epochs = plan.draw == replay::kInEpochs;
-  if (args.HasGroup(replay::kEpochsGroup) != in_epochs) return replay::kBadArguments;
-  if (in_epochs && !HasEpoch(args)) return replay::kBadArguments;
-  if (!in_epochs && has_row_state != (plan.draw != replay::kUniformly)) return replay::kBadArguments;
+  const bool has_row_state = args.HasGroup(kRowStateGroup), has_episodes = args.HasGroup(kEpisodesGroup);
+  if (n < 1 || !IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return kBadArguments;
+  const bool in_epochs = plan.draw == kInEpochs;
+  if (args.HasGroup(kEpochsGroup) != in_epochs) return kBadArguments;
+  if (in_epochs && !HasEpoch(args)) return kBadArguments;
+  if (!in_epochs && has_row_state != (plan.draw != kUniformly)) return kBadArguments;
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
-  if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return replay::kBadWeight;
+  if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return kBadWeight;
   return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
 }
 
 // Draws rows of G groups, L of each. `options`: the integer column that identifies groups, and 1 for consecutive rows.
 // Only the shape of `template` is used.
 MINDSPORE_REPLAY_KERNEL(sample_groups) {
-  const replay::Arguments &raw = args.raw();
+  const Arguments &raw = args.raw();
   const int64_t groups = raw.dim(args.at(NAMED("template")), 0);
   const int64_t size = raw.dim(args.at(NAMED("template")), 1);
   const int64_t *options = args.data<int64_t>(NAMED("options"));
-  if (options[0] < 0 || options[0] >= args.columns()) return replay::kBadArguments;
+  if (options[0] < 0 || options[0] >= args.columns()) return kBadArguments;
   const auto key = static_cast<int>(options[0]);
-  const replay::Dtype dtype = replay::DtypeOf(raw.dtype(key));
-  if (raw.elements(key) != args.capacity() || replay::IsFloat(dtype)) return replay::kBadArguments;
-  return replay::WithRows(args, [&](const auto &) {
-    const Timeline timeline = replay::TimelineOf(args);
-    const replay::Cursors &ring = timeline.places();
-    const auto rows = replay::RowsByGroup(timeline, timeline.row_state().tree,
-                                          [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
-    replay::Vector<int64_t> drawn(static_cast<size_t>(groups * size));
-    if (!replay::DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0,
-                            drawn.data())) {
-      return replay::kTooFewRows;
+  const Dtype dtype = DtypeOf(raw.dtype(key));
+  if (raw.elements(key) != args.capacity() || IsFloat(dtype)) return kBadArguments;
+  return WithRows(args, [&](const auto &) {
+    const Timeline timeline = TimelineOf(args);
+    const Cursors &ring = timeline.places();
+    const auto rows =
+        RowsByGroup(timeline, timeline.row_state().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
+    Vector<int64_t> drawn(static_cast<size_t>(groups * size));
+    if (!DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0, drawn.data())) {
+      return kTooFewRows;
     }
     const int first_row = args.at(NAMED("rows"));
     for (int64_t i = 0; i < groups * size; ++i) {
       const int64_t row = drawn[static_cast<size_t>(i)];
       args.data<uint8_t>(NAMED("mask"))[i] = row >= 0;
-      const int64_t slot = row < 0 ? 0 : replay::SlotOf(row, ring.head, ring.capacity);
+      const int64_t slot = row < 0 ? 0 : SlotOf(row, ring.head, ring.capacity);
       for (int c = 0; c < args.columns(); ++c) {
         const int64_t bytes = args.RowBytes(c);
         char *out = raw.data<char>(first_row + c) + i * bytes;
@@ -326,6 +315,8 @@ MINDSPORE_REPLAY_KERNEL(sample_groups) {
         }
       }
     }
-    return replay::kOk;
+    return kOk;
   });
 }
+
+}  // namespace replay

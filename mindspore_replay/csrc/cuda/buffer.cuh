@@ -1,7 +1,6 @@
 // A buffer's state in GPU memory, and updates of it by one block. All threads of the block call the functions that do
 // not concern a single row.
-#ifndef MINDSPORE_REPLAY_BUFFER_CUH_
-#define MINDSPORE_REPLAY_BUFFER_CUH_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -165,5 +164,3 @@ __device__ inline bool HasBadWeight(const float *values, int64_t n) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_BUFFER_CUH_

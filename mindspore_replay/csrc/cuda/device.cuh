@@ -1,6 +1,5 @@
 // What all GPU kernels share: launches, failures that only the GPU detects, and the detection of the last block.
-#ifndef MINDSPORE_REPLAY_DEVICE_CUH_
-#define MINDSPORE_REPLAY_DEVICE_CUH_
+#pragma once
 
 #ifndef MINDSPORE_REPLAY_EMULATED
 #include <cuda_runtime.h>
@@ -255,5 +254,3 @@ inline int64_t BlocksFor(int64_t n) {
         name##_of, "replay_" #name, replay::Arguments(nparam, params, ndims, shapes, dtypes), stream); \
   }                                                                                                    \
   static void name##_of(replay::Call *call, const replay::Bound<replay::OperatorNumber(#name)> &args)
-
-#endif  // MINDSPORE_REPLAY_DEVICE_CUH_

@@ -1,6 +1,5 @@
 // The batches of core/epochs.h, drawn by one block.
-#ifndef MINDSPORE_REPLAY_EPOCHS_CUH_
-#define MINDSPORE_REPLAY_EPOCHS_CUH_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -81,5 +80,3 @@ struct Batch {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_EPOCHS_CUH_

@@ -1,7 +1,6 @@
 // Group sampling on a GPU, as in groups.h. A bitonic network sorts rows by their group's value. A block then finds the
 // boundaries of groups, draws groups, and draws rows of each.
-#ifndef MINDSPORE_REPLAY_GROUPS_CUH_
-#define MINDSPORE_REPLAY_GROUPS_CUH_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -191,5 +190,3 @@ static __global__ void __launch_bounds__(kThreads) DrawGroupsKernel(const Report
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_GROUPS_CUH_

@@ -15,33 +15,17 @@
 #include "cuda/rows.cuh"
 #include "cuda/shuffle.cuh"
 
+namespace replay {
 namespace {
-
-using replay::Call;
-using replay::Chunk;
-using replay::Chunks;
-using replay::Column;
-using replay::Columns;
-using replay::Cursors;
-using replay::Ignored;
-using replay::Kind;
-using replay::kThreads;
-using replay::Marks;
-using replay::Report;
-using replay::RowState;
-using replay::State;
-using replay::SumTree;
-using replay::Timeline;
-using replay::WindowRule;
 
 // The destination of an insertion's rows.
 template <typename Places>
 struct Landing {
-  replay::RingWrite plan;
+  RingWrite plan;
   int64_t capacity;
 
   __device__ Landing(const State &state, int64_t n)
-      : plan(replay::PlanWrite(n, *state.head, *state.count, state.capacity)), capacity(state.capacity) {}
+      : plan(PlanWrite(n, *state.head, *state.count, state.capacity)), capacity(state.capacity) {}
   // Returns the slot of a row of the batch, or -1 if it is not kept.
   __device__ int64_t SlotOf(int64_t row) const {
     return row < plan.skipped ? -1 : replay::SlotOf(row - plan.skipped, plan.slot, capacity);
@@ -51,12 +35,12 @@ struct Landing {
 // Of several rows of a batch for one slot of a reservoir, the last is kept: the one whose serial number is in the slot
 // after every row has tried to write its own.
 template <>
-struct Landing<replay::ReservoirCursors> {
-  replay::ReservoirCursors places;
+struct Landing<ReservoirCursors> {
+  ReservoirCursors places;
 
-  __device__ Landing(const State &state, int64_t) : places(state.Get(Kind<replay::ReservoirCursors>{})) {}
+  __device__ Landing(const State &state, int64_t) : places(state.Get(Kind<ReservoirCursors>{})) {}
   __device__ int64_t Claimed(int64_t row) const {
-    return replay::ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
+    return ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
   }
   __device__ int64_t SlotOf(int64_t row) const {
     const int64_t slot = Claimed(row);
@@ -82,21 +66,21 @@ struct Insertion {
   template <typename Rows>
   __device__ int Status() const {
     const bool sound = state.IsConsistent();
-    const bool bad = given > 0 && replay::HasBadWeight(priorities, given);
-    if (!sound || bad) return sound ? replay::kBadWeight : replay::kBadArguments;
-    if (replay::kInReservoir<Rows> && versions != nullptr && *max_staleness >= 0) return replay::kBadArguments;
-    if (!AreVersions()) return replay::kBadVersion;
-    if constexpr (replay::kHasRowState<Rows>) {
-      if (!replay::HasRoom(state.Get(Kind<Rows>{}), n)) return replay::kFull;
+    const bool bad = given > 0 && HasBadWeight(priorities, given);
+    if (!sound || bad) return sound ? kBadWeight : kBadArguments;
+    if (kInReservoir<Rows> && versions != nullptr && *max_staleness >= 0) return kBadArguments;
+    if (!AreVersions()) return kBadVersion;
+    if constexpr (kHasRowState<Rows>) {
+      if (!HasRoom(state.Get(Kind<Rows>{}), n)) return kFull;
     }
-    return replay::kOk;
+    return kOk;
   }
 
   // Stores the state of a new row, but for its step. Does nothing yet if other blocks may still read the weights and
   // use counts of the rows that it evicts, to look for room.
   template <typename Rows>
   __device__ void SetRowState(int64_t row, int64_t slot) const {
-    if (replay::kHasEpisodes<Rows>) {
+    if (kHasEpisodes<Rows>) {
       Begin(row, slot);
       state.row_state.tree.SetLeaf(slot, 0);
     } else if (state.row_state.rule->keep == 0) {
@@ -119,40 +103,39 @@ struct Insertion {
   // Moves the cursors and refreshes the tree; called by the last block, when all blocks have marked their rows.
   template <typename Rows>
   __device__ void End(const Landing<Cursors> &landing, const Columns &columns) const {
-    const replay::RingWrite &plan = landing.plan;
+    const RingWrite &plan = landing.plan;
     const int64_t inserted = state.serials[0] + n;
-    if constexpr (replay::kHasRowState<Rows>) {
+    if constexpr (kHasRowState<Rows>) {
       FinishRowState();
-      if (!replay::kHasEpisodes<Rows> && state.row_state.rule->keep != 0) {
+      if (!kHasEpisodes<Rows> && state.row_state.rule->keep != 0) {
         for (int64_t row = plan.skipped + threadIdx.x; row < n; row += blockDim.x) {
           Begin(row, landing.SlotOf(row));
           SetWeight(row, landing.SlotOf(row));
         }
         __syncthreads();
       }
-      if (!replay::kHasEpisodes<Rows>)
-        replay::RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
+      if (!kHasEpisodes<Rows>) RefreshRange(state.row_state.tree, plan.slot, plan.written, state.capacity);
     }
     if (threadIdx.x == 0) {
       *state.head = static_cast<int32_t>(plan.head);
       *state.count = static_cast<int32_t>(plan.count);
       *first_serial = state.serials[0];
       state.serials[0] = inserted;
-      if constexpr (replay::kHasRowState<Rows>) {
+      if constexpr (kHasRowState<Rows>) {
         state.row_state.clock->fresh = std::max(state.row_state.clock->fresh, inserted - plan.count);
       }
     }
-    if constexpr (replay::kHasEpisodes<Rows>) {
+    if constexpr (kHasEpisodes<Rows>) {
       __syncthreads();
       EndTimes(plan, MarksOf(columns));
     }
   }
 
   template <typename Rows>
-  __device__ void End(const Landing<replay::ReservoirCursors> &landing, const Columns &) const {
-    if constexpr (replay::kHasRowState<Rows>) {
+  __device__ void End(const Landing<ReservoirCursors> &landing, const Columns &) const {
+    if constexpr (kHasRowState<Rows>) {
       FinishRowState();
-      replay::RefreshAbove(state.row_state.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
+      RefreshAbove(state.row_state.tree, n, [&](int64_t row) { return landing.SlotOf(row); });
     }
     if (threadIdx.x != 0) return;
     const int64_t inserted = landing.places.inserted + n;
@@ -178,12 +161,11 @@ struct Insertion {
   }
 
   __device__ void FinishRowState() const {
-    for (int64_t i = threadIdx.x; i < given; i += blockDim.x)
-      replay::RaiseTo(state.row_state.max_priority, priorities[i]);
+    for (int64_t i = threadIdx.x; i < given; i += blockDim.x) RaiseTo(state.row_state.max_priority, priorities[i]);
     __syncthreads();
   }
 
-  __device__ void EndTimes(const replay::RingWrite &plan, const Marks &marks) const {
+  __device__ void EndTimes(const RingWrite &plan, const Marks &marks) const {
     const Timeline timeline = state.Get(Kind<Timeline>{});
     const Cursors &ring = timeline.places();
     const int64_t before = marks.terminated.rows == nullptr ? 0 : std::min(n, timeline.streams());
@@ -199,17 +181,17 @@ struct Insertion {
     for (int64_t serial = first + threadIdx.x; serial < ring.inserted; serial += blockDim.x) {
       timeline.ActivateCompletedStarts(serial, &changed);
     }
-    replay::RefreshRows(state.row_state.tree, ring, oldest, lost);
-    replay::RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first - before), ring.inserted);
+    RefreshRows(state.row_state.tree, ring, oldest, lost);
+    RefreshRows(state.row_state.tree, ring, timeline.FirstStart(first - before), ring.inserted);
   }
 };
 
 // Runs before rows of episodes are stored: computes all steps, and the status.
 __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertion, const Columns columns) {
   int status = insertion.Status<Timeline>();
-  if (status == replay::kOk && insertion.state.rule->terminated >= columns.k) status = replay::kBadArguments;
+  if (status == kOk && insertion.state.rule->terminated >= columns.k) status = kBadArguments;
   bool fits = true;
-  if (status == replay::kOk) {
+  if (status == kOk) {
     const Timeline timeline = insertion.state.Get(Kind<Timeline>{});
     const Marks marks = insertion.MarksOf(columns);
     for (int64_t stream = threadIdx.x; stream < timeline.streams(); stream += blockDim.x) {
@@ -221,15 +203,15 @@ __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertio
       }
     }
   }
-  if (!__syncthreads_and(fits)) status = replay::kTooLong;
+  if (!__syncthreads_and(fits)) status = kTooLong;
   if (threadIdx.x == 0) insertion.steps[0] = status;
 }
 
 // Runs before rows go into a reservoir: each writes its serial number to its slot.
 __global__ void __launch_bounds__(kThreads) ClaimKernel(const Insertion insertion) {
-  if (insertion.Status<replay::ReservoirCursors>() != replay::kOk) return;
-  const Landing<replay::ReservoirCursors> landing(insertion.state, insertion.n);
-  for (int64_t row = replay::FirstOfGrid(); row < insertion.n; row += replay::GridStride()) {
+  if (insertion.Status<ReservoirCursors>() != kOk) return;
+  const Landing<ReservoirCursors> landing(insertion.state, insertion.n);
+  for (int64_t row = FirstOfGrid(); row < insertion.n; row += GridStride()) {
     const int64_t slot = landing.Claimed(row);
     if (slot < 0) continue;
     atomicMax(reinterpret_cast<long long *>(&insertion.state.row_serials[slot]),
@@ -242,26 +224,26 @@ __global__ void __launch_bounds__(kThreads)
     InsertKernel(const Report report, unsigned ticket, const Insertion insertion, const Columns columns,
                  const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
-  const int status = replay::kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status<Rows>();
-  if (status != replay::kOk) return replay::Refuse(report, status, insertion.first_serial, int64_t{-1});
-  const Landing<replay::PlacesOf<Rows>> landing(insertion.state, insertion.n);
-  const Chunk chunk = replay::ThisChunk(chunks);
+  const int status = kHasEpisodes<Rows> ? static_cast<int>(insertion.steps[0]) : insertion.Status<Rows>();
+  if (status != kOk) return Refuse(report, status, insertion.first_serial, int64_t{-1});
+  const Landing<PlacesOf<Rows>> landing(insertion.state, insertion.n);
+  const Chunk chunk = ThisChunk(chunks);
   if (threadIdx.x < chunk.count) {
     const int64_t row = chunk.first + threadIdx.x;
     const int64_t slot = landing.SlotOf(row);
     slots[threadIdx.x] = slot;
-    if constexpr (replay::kHasRowState<Rows>) {
+    if constexpr (kHasRowState<Rows>) {
       if (slot >= 0 && chunk.part == 0) insertion.SetRowState<Rows>(row, slot);
     }
   }
-  const bool last = replay::IsLastBlock(ticket);
-  replay::CopyRows<replay::kIn>(columns.column, columns.k, chunk, slots);
+  const bool last = IsLastBlock(ticket);
+  CopyRows<kIn>(columns.column, columns.k, chunk, slots);
   if (last) insertion.End<Rows>(landing, columns);
 }
 
 // Calls visit(slot) for the rows whose weights change if a row is deleted.
 template <typename Places, typename Visit>
-__device__ void ForWeightsAround(const replay::SingleRows<Places> &, int64_t, int64_t slot, const Visit &visit) {
+__device__ void ForWeightsAround(const SingleRows<Places> &, int64_t, int64_t slot, const Visit &visit) {
   visit(slot);
 }
 
@@ -272,14 +254,13 @@ __device__ void ForWeightsAround(const Timeline &timeline, int64_t handle, int64
 
 // Recomputes the nodes that the deletion of consecutive rows changes.
 template <typename Places>
-__device__ void RefreshAround(const replay::SingleRows<Places> &rows, int64_t first, int64_t last) {
-  replay::RefreshRows(rows.row_state().tree, rows.places(), first, last);
+__device__ void RefreshAround(const SingleRows<Places> &rows, int64_t first, int64_t last) {
+  RefreshRows(rows.row_state().tree, rows.places(), first, last);
 }
 
 __device__ void RefreshAround(const Timeline &timeline, int64_t first, int64_t last) {
   if (last <= first) return;
-  replay::RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first),
-                      timeline.EndOfStarts(last));
+  RefreshRows(timeline.row_state().tree, timeline.places(), timeline.FirstStart(first), timeline.EndOfStarts(last));
 }
 
 // Returns the end of the rows that may be stale, which begin at the oldest that was not stale before. Called by all
@@ -326,7 +307,7 @@ __device__ void DeleteStaleRows(const Rows &rows, int64_t max_staleness) {
       ++removed;
     }
   }
-  replay::AddTo(&row_state.counts->stale, removed);
+  AddTo(&row_state.counts->stale, removed);
   RefreshAround(rows, first, end);
   if (threadIdx.x == 0) row_state.clock->fresh = fresh;
 }
@@ -352,7 +333,7 @@ __global__ void __launch_bounds__(kThreads) VersionsKernel(const Insertion inser
 }
 
 template <typename Places>
-__device__ void Release(const replay::SingleRows<Places> &rows, int64_t slot) {
+__device__ void Release(const SingleRows<Places> &rows, int64_t slot) {
   rows.row_state().use_counts[slot] = 0;
 }
 
@@ -379,15 +360,15 @@ __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, 
     if (rows.StartSlot(rows.places().HandleOf(start)) < 0) return;
     row_state.tree.SetLeaf(start, (*row_state.rule)(row_state.priorities[start]));
   });
-  replay::ForLevels(row_state.tree, [&](int level) {
+  ForLevels(row_state.tree, [&](int level) {
     for_starts([&](int64_t start) { row_state.tree.RefreshNode(level, SumTree::NodeOf(level, start)); });
   });
 }
 
 // Moves the ends of episodes after an update of the column of terminations in different slots; all threads of one
 // block. `changed` is memory for n numbers.
-__device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64_t n,
-                           const replay::BoolRows &terminated, int32_t *changed) {
+__device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64_t n, const BoolRows &terminated,
+                           int32_t *changed) {
   bool any = false;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     changed[i] = slots[i] >= 0 && timeline.UpdateEnd(slots[i], terminated(i));
@@ -407,7 +388,7 @@ __device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64
   Ignored ignored;
   for_starts([&](int64_t start) { timeline.SetStartWeight(start, &ignored); });
   const SumTree &tree = timeline.row_state().tree;
-  replay::ForLevels(tree, [&](int level) {
+  ForLevels(tree, [&](int level) {
     for_starts([&](int64_t start) { tree.RefreshNode(level, SumTree::NodeOf(level, start)); });
   });
 }
@@ -416,18 +397,18 @@ __device__ void UpdateEnds(const Timeline &timeline, const int64_t *slots, int64
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     UpdateSlotsKernel(const Report report, const State state, const int64_t *handles, int64_t n, int64_t *slots,
-                      int32_t *table, int64_t buckets, const replay::Updates updates, const int64_t *written,
-                      int32_t *invalid, const Columns columns) {
+                      int32_t *table, int64_t buckets, const Updates updates, const int64_t *written, int32_t *invalid,
+                      const Columns columns) {
   bool sound = state.IsConsistent();
-  if (replay::kHasEpisodes<Rows>) sound = sound && written[1] < columns.k;
+  if (kHasEpisodes<Rows>) sound = sound && written[1] < columns.k;
   const int64_t number = updates.Next();
-  if (!sound) replay::Refuse(report, replay::kBadArguments, invalid);
+  if (!sound) Refuse(report, kBadArguments, invalid);
   int64_t skipped = 0, unknown = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     slots[i] = -1;
     if (!sound) continue;
     const auto rows = state.Get(Kind<Rows>{});
-    if constexpr (replay::kHasRowState<Rows>) {
+    if constexpr (kHasRowState<Rows>) {
       slots[i] = rows.StoredSlot(handles[i]);
     } else {
       slots[i] = rows.SlotOf(handles[i]);
@@ -437,15 +418,15 @@ __global__ void __launch_bounds__(kThreads)
     unknown += slots[i] < 0 && handles[i] >= 0;
   }
   if (!sound) return;
-  const replay::StepsByCell rows_by_slot(table, buckets);
+  const StepsByCell rows_by_slot(table, buckets);
   const auto slot_of = [=](int64_t i) { return slots[i]; };
   rows_by_slot.Build(n, slot_of);
   // A row that one thread drops is never the latest for another.
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     if (slots[i] >= 0 && rows_by_slot.Latest(slots[i], n, slot_of) > i) slots[i] = -1;
   }
-  const int64_t all = replay::SumOfBlock(skipped);
-  if constexpr (replay::kHasEpisodes<Rows>) {
+  const int64_t all = SumOfBlock(skipped);
+  if constexpr (kHasEpisodes<Rows>) {
     if (written[1] >= 0) {
       const Column &column = columns.column[written[1]];
       UpdateEnds(state.Get(Kind<Rows>{}), slots, n, {column.batch, column.row_bytes, column.is_float}, table);
@@ -455,9 +436,9 @@ __global__ void __launch_bounds__(kThreads)
     *invalid = static_cast<int32_t>(all);
     updates.End(number);
   }
-  if constexpr (replay::kHasRowState<Rows>) {
-    if ((written[0] & replay::kCountsInvalid) != 0) replay::AddTo(&state.row_state.counts->invalid, unknown);
-    const auto late = static_cast<int32_t>(written[0] & replay::kMissing);
+  if constexpr (kHasRowState<Rows>) {
+    if ((written[0] & kCountsInvalid) != 0) AddTo(&state.row_state.counts->invalid, unknown);
+    const auto late = static_cast<int32_t>(written[0] & kMissing);
     if (late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, late);
   }
 }
@@ -465,18 +446,18 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) ReadKernel(const Report report, const State state, const int64_t *index,
                                                        const Columns columns, const Chunks chunks) {
   __shared__ int64_t slots[kThreads];
-  const Chunk chunk = replay::ThisChunk(chunks);
+  const Chunk chunk = ThisChunk(chunks);
   const int64_t head = *state.head, count = *state.count;
   const bool sound = state.IsConsistent();
   if (threadIdx.x < chunk.count) {
     int64_t row = index[chunk.first + threadIdx.x];
     if (row < 0) row += count;
     const bool inside = sound && row >= 0 && row < count;
-    slots[threadIdx.x] = inside ? replay::SlotOf(row, head, state.capacity) : -1;
-    if (!inside) report(sound ? replay::kIndexOutOfRange : replay::kBadArguments);
+    slots[threadIdx.x] = inside ? SlotOf(row, head, state.capacity) : -1;
+    if (!inside) report(sound ? kIndexOutOfRange : kBadArguments);
   }
   __syncthreads();
-  replay::CopyRows<replay::kOut>(columns.column, columns.k, chunk, slots);
+  CopyRows<kOut>(columns.column, columns.k, chunk, slots);
 }
 
 template <typename Rows>
@@ -485,8 +466,8 @@ __global__ void __launch_bounds__(kThreads)
                            const float *priorities, int64_t given, int32_t *invalid) {
   __shared__ int64_t slots[kThreads];
   const bool sound = state.IsConsistent();
-  const bool bad = replay::HasBadWeight(priorities, given);
-  if (!sound || bad) return replay::Refuse(report, bad ? replay::kBadWeight : replay::kBadArguments, invalid);
+  const bool bad = HasBadWeight(priorities, given);
+  if (!sound || bad) return Refuse(report, bad ? kBadWeight : kBadArguments, invalid);
   const Rows rows = state.Get(Kind<Rows>{});
   const RowState &row_state = state.row_state;
   int64_t skipped = 0, unknown = 0;
@@ -497,8 +478,8 @@ __global__ void __launch_bounds__(kThreads)
     slots[threadIdx.x] = slot;
     __syncthreads();
     if (slot >= 0) {
-      const float priority = replay::Normal(priorities[given == n ? i : 0]);
-      replay::RaiseTo(row_state.max_priority, priority);
+      const float priority = Normal(priorities[given == n ? i : 0]);
+      RaiseTo(row_state.max_priority, priority);
       bool last = true;
       for (unsigned j = threadIdx.x + 1; j < blockDim.x; ++j) last &= slots[j] != slot;
       if (last) {
@@ -511,16 +492,16 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  replay::AddTo(&row_state.counts->invalid, unknown);
-  replay::RefreshAbove(row_state.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
-  const int64_t all = replay::SumOfBlock(skipped);
+  AddTo(&row_state.counts->invalid, unknown);
+  RefreshAbove(row_state.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
+  const int64_t all = SumOfBlock(skipped);
   if (threadIdx.x == 0) *invalid = static_cast<int32_t>(all);
 }
 
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
-  if (!state.IsConsistent()) return replay::Refuse(report, replay::kBadArguments, deleted);
+  if (!state.IsConsistent()) return Refuse(report, kBadArguments, deleted);
   const Rows rows = state.Get(Kind<Rows>{});
   const RowState &row_state = state.row_state;
   int64_t invalid = 0, removed = 0;
@@ -543,12 +524,12 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t slot = rows.places().SlotOf(handles[i]);
     if (slot >= 0) atomicAnd(clock_of(slot), ~kMark);
   }
-  replay::AddTo(&row_state.counts->invalid, invalid);
-  replay::AddTo(&row_state.counts->deleted, removed);
-  const int64_t all = replay::SumOfBlock(removed);
+  AddTo(&row_state.counts->invalid, invalid);
+  AddTo(&row_state.counts->deleted, removed);
+  const int64_t all = SumOfBlock(removed);
   if (threadIdx.x == 0) *deleted = static_cast<int32_t>(all);
   if (all == 0) return;
-  replay::ForLevels(row_state.tree, [&](int level) {
+  ForLevels(row_state.tree, [&](int level) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
       const int64_t slot = rows.places().SlotOf(handles[i]);
       if (slot < 0) continue;
@@ -566,9 +547,9 @@ template <typename Rows>
 __global__ void __launch_bounds__(kThreads) AdvanceKernel(const Report report, const State state, const int64_t *ticks,
                                                           const int64_t *max_staleness, int64_t *now) {
   const RowState &row_state = state.row_state;
-  const bool refused = *ticks < 0 || *ticks > replay::kLastClock - row_state.clock->now ||
-                       (replay::kInReservoir<Rows> && *max_staleness >= 0);
-  if (!state.IsConsistent() || refused) return replay::Refuse(report, replay::kBadArguments, now);
+  const bool refused =
+      *ticks < 0 || *ticks > kLastClock - row_state.clock->now || (kInReservoir<Rows> && *max_staleness >= 0);
+  if (!state.IsConsistent() || refused) return Refuse(report, kBadArguments, now);
   const int64_t passed = *ticks, limit = *max_staleness;
   __syncthreads();
   if (threadIdx.x == 0) *now = row_state.clock->now += passed;
@@ -580,9 +561,9 @@ __global__ void __launch_bounds__(kThreads)
     InfoKernel(const Report report, const State state, const int64_t *handles, int64_t n, float *priorities,
                int32_t *use_counts, int64_t *staleness) {
   const bool sound = state.IsConsistent();
-  if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
+  if (!sound && FirstOfGrid() == 0) report(kBadArguments);
   const RowState &row_state = state.row_state;
-  for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) {
+  for (int64_t i = FirstOfGrid(); i < n; i += GridStride()) {
     const int64_t slot = sound ? state.SlotOf(handles[i]) : -1;
     priorities[i] = slot < 0 ? 0.0f : row_state.priorities[slot];
     use_counts[i] = slot < 0 ? -1 : row_state.Uses(slot);
@@ -592,7 +573,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     EndKernel(const Report report, const State state, const uint8_t *flag, int32_t *ended) {
-  if (!state.IsConsistent()) return replay::Refuse(report, replay::kBadArguments, ended);
+  if (!state.IsConsistent()) return Refuse(report, kBadArguments, ended);
   const Timeline timeline = state.Get(Kind<Timeline>{});
   const int64_t first = timeline.Newest(), last = timeline.places().inserted;
   Ignored changed;
@@ -600,8 +581,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t serial = first + threadIdx.x; serial < last; serial += blockDim.x) {
     count += timeline.End(serial, *flag, &changed);
   }
-  const int64_t all = replay::SumOfBlock(count);
-  if (last > first) replay::RefreshRows(state.row_state.tree, timeline.places(), timeline.FirstStart(first), last);
+  const int64_t all = SumOfBlock(count);
+  if (last > first) RefreshRows(state.row_state.tree, timeline.places(), timeline.FirstStart(first), last);
   if (threadIdx.x == 0) *ended = static_cast<int32_t>(all);
 }
 
@@ -614,7 +595,7 @@ struct Fill {
   __device__ void operator()(Number *numbers, int64_t n, Number value) const {
     if (!arrays && n == 1) *numbers = value;
     if (!arrays || n == 1) return;
-    for (int64_t i = replay::FirstOfGrid(); i < n; i += replay::GridStride()) numbers[i] = value;
+    for (int64_t i = FirstOfGrid(); i < n; i += GridStride()) numbers[i] = value;
   }
 };
 
@@ -627,9 +608,9 @@ __global__ void __launch_bounds__(kThreads)
     if (state.rule != nullptr) state.Get(Kind<Timeline>{}).Reset(fill);
   };
   if (sound) forget({true});
-  if (!replay::IsLastBlock(ticket) || threadIdx.x != 0) return;
+  if (!IsLastBlock(ticket) || threadIdx.x != 0) return;
   *stored = 0;
-  if (!sound) return report(replay::kBadArguments);
+  if (!sound) return report(kBadArguments);
   forget({false});
   state.serials[1] = inserted;
   *state.head = *state.count = 0;
@@ -638,11 +619,11 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     SumsKernel(const Report report, const State state, const int64_t *ranges, int64_t m, double *sums) {
   const Cursors ring = state.Ring();
-  const bool sound = replay::AreCursors(ring.head, ring.count, ring.capacity);
-  if (!sound && replay::FirstOfGrid() == 0) report(replay::kBadArguments);
-  for (int64_t i = replay::FirstOfGrid(); i < m; i += replay::GridStride()) {
-    const replay::RowRange rows = replay::SliceRows(ranges[2 * i], ranges[2 * i + 1], sound ? ring.count : 0);
-    sums[i] = replay::SumRows(state.row_state.tree, rows, ring.head, ring.capacity);
+  const bool sound = AreCursors(ring.head, ring.count, ring.capacity);
+  if (!sound && FirstOfGrid() == 0) report(kBadArguments);
+  for (int64_t i = FirstOfGrid(); i < m; i += GridStride()) {
+    const RowRange rows = SliceRows(ranges[2 * i], ranges[2 * i + 1], sound ? ring.count : 0);
+    sums[i] = SumRows(state.row_state.tree, rows, ring.head, ring.capacity);
   }
 }
 
@@ -656,119 +637,117 @@ __global__ void SummaryKernel(const SumTree tree, double *summary) {
 }  // namespace
 
 MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
-  Insertion insertion{replay::StateOf(args), args.n(), args.data<int64_t>(NAMED("first"))};
-  if (args.HasGroup(replay::kRowStateGroup)) {
+  Insertion insertion{StateOf(args), args.n(), args.data<int64_t>(NAMED("first"))};
+  if (args.HasGroup(kRowStateGroup)) {
     insertion.priorities = args.data<float>(NAMED("priority"));
     insertion.given = args.elements(NAMED("priority"));
   }
-  if (args.HasGroup(replay::kVersionsGroup)) {
+  if (args.HasGroup(kVersionsGroup)) {
     insertion.versions = args.data<int64_t>(NAMED("version"));
     insertion.given_versions = args.elements(NAMED("version"));
     insertion.max_staleness = args.data<int64_t>(NAMED("max_staleness"));
   }
-  if (args.HasGroup(replay::kEpisodesGroup)) {
+  if (args.HasGroup(kEpisodesGroup)) {
     insertion.ends = args.data<uint8_t>(NAMED("ends"));
     insertion.given_ends = args.elements(NAMED("ends"));
     insertion.steps = call->Scratch<int64_t>(1 + args.n());
-    call->Launch(StepsKernel, 1, insertion, replay::ColumnsOf(args));
+    call->Launch(StepsKernel, 1, insertion, ColumnsOf(args));
   }
-  if (args.HasGroup(replay::kReservoirGroup)) call->Launch(ClaimKernel, replay::BlocksFor(args.n()), insertion);
-  const Chunks chunks = replay::ChunksOf(args, args.n());
-  replay::WithKind(args, [&](auto kind) {
+  if (args.HasGroup(kReservoirGroup)) call->Launch(ClaimKernel, BlocksFor(args.n()), insertion);
+  const Chunks chunks = ChunksOf(args, args.n());
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    call->Launch(InsertKernel<Rows>, chunks.Blocks(), call->report, replay::NextTicket(), insertion,
-                 replay::ColumnsOf(args), chunks);
-    if constexpr (replay::kHasRowState<Rows>) {
+    call->Launch(InsertKernel<Rows>, chunks.Blocks(), call->report, NextTicket(), insertion, ColumnsOf(args), chunks);
+    if constexpr (kHasRowState<Rows>) {
       if (insertion.versions != nullptr) call->Launch(VersionsKernel<Rows>, 1, insertion);
     }
   });
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(update) {
-  const Chunks chunks = replay::ChunksOf(args, args.n());
+  const Chunks chunks = ChunksOf(args, args.n());
   auto *slots = call->Scratch<int64_t>(args.n());
-  auto *table = call->Scratch<int32_t>(replay::StepsByCell::Size(args.n()));
-  replay::WithKind(args, [&](auto kind) {
+  auto *table = call->Scratch<int32_t>(StepsByCell::Size(args.n()));
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, replay::StateOf(args),
-                 args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
-                 replay::StepsByCell::Buckets(args.n()), replay::Updates{args.template data<int64_t>(NAMED("updates"))},
+    call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("handles")),
+                 args.n(), slots, table, StepsByCell::Buckets(args.n()),
+                 Updates{args.template data<int64_t>(NAMED("updates"))},
                  args.template data_or_null<int64_t>(NAMED("written")), args.template data<int32_t>(NAMED("invalid")),
-                 replay::ColumnsOf(args));
+                 ColumnsOf(args));
   });
-  call->Launch(replay::CopyKernel<replay::kIn>, chunks.Blocks(), slots, replay::ColumnsOf(args), chunks);
+  call->Launch(CopyKernel<kIn>, chunks.Blocks(), slots, ColumnsOf(args), chunks);
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(read) {
-  const Chunks chunks = replay::ChunksOf(args, args.n());
-  call->Launch(ReadKernel, chunks.Blocks(), call->report, replay::StateOf(args), args.data<int64_t>(NAMED("index")),
-               replay::ColumnsOf(args), chunks);
+  const Chunks chunks = ChunksOf(args, args.n());
+  call->Launch(ReadKernel, chunks.Blocks(), call->report, StateOf(args), args.data<int64_t>(NAMED("index")),
+               ColumnsOf(args), chunks);
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(update_priorities) {
-  replay::WithKind(args, [&](auto kind) {
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, replay::StateOf(args),
+    call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, StateOf(args),
                  args.template data<int64_t>(NAMED("handles")), args.n(), args.template data<float>(NAMED("priority")),
                  args.elements(NAMED("priority")), args.template data<int32_t>(NAMED("invalid")));
   });
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(delete) {
-  replay::WithKind(args, [&](auto kind) {
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    call->Launch(DeleteKernel<Rows>, 1, call->report, replay::StateOf(args),
-                 args.template data<int64_t>(NAMED("handles")), args.n(),
-                 args.template data<int32_t>(NAMED("removed")));
+    call->Launch(DeleteKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("handles")),
+                 args.n(), args.template data<int32_t>(NAMED("removed")));
   });
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(advance) {
-  replay::WithKind(args, [&](auto kind) {
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
-    call->Launch(AdvanceKernel<Rows>, 1, call->report, replay::StateOf(args),
-                 args.template data<int64_t>(NAMED("ticks")), args.template data<int64_t>(NAMED("max_staleness")),
-                 args.template data<int64_t>(NAMED("now")));
+    call->Launch(AdvanceKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("ticks")),
+                 args.template data<int64_t>(NAMED("max_staleness")), args.template data<int64_t>(NAMED("now")));
   });
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(info) {
-  call->Launch(InfoKernel, replay::BlocksFor(args.n()), call->report, replay::StateOf(args),
-               args.data<int64_t>(NAMED("handles")), args.n(), args.data<float>(NAMED("priority")),
-               args.data<int32_t>(NAMED("uses")), args.data<int64_t>(NAMED("staleness")));
+  call->Launch(InfoKernel, BlocksFor(args.n()), call->report, StateOf(args), args.data<int64_t>(NAMED("handles")),
+               args.n(), args.data<float>(NAMED("priority")), args.data<int32_t>(NAMED("uses")),
+               args.data<int64_t>(NAMED("staleness")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(end_episodes) {
-  call->Launch(EndKernel, 1, call->report, replay::StateOf(args), args.data<uint8_t>(NAMED("flag")),
+  call->Launch(EndKernel, 1, call->report, StateOf(args), args.data<uint8_t>(NAMED("flag")),
                args.data<int32_t>(NAMED("ended")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(reset) {
-  const int64_t blocks = args.HasGroup(replay::kRowStateGroup) ? replay::BlocksFor(args.capacity()) : 1;
-  call->Launch(ResetKernel, blocks, call->report, replay::NextTicket(), replay::StateOf(args),
-               args.data<int32_t>(NAMED("stored")));
+  const int64_t blocks = args.HasGroup(kRowStateGroup) ? BlocksFor(args.capacity()) : 1;
+  call->Launch(ResetKernel, blocks, call->report, NextTicket(), StateOf(args), args.data<int32_t>(NAMED("stored")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(sums) {
   const int64_t m = args.elements(NAMED("sums"));
-  call->Launch(SumsKernel, replay::BlocksFor(m), call->report, replay::StateOf(args),
-               args.data<int64_t>(NAMED("ranges")), m, args.data<double>(NAMED("sums")));
+  call->Launch(SumsKernel, BlocksFor(m), call->report, StateOf(args), args.data<int64_t>(NAMED("ranges")), m,
+               args.data<double>(NAMED("sums")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
-  call->Launch(SummaryKernel, 1, replay::RowStateOf(args).tree, args.data<double>(NAMED("summary")));
+  call->Launch(SummaryKernel, 1, RowStateOf(args).tree, args.data<double>(NAMED("summary")));
 }
 
 // Returns the status of the first call refused on the GPU since the last query, or 0, and the name of its kernel. Calls
 // in flight are not covered; a caller that needs them waits first.
 MINDSPORE_REPLAY_EXPORT int replay_take_failure(const char **kernel) {
-  volatile replay::Failure *failure = replay::the_failure;
-  if (failure == nullptr || failure->status == replay::kOk) return replay::kOk;
+  volatile Failure *failure = the_failure;
+  if (failure == nullptr || failure->status == kOk) return kOk;
   const int status = failure->status;
   *kernel = failure->kernel;
-  failure->status = replay::kOk;
+  failure->status = kOk;
   return status;
 }
 
 // Line i of the table of operators; null after the last.
-MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return replay::LineOfTable(i); }
+MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return LineOfTable(i); }
+
+}  // namespace replay

@@ -1,7 +1,6 @@
 // Copies rows into and out of columns on a GPU, in units of up to 16 bytes. Neighbouring threads copy neighbouring
 // units. A block takes some rows of a batch, or a part of one row if rows are wide.
-#ifndef MINDSPORE_REPLAY_ROWS_CUH_
-#define MINDSPORE_REPLAY_ROWS_CUH_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -182,5 +181,3 @@ Chunks ChunksOf(const Bound<kOperator> &args, int64_t n) {
 }
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_ROWS_CUH_

@@ -18,26 +18,8 @@
 #include "cuda/rows.cuh"
 #include "cuda/shuffle.cuh"
 
+namespace replay {
 namespace {
-
-using replay::Chunk;
-using replay::Chunks;
-using replay::Column;
-using replay::Field;
-using replay::Kind;
-using replay::kMostColumns;
-using replay::kThreads;
-using replay::Output;
-using replay::Plan;
-using replay::RandomState;
-using replay::Report;
-using replay::RowState;
-using replay::State;
-using replay::SumTree;
-using replay::Target;
-using replay::Timeline;
-using replay::TreeRange;
-using replay::Window;
 
 constexpr int kMostOutputs = 48;
 constexpr int64_t kWindowsOfBlock = 32;
@@ -47,7 +29,7 @@ constexpr int64_t kNoRow = -1;
 
 // Values common to all draws of a sample.
 struct Draws {
-  replay::Ranks ranks;
+  Ranks ranks;
   bool by_priority;
   bool in_order;
   bool rotates;    // points of the total weight are counted from a slot other than 0
@@ -56,7 +38,7 @@ struct Draws {
   double total;    // weight that draws are made from
   double least;    // smallest weight that draws are made from
   bool in_range;   // draws are limited to a range of rows
-  replay::RowRange rows;
+  RowRange rows;
   int64_t given;  // samples that are no padding
   int64_t first;  // logical row of rank 0, and the ring's head, for draws without weights
   int64_t head;
@@ -72,9 +54,9 @@ struct Sample {
   int64_t count_of_powers;
   const Plan *plan;
   int64_t n;
-  replay::Epoch *epoch;  // null unless rows are drawn in epochs
-  const replay::EpochRule *epoch_rule;
-  replay::Batch *batch;        // from EpochKernel
+  Epoch *epoch;  // null unless rows are drawn in epochs
+  const EpochRule *epoch_rule;
+  Batch *batch;                // from EpochKernel
   int64_t *own_handles;        // null if an output certainly holds them
   const int64_t *given_ranks;  // from RanksKernel
   int k;
@@ -91,10 +73,9 @@ struct Sample {
     bool holds = true;
     if (i < count) {
       const Output &output = plan->Outputs()[i];
-      holds = replay::HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
-      if constexpr (!replay::kHasEpisodes<Rows>) {
-        const bool is_number =
-            output.kind == replay::kHandle || output.kind == replay::kWeight || output.kind == replay::kGiven;
+      holds = HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
+      if constexpr (!kHasEpisodes<Rows>) {
+        const bool is_number = output.kind == kHandle || output.kind == kWeight || output.kind == kGiven;
         holds = holds && (is_number || output.IsRow());
         rows[i] = {nullptr, nullptr, 0};
         if (holds && !is_number) {
@@ -109,15 +90,15 @@ struct Sample {
   // Computes the common values of draws; the same in all blocks.
   template <typename Rows>
   __device__ int Load(Draws *draws) const {
-    const bool in_epochs = plan->draw == replay::kInEpochs;
-    const bool has_row_state = replay::kHasRowState<Rows>;
-    if (!replay::IsPlan(*plan, count_of_powers) || in_epochs != (epoch != nullptr)) return replay::kBadArguments;
-    if (in_epochs && !HasEpoch()) return replay::kBadArguments;
-    if (!in_epochs && has_row_state != (plan->draw != replay::kUniformly)) return replay::kBadArguments;
-    if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return replay::kBadWeight;
-    if (!state.IsConsistent() || (!has_row_state && plan->max_use != 0)) return replay::kBadArguments;
-    const replay::Cursors ring = state.Ring();
-    draws->by_priority = plan->draw == replay::kByPriority;
+    const bool in_epochs = plan->draw == kInEpochs;
+    const bool has_row_state = kHasRowState<Rows>;
+    if (!IsPlan(*plan, count_of_powers) || in_epochs != (epoch != nullptr)) return kBadArguments;
+    if (in_epochs && !HasEpoch()) return kBadArguments;
+    if (!in_epochs && has_row_state != (plan->draw != kUniformly)) return kBadArguments;
+    if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return kBadWeight;
+    if (!state.IsConsistent() || (!has_row_state && plan->max_use != 0)) return kBadArguments;
+    const Cursors ring = state.Ring();
+    draws->by_priority = plan->draw == kByPriority;
     draws->in_order = false;
     draws->given = n;
     draws->ranks = {*state.random, 0, true, given_ranks};
@@ -127,42 +108,40 @@ struct Sample {
       return batch->status;
     }
     const SumTree &tree = state.row_state.tree;
-    const replay::RowRange rows = replay::SliceRows(bounds[0], bounds[1], ring.count);
-    if constexpr (replay::kHasRowState<Rows>) {
+    const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+    if constexpr (kHasRowState<Rows>) {
       if (draws->by_priority) return LoadByPriority(tree, ring, rows, draws);
     }
     draws->in_order = plan->InOrder();
     draws->ranks.replace = plan->replace != 0 || draws->in_order;  // no shuffle
     // A full ring holds the same rows in any order, so a draw at random from all of it can yield slots directly.
     draws->rotates = plan->ordered != 0 || draws->in_order || rows.size < ring.capacity;
-    if constexpr (replay::kHasRowState<Rows>) {
-      draws->ranks.size = static_cast<int64_t>(replay::SumRows(tree, rows, ring.head, ring.capacity));
-      if (draws->ranks.size < n) return replay::kTooFewRows;
+    if constexpr (kHasRowState<Rows>) {
+      draws->ranks.size = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
+      if (draws->ranks.size < n) return kTooFewRows;
       draws->offset = draws->rotates ? tree.Before(replay::SlotOf(rows.first, ring.head, ring.capacity)) : 0;
     } else {
       draws->ranks.size = rows.size;
-      if (rows.size < n) return replay::kTooFewRows;
+      if (rows.size < n) return kTooFewRows;
       draws->first = rows.first;
       draws->head = draws->rotates ? ring.head : 0;
     }
-    return replay::kOk;
+    return kOk;
   }
 
   // True if the state of epochs is possible.
-  __device__ bool HasEpoch() const {
-    return state.Ring().HasSerials() && replay::IsEpoch(*epoch, *epoch_rule, state.capacity);
-  }
+  __device__ bool HasEpoch() const { return state.Ring().HasSerials() && IsEpoch(*epoch, *epoch_rule, state.capacity); }
 
   // Returns the slot of draw i.
   template <typename Rows>
   __device__ int64_t SlotOf(const Draws &draws, int64_t i) const {
     if (batch != nullptr) return batch->Slots()[i];
-    if constexpr (replay::kHasRowState<Rows>) {
+    if constexpr (kHasRowState<Rows>) {
       const SumTree &tree = state.row_state.tree;
-      const double point = draws.by_priority ? replay::PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
+      const double point = draws.by_priority ? PointOfStratum(draws.ranks.state, i, draws.stratum, draws.total)
                                              : static_cast<double>(RankOf(draws, i) + 1);
       if (draws.by_priority && draws.in_range) return TreeRange(tree, draws.rows, state.Ring()).SlotAt(point);
-      return tree.SlotAt(draws.rotates ? replay::Rotated(point, draws.offset, tree.Total()) : point);
+      return tree.SlotAt(draws.rotates ? Rotated(point, draws.offset, tree.Total()) : point);
     } else {
       return replay::SlotOf(draws.first + draws.ranks(i), draws.head, state.capacity);
     }
@@ -170,7 +149,7 @@ struct Sample {
 
   // Returns the rank of draw i among the eligible rows of the range.
   __device__ int64_t RankOf(const Draws &draws, int64_t i) const {
-    return draws.in_order ? replay::RankInOrder(plan->draw, draws.ranks.size, i) : draws.ranks(i);
+    return draws.in_order ? RankInOrder(plan->draw, draws.ranks.size, i) : draws.ranks(i);
   }
 
   // True if there is an output of a kind.
@@ -191,7 +170,7 @@ struct Sample {
   __device__ const int64_t *Handles() const {
     const int64_t *handles = own_handles;
     for (int j = 0; j < count && handles == nullptr; ++j) {
-      if (plan->Outputs()[j].kind == replay::kHandle) handles = reinterpret_cast<const int64_t *>(outputs[j].data);
+      if (plan->Outputs()[j].kind == kHandle) handles = reinterpret_cast<const int64_t *>(outputs[j].data);
     }
     return handles;
   }
@@ -200,42 +179,42 @@ struct Sample {
   template <typename Rows>
   __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
     const bool given = i < draws.given;
-    const int64_t handle = given ? state.Get(Kind<replay::PlacesOf<Rows>>{}).HandleOf(slot) : kNoRow;
-    Give(replay::kHandle, i, handle);
-    Give(replay::kGiven, i, static_cast<uint8_t>(given));
-    if constexpr (replay::kHasRowState<Rows>) {
+    const int64_t handle = given ? state.Get(Kind<PlacesOf<Rows>>{}).HandleOf(slot) : kNoRow;
+    Give(kHandle, i, handle);
+    Give(kGiven, i, static_cast<uint8_t>(given));
+    if constexpr (kHasRowState<Rows>) {
       if (own_handles != nullptr) own_handles[i] = handle;
       if (given) CountUse(slot);
       if (draws.by_priority) {
-        if (plan->by_buffer) Give(replay::kWeight, i, WeightOf(slot, draws.least));
+        if (plan->by_buffer) Give(kWeight, i, WeightOf(slot, draws.least));
         return;
       }
     }
-    Give(replay::kWeight, i, 1.0f);
+    Give(kWeight, i, 1.0f);
   }
 
   // Counts deliveries and removes rows; called by the last block, when all rows are recorded.
   template <typename Rows>
   __device__ void End(const Draws &draws) const {
-    if constexpr (replay::kHasRowState<Rows>) {
-      const auto places = state.Get(Kind<replay::PlacesOf<Rows>>{});
+    if constexpr (kHasRowState<Rows>) {
+      const auto places = state.Get(Kind<PlacesOf<Rows>>{});
       const int64_t *handles = Handles();
       const auto slot_of = [&](int64_t i) { return places.SlotOf(handles[i]); };
-      if (draws.by_priority && !plan->by_buffer && Gives(replay::kWeight)) GiveWeights(slot_of);
+      if (draws.by_priority && !plan->by_buffer && Gives(kWeight)) GiveWeights(slot_of);
       Deliver(slot_of, draws.given);
     }
     if (threadIdx.x != 0) return;
     if (epoch != nullptr) *epoch = batch->next;
-    const bool has_goals = replay::kHasEpisodes<Rows> && plan->strategy != replay::Hindsight::kNone;
+    const bool has_goals = kHasEpisodes<Rows> && plan->strategy != Hindsight::kNone;
     state.random->counter = draws.ranks.state.counter + n * (has_goals ? 3 : 1);
-    if (draws.by_priority) replay::MoveBeta(beta, plan->beta_step);
+    if (draws.by_priority) MoveBeta(beta, plan->beta_step);
   }
 
   // Writes zeros for the samples of a chunk from `given` on: for all of a refused sample, or for padding.
   __device__ void FillZeros(const Chunk &chunk, int64_t given) const {
     const int64_t first = std::min(std::max(given - chunk.first, int64_t{0}), chunk.count);
     for (int i = 0; i < count; ++i) {
-      const bool is_handle = plan->Outputs()[i].kind == replay::kHandle && outputs[i].dtype == replay::kInt64;
+      const bool is_handle = plan->Outputs()[i].kind == kHandle && outputs[i].dtype == kInt64;
       const int64_t bytes = outputs[i].elements / n * outputs[i].element_bytes;
       char *out = outputs[i].data + chunk.first * bytes;
       const int64_t total = chunk.count * bytes;
@@ -248,27 +227,26 @@ struct Sample {
 
  private:
   // Computes the common values of draws by priority from a range of rows; the same in all blocks.
-  __device__ int LoadByPriority(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows,
-                                Draws *draws) const {
+  __device__ int LoadByPriority(const SumTree &tree, const Cursors &ring, RowRange rows, Draws *draws) const {
     draws->rows = rows;
     draws->in_range = rows.size < ring.count;
     draws->rotates = false;
     if (draws->in_range) {
-      if (!HasPositive(tree, ring, rows)) return replay::kTooFewRows;
+      if (!HasPositive(tree, ring, rows)) return kTooFewRows;
       const TreeRange range(tree, rows, ring);
       draws->total = range.Total();
       draws->least = range.Minimum();
     } else {
-      if (tree.Positive() < static_cast<double>(n)) return replay::kTooFewRows;
+      if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
       draws->total = tree.Total();
       draws->least = tree.Minimum();
     }
     draws->stratum = draws->total / static_cast<double>(n);
-    return replay::kOk;
+    return kOk;
   }
 
   // True if n rows of a range have positive weight; the same for all threads of a block.
-  __device__ bool HasPositive(const SumTree &tree, const replay::Cursors &ring, replay::RowRange rows) const {
+  __device__ bool HasPositive(const SumTree &tree, const Cursors &ring, RowRange rows) const {
     int64_t found = 0;
     for (int64_t begin = 0; begin < rows.size && found < n; begin += blockDim.x) {
       const int64_t back = begin + threadIdx.x;
@@ -279,7 +257,7 @@ struct Sample {
   }
 
   __device__ float WeightOf(int64_t slot, double smallest) const {
-    return replay::ImportanceWeight(smallest, state.row_state.tree.Leaf(slot), *given_beta);
+    return ImportanceWeight(smallest, state.row_state.tree.Leaf(slot), *given_beta);
   }
 
   // Writes importance weights normalized by the smallest weight of the sample.
@@ -294,14 +272,14 @@ struct Sample {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) atomicMin(&smallest, bits_of(i));
     __syncthreads();
     const double measure = __longlong_as_double(static_cast<long long>(smallest));
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) Give(replay::kWeight, i, WeightOf(slot_of(i), measure));
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) Give(kWeight, i, WeightOf(slot_of(i), measure));
     __syncthreads();
   }
 
   // Counts a delivery of one slot.
   __device__ void CountUse(int64_t slot) const {
     int32_t *count = &state.row_state.use_counts[slot];
-    for (int32_t uses = *count; uses < replay::kMostUses;) {
+    for (int32_t uses = *count; uses < kMostUses;) {
       const int32_t found = atomicCAS(count, uses, uses + 1);
       if (found == uses) break;
       uses = found;
@@ -312,7 +290,7 @@ struct Sample {
   template <typename SlotOfDraw>
   __device__ void Deliver(const SlotOfDraw &slot_of, int64_t given) const {
     const RowState &row_state = state.row_state;
-    if (threadIdx.x == 0) replay::AddTo(&row_state.counts->drawn, given);
+    if (threadIdx.x == 0) AddTo(&row_state.counts->drawn, given);
     if (plan->max_use == 0) return;
     int64_t removed = 0;
     for (int64_t i = threadIdx.x; i < given; i += blockDim.x) {
@@ -322,8 +300,8 @@ struct Sample {
       row_state.tree.SetLeaf(slot, 0);
       ++removed;
     }
-    replay::AddTo(&row_state.counts->used_up, removed);
-    if (__syncthreads_or(removed > 0)) replay::RefreshAbove(row_state.tree, given, slot_of);
+    AddTo(&row_state.counts->used_up, removed);
+    if (__syncthreads_or(removed > 0)) RefreshAbove(row_state.tree, given, slot_of);
   }
 };
 static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
@@ -332,8 +310,8 @@ static_assert(sizeof(Sample) <= 3584, "a launch takes 4096 bytes");
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) RanksKernel(const Sample sample, int64_t *ranks, int32_t *table) {
   Draws draws;
-  if (sample.Load<Rows>(&draws) != replay::kOk || draws.ranks.replace) return;
-  const replay::StepsByCell steps(table, replay::StepsByCell::Buckets(sample.n));
+  if (sample.Load<Rows>(&draws) != kOk || draws.ranks.replace) return;
+  const StepsByCell steps(table, StepsByCell::Buckets(sample.n));
   draws.ranks.BeginIn(steps, sample.n);
   for (int64_t i = threadIdx.x; i < sample.n; i += blockDim.x) ranks[i] = draws.ranks.DrawnIn(steps, i);
 }
@@ -343,10 +321,10 @@ template <typename Rows>
 __global__ void __launch_bounds__(kThreads) EpochKernel(const Sample sample) {
   const State &state = sample.state;
   if (!state.IsConsistent() || !sample.HasEpoch()) return;  // SampleKernel refuses it, before it looks at the batch
-  const replay::Cursors ring = state.Ring();
+  const Cursors ring = state.Ring();
   sample.batch->Draw(*sample.epoch_rule, ring, *state.random, *sample.epoch, sample.n, [&](int64_t serial) {
     const int64_t slot = ring.SlotOf(serial);
-    if constexpr (replay::kHasRowState<Rows>) {
+    if constexpr (kHasRowState<Rows>) {
       if (slot >= 0 && !(state.row_state.tree.Leaf(slot) > 0)) return int64_t{-1};
     }
     return slot;
@@ -358,7 +336,7 @@ template <typename From>
 __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, const char *a, const char *b, char *out,
                          const From &from) {
   const auto *both = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b));
-  replay::WithUnit(replay::UnitOf(row_bytes, both, out), [&](auto type) {
+  WithUnit(UnitOf(row_bytes, both, out), [&](auto type) {
     using Unit = decltype(type);
     const int64_t units = row_bytes / static_cast<int64_t>(sizeof(Unit));
     int64_t lanes = 1;
@@ -368,7 +346,7 @@ __device__ void CopyEach(const Chunk &chunk, int64_t rows, int64_t row_bytes, co
     for (int64_t row = chunk.Begin(rows) + threadIdx.x / lanes; row < chunk.End(rows); row += stride) {
       const auto *source = reinterpret_cast<const Unit *>(from(row));
       auto *target = reinterpret_cast<Unit *>(out) + row * units;
-      replay::CopyUnits<Unit>(
+      CopyUnits<Unit>(
           0, units, lane, lanes, [=](int64_t u) { return source == nullptr ? nullptr : source + u; },
           [=](int64_t u) { return target + u; });
     }
@@ -381,37 +359,36 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
   char *out = target.out + chunk.first * target.sample_bytes;
   const Output &output = target.output;
   switch (output.kind) {
-    case replay::kHandle:
-    case replay::kGiven:
-    case replay::kWeight: return;  // already recorded
-    case replay::kWindow:
-    case replay::kStack:
-      return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out,
-                      [&](int64_t row) {
-                        const int64_t slot =
-                            replay::SlotAt(timeline, windows[row / output.Elements()], output, row % output.Elements());
-                        return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
-                      });
-    case replay::kGoal:
+    case kHandle:
+    case kGiven:
+    case kWeight: return;  // already recorded
+    case kWindow:
+    case kStack:
+      return CopyEach(
+          chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out, [&](int64_t row) {
+            const int64_t slot = SlotAt(timeline, windows[row / output.Elements()], output, row % output.Elements());
+            return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
+          });
+    case kGoal:
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.goals, out,
                       [&](int64_t row) {
                         const Window &window = windows[row / output.Elements()];
-                        const int64_t slot = replay::SlotAt(timeline, window, output, row % output.Elements());
+                        const int64_t slot = SlotAt(timeline, window, output, row % output.Elements());
                         if (slot < 0) return static_cast<const char *>(nullptr);
                         return window.goal_slot < 0 ? target.rows + slot * target.row_bytes
                                                     : target.goals + window.goal_slot * target.row_bytes;
                       });
-    case replay::kMask: {
+    case kMask: {
       const int64_t total = chunk.count * output.Elements();
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
         const Window &window = windows[i / output.Elements()];
-        reinterpret_cast<uint8_t *>(out)[i] = replay::SlotAt(timeline, window, output, i % output.Elements()) >= 0;
+        reinterpret_cast<uint8_t *>(out)[i] = SlotAt(timeline, window, output, i % output.Elements()) >= 0;
       }
       return;
     }
-    case replay::kReturn:
-    case replay::kDiscount: {
-      const bool is_return = output.kind == replay::kReturn;
+    case kReturn:
+    case kDiscount: {
+      const bool is_return = output.kind == kReturn;
       const int64_t numbers = output.length * (is_return ? target.inner : 1);
       const int64_t total = chunk.count * numbers;
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
@@ -419,11 +396,11 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
         char *of_sample = out + b * target.sample_bytes;
         const int64_t j = i % numbers / (is_return ? target.inner : 1);
         if (is_return && target.is_double) {
-          replay::FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
+          FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
         } else if (is_return) {
-          replay::FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
+          FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
         } else {
-          replay::FillDiscount(target, timeline, windows[b], j, powers, of_sample);
+          FillDiscount(target, timeline, windows[b], j, powers, of_sample);
         }
       }
       return;
@@ -432,7 +409,7 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
       const int64_t total = chunk.count * output.Elements();
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
         const int64_t b = i / output.Elements();
-        replay::FillNumber(target, windows[b], i % output.Elements(), out + b * target.sample_bytes);
+        FillNumber(target, windows[b], i % output.Elements(), out + b * target.sample_bytes);
       }
     }
   }
@@ -444,43 +421,42 @@ __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int6
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
   const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   const Plan &plan = *sample.plan;
-  *window =
-      replay::WindowAt(timeline, plan.chain, replay::ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
-  if (plan.strategy == replay::Hindsight::kNone) return;
-  const replay::Hindsight hindsight{plan.strategy, plan.ratio};
+  *window = WindowAt(timeline, plan.chain, ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
+  if (plan.strategy == Hindsight::kNone) return;
+  const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto key = static_cast<uint64_t>(draws.ranks.state.key);
   const auto counter =
       static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
-  window->goal_slot = hindsight.GoalSlot(timeline, window->start, replay::RandomBits(key, counter),
-                                         replay::RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
+  window->goal_slot = hindsight.GoalSlot(timeline, window->start, RandomBits(key, counter),
+                                         RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
 }
 
 // Copies the outputs of a chunk's rows or windows.
 __device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chunk, const int64_t *slots) {
-  replay::CopyRows<replay::kOut>(rows, sample.count, chunk, slots);
+  CopyRows<kOut>(rows, sample.count, chunk, slots);
 }
 
 __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, const Window *windows) {
   const Timeline timeline = sample.state.Get(Kind<Timeline>{});
   for (int i = 0; i < sample.count; ++i) {
-    const Target target = replay::TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
+    const Target target = TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
     FillTarget(target, timeline, chunk, windows, sample.powers);
   }
 }
 
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads,
-                                  replay::kHasEpisodes<Rows> ? 3 : 4)  // minimum of resident blocks per multiprocessor
+                                  kHasEpisodes<Rows> ? 3 : 4)  // minimum of resident blocks per multiprocessor
     SampleKernel(const Report report, unsigned ticket, const Sample sample, const Chunks chunks) {
   constexpr bool kHasEpisodes = replay::kHasEpisodes<Rows>;
   __shared__ std::conditional_t<kHasEpisodes, Window, int64_t> reached[kHasEpisodes ? kWindowsOfBlock : kThreads];
   __shared__ Column rows[kMostOutputs];
-  const Chunk chunk = replay::ThisChunk(chunks);
+  const Chunk chunk = ThisChunk(chunks);
   Draws draws;
   const bool holds = sample.Holds<Rows>(rows);
   int status = sample.Load<Rows>(&draws);
-  if (!holds && status != replay::kBadWeight) status = replay::kBadArguments;
-  if (status == replay::kOk) {
+  if (!holds && status != kBadWeight) status = kBadArguments;
+  if (status == kOk) {
     draws.ranks.Begin(chunk.first + chunk.count);
     if (threadIdx.x < chunk.count) {
       const int64_t i = chunk.first + threadIdx.x;
@@ -489,8 +465,8 @@ __global__ void __launch_bounds__(kThreads,
       if (chunk.part == 0) sample.Note<Rows>(draws, i, slot);
     }
   }
-  const bool last = replay::IsLastBlock(ticket);
-  if (status == replay::kOk) {
+  const bool last = IsLastBlock(ticket);
+  if (status == kOk) {
     Copy(sample, rows, chunk, reached);
     if (sample.batch != nullptr) {
       __syncthreads();
@@ -504,11 +480,11 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
-using Args = replay::Bound<replay::OperatorNumber("sample")>;
+using Args = Bound<OperatorNumber("sample")>;
 
 // True if an output must hold handles: it has n int64, and no column has one int64 per row.
 bool HoldsHandles(const Sample &sample) {
-  const auto is_int64 = [](const Field &field, int64_t elements) { return field.Is(replay::kInt64, elements); };
+  const auto is_int64 = [](const Field &field, int64_t elements) { return field.Is(kInt64, elements); };
   return std::any_of(sample.outputs, sample.outputs + sample.count,
                      [&](const Field &output) { return is_int64(output, sample.n); }) &&
          std::none_of(sample.columns, sample.columns + sample.k,
@@ -516,16 +492,16 @@ bool HoldsHandles(const Sample &sample) {
 }
 
 Sample SampleOf(const Args &args, int64_t n) {
-  Sample sample{replay::StateOf(args),
+  Sample sample{StateOf(args),
                 args.data<int64_t>(NAMED("sample_range")),
                 args.data_or_null<double>(NAMED("beta")),
                 args.data_or_null<double>(NAMED("given_beta")),
                 args.data_or_null<double>(NAMED("powers")),
-                args.HasGroup(replay::kEpisodesGroup) ? args.elements(NAMED("powers")) : 0,
+                args.HasGroup(kEpisodesGroup) ? args.elements(NAMED("powers")) : 0,
                 args.data<Plan>(NAMED("plan")),
                 n,
-                args.data_or_null<replay::Epoch>(NAMED("epoch")),
-                args.data_or_null<replay::EpochRule>(NAMED("epoch_rule")),
+                args.data_or_null<Epoch>(NAMED("epoch")),
+                args.data_or_null<EpochRule>(NAMED("epoch_rule")),
                 nullptr,
                 nullptr,
                 nullptr,
@@ -534,8 +510,8 @@ Sample SampleOf(const Args &args, int64_t n) {
                 {},
                 {}};
   const int first_output = args.at(NAMED("outputs"));
-  for (int i = 0; i < sample.k; ++i) sample.columns[i] = replay::FieldOf(args.raw(), i);
-  for (int i = 0; i < sample.count; ++i) sample.outputs[i] = replay::FieldOf(args.raw(), first_output + i);
+  for (int i = 0; i < sample.k; ++i) sample.columns[i] = FieldOf(args.raw(), i);
+  for (int i = 0; i < sample.count; ++i) sample.outputs[i] = FieldOf(args.raw(), first_output + i);
   return sample;
 }
 
@@ -544,27 +520,27 @@ Sample SampleOf(const Args &args, int64_t n) {
 MINDSPORE_REPLAY_CUDA_KERNEL(sample) {
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  if (args.outputs() > kMostOutputs) return call->Fail(replay::kTooMany);
-  if (n < 1) return call->Fail(replay::kBadArguments);
+  if (args.outputs() > kMostOutputs) return call->Fail(kTooMany);
+  if (n < 1) return call->Fail(kBadArguments);
   Sample sample = SampleOf(args, n);
   int64_t bytes = 0;
   for (int i = 0; i < sample.count; ++i) {
     bytes += sample.outputs[i].elements / n * sample.outputs[i].element_bytes;
   }
-  Chunks chunks = replay::ChunksOf(n, bytes);
-  if (args.HasGroup(replay::kEpisodesGroup)) chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
-  if (args.HasGroup(replay::kRowStateGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
-  replay::WithKind(args, [&](auto kind) {
+  Chunks chunks = ChunksOf(n, bytes);
+  if (args.HasGroup(kEpisodesGroup)) chunks.per_block = std::min(chunks.per_block, kWindowsOfBlock);
+  if (args.HasGroup(kRowStateGroup) && !HoldsHandles(sample)) sample.own_handles = call->Scratch<int64_t>(n);
+  WithKind(args, [&](auto kind) {
     using Rows = typename decltype(kind)::Type;
     if (sample.epoch != nullptr) {
-      sample.batch = reinterpret_cast<replay::Batch *>(call->Scratch<int64_t>(replay::Batch::Size(n)));
+      sample.batch = reinterpret_cast<Batch *>(call->Scratch<int64_t>(Batch::Size(n)));
       call->Launch(EpochKernel<Rows>, 1, sample);
-    } else if (n > replay::kMostInBlock) {
+    } else if (n > kMostInBlock) {
       auto *ranks = call->Scratch<int64_t>(n);
-      call->Launch(RanksKernel<Rows>, 1, sample, ranks, call->Scratch<int32_t>(replay::StepsByCell::Size(n)));
+      call->Launch(RanksKernel<Rows>, 1, sample, ranks, call->Scratch<int32_t>(StepsByCell::Size(n)));
       sample.given_ranks = ranks;
     }
-    call->Launch(SampleKernel<Rows>, chunks.Blocks(), call->report, replay::NextTicket(), sample, chunks);
+    call->Launch(SampleKernel<Rows>, chunks.Blocks(), call->report, NextTicket(), sample, chunks);
   });
 }
 
@@ -573,22 +549,24 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sample_groups) {
   const int64_t groups = args.raw().dim(form, 0), size = args.raw().dim(form, 1), n = groups * size;
   int64_t all = 1;
   while (all < args.capacity()) all *= 2;
-  replay::GroupSample sample{replay::StateOf(args),
-                             args.data<int64_t>(NAMED("options")),
-                             groups,
-                             size,
-                             args.data<uint8_t>(NAMED("mask")),
-                             call->Scratch<replay::Member>(all),
-                             all,
-                             call->Scratch<int32_t>(all + 1),
-                             call->Scratch<int32_t>(replay::StepsByCell::Size(groups)),
-                             call->Scratch<int64_t>(n),
-                             args.columns(),
-                             {}};
-  for (int i = 0; i < sample.k; ++i) sample.columns[i] = replay::FieldOf(args.raw(), i);
-  const Chunks chunks = replay::ChunksOf(args, n);
-  call->Launch(replay::MembersKernel, replay::BlocksFor(all), sample);
-  replay::Sort(call, sample.members, all);
-  call->Launch(replay::DrawGroupsKernel, 1, call->report, sample);
-  call->Launch(replay::CopyKernel<replay::kOut>, chunks.Blocks(), sample.slots, replay::ColumnsOf(args), chunks);
+  GroupSample sample{StateOf(args),
+                     args.data<int64_t>(NAMED("options")),
+                     groups,
+                     size,
+                     args.data<uint8_t>(NAMED("mask")),
+                     call->Scratch<Member>(all),
+                     all,
+                     call->Scratch<int32_t>(all + 1),
+                     call->Scratch<int32_t>(StepsByCell::Size(groups)),
+                     call->Scratch<int64_t>(n),
+                     args.columns(),
+                     {}};
+  for (int i = 0; i < sample.k; ++i) sample.columns[i] = FieldOf(args.raw(), i);
+  const Chunks chunks = ChunksOf(args, n);
+  call->Launch(MembersKernel, BlocksFor(all), sample);
+  Sort(call, sample.members, all);
+  call->Launch(DrawGroupsKernel, 1, call->report, sample);
+  call->Launch(CopyKernel<kOut>, chunks.Blocks(), sample.slots, ColumnsOf(args), chunks);
 }
+
+}  // namespace replay

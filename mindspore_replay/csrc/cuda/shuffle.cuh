@@ -1,8 +1,7 @@
 // The first steps of a Fisher-Yates shuffle on a GPU, in parallel. The latest earlier step that took the cell of step i
 // put the content of its own cell there. So the content of a cell is found by a walk over steps, each looked up in a
 // hash table of the cells that steps take. The result equals that of draw.h, step by step.
-#ifndef MINDSPORE_REPLAY_SHUFFLE_CUH_
-#define MINDSPORE_REPLAY_SHUFFLE_CUH_
+#pragma once
 
 #include <cstdint>
 
@@ -100,5 +99,3 @@ struct Ranks {
 };
 
 }  // namespace replay
-
-#endif  // MINDSPORE_REPLAY_SHUFFLE_CUH_

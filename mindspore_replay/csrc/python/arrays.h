@@ -1,6 +1,5 @@
 // NumPy's arrays as kernels take them.
-#ifndef MINDSPORE_REPLAY_PYTHON_ARRAYS_H_
-#define MINDSPORE_REPLAY_PYTHON_ARRAYS_H_
+#pragma once
 
 #include "object.h"
 
@@ -55,5 +54,3 @@ struct Form {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_ARRAYS_H_

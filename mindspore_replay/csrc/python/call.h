@@ -1,6 +1,5 @@
 // A kernel and its arguments, called from Python.
-#ifndef MINDSPORE_REPLAY_PYTHON_CALL_H_
-#define MINDSPORE_REPLAY_PYTHON_CALL_H_
+#pragma once
 
 #include "object.h"
 
@@ -67,5 +66,3 @@ struct Call {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_CALL_H_

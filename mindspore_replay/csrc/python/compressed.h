@@ -1,6 +1,5 @@
 // Rows that are kept compressed, each as a bytes object in an array of objects. Row 0 is all zeros and is not stored.
-#ifndef MINDSPORE_REPLAY_PYTHON_COMPRESSED_H_
-#define MINDSPORE_REPLAY_PYTHON_COMPRESSED_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -159,5 +158,3 @@ inline PyObject *DecompressRows(PyObject *, PyObject *args) {
 }
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_COMPRESSED_H_

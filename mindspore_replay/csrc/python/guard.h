@@ -1,6 +1,5 @@
 // The lock of a call from Python, and the pending work of MindSpore that it waits for.
-#ifndef MINDSPORE_REPLAY_PYTHON_GUARD_H_
-#define MINDSPORE_REPLAY_PYTHON_GUARD_H_
+#pragma once
 
 #include "object.h"
 
@@ -88,5 +87,3 @@ class Inside {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_GUARD_H_

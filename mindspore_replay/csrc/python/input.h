@@ -1,6 +1,5 @@
 // Arguments that come with each call of a kernel.
-#ifndef MINDSPORE_REPLAY_PYTHON_INPUT_H_
-#define MINDSPORE_REPLAY_PYTHON_INPUT_H_
+#pragma once
 
 #include <algorithm>
 
@@ -188,5 +187,3 @@ class Input {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_INPUT_H_

@@ -1,6 +1,5 @@
 // Stores rows that fit, in one call.
-#ifndef MINDSPORE_REPLAY_PYTHON_INSERT_H_
-#define MINDSPORE_REPLAY_PYTHON_INSERT_H_
+#pragma once
 
 #include "guard.h"
 #include "input.h"
@@ -181,5 +180,3 @@ struct Insert {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_INSERT_H_

@@ -1,6 +1,5 @@
 // A kernel with what comes with each call and what it gives.
-#ifndef MINDSPORE_REPLAY_PYTHON_INVOCATION_H_
-#define MINDSPORE_REPLAY_PYTHON_INVOCATION_H_
+#pragma once
 
 #include "guard.h"
 #include "input.h"
@@ -126,5 +125,3 @@ struct Invocation {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_INVOCATION_H_

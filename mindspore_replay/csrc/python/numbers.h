@@ -1,6 +1,5 @@
 // Numbers of Python and NumPy as fields of a row, cast to the column's dtype by value, as `Schema.to_array` does.
-#ifndef MINDSPORE_REPLAY_PYTHON_NUMBERS_H_
-#define MINDSPORE_REPLAY_PYTHON_NUMBERS_H_
+#pragma once
 
 #include "arrays.h"
 
@@ -155,5 +154,3 @@ inline bool AreNumbers(PyObject *value) {
 }
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_NUMBERS_H_

@@ -1,6 +1,5 @@
 // Python types whose objects hold a C++ value.
-#ifndef MINDSPORE_REPLAY_PYTHON_OBJECT_H_
-#define MINDSPORE_REPLAY_PYTHON_OBJECT_H_
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -109,5 +108,3 @@ class Ref {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_OBJECT_H_

@@ -1,6 +1,5 @@
 // Makes arrays for what a kernel gives.
-#ifndef MINDSPORE_REPLAY_PYTHON_OUTPUT_H_
-#define MINDSPORE_REPLAY_PYTHON_OUTPUT_H_
+#pragma once
 
 #include <algorithm>
 
@@ -69,5 +68,3 @@ struct Output {
 };
 
 }  // namespace replay::python
-
-#endif  // MINDSPORE_REPLAY_PYTHON_OUTPUT_H_
