@@ -119,9 +119,9 @@ class HostBuffer(Recipe, ArrayBuffer):
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
-    def rows(self) -> tuple[np.ndarray, ...]:
+    def rows(self, *, as_dict: bool = False) -> Any:
         """Read all rows of a full buffer, as `Buffer.rows` does."""
-        return self._front.rows()
+        return self._front.rows(as_dict)
 
     def reset(self: _Host) -> _Host:
         """Remove all rows, as `Buffer.reset` does."""

@@ -29,6 +29,12 @@ class Arguments(Attributes):
             known = (*known, self._known(value))
         return known
 
+    def _at(self, value, path):
+        """Return what these keys lead to."""
+        for i in range(len(path)):
+            value = value[path[i]]
+        return value
+
     def _as_handles(self, indices):
         """Return checked handles as int64 ``[n]``."""
         if not isinstance(indices, Tensor):

@@ -36,7 +36,6 @@ class Attributes:
     #: Number of columns.
     _late: tuple[int, ...]
     _present: tuple[int, ...]
-    _present_names: tuple[str, ...]
     _lock: Any
     #: The compressed columns, by their names in the state.
     compressed: dict[str, CompressedColumn]

@@ -143,7 +143,6 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
-        self._present_names = tuple(self.columns.names[i] for i in self._present)
         self._lock = threading.RLock()
         self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
         self._folder = folder_of(self, storage)

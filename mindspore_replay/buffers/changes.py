@@ -28,19 +28,20 @@ class Changes(Arguments):
     # Columns.
 
     def _update_graph(self, indices, values):
-        columns = self._check_update(self._known(indices), self._known(values))
+        columns, paths = self._check_update(self._known(indices), self._known(values))
         handles = self._as_handles(indices)
-        given = tuple(values.values()) if isinstance(values, dict) else values
         invalid = self._zero + 0
         for i in range(len(columns)):
-            rows = ops.reshape(given[i], (-1, *self.shapes[columns[i]]))
+            rows = ops.reshape(self._at(values, paths[i]), (-1, *self.shapes[columns[i]]))
             invalid = self._graph.update(columns[i], i == 0, handles, rows)
         return invalid
 
     @compile_time
-    def _check_update(self, indices: Any, values: Any) -> tuple[int, ...]:
-        """Check the arguments of `update`, and return the indices of the columns."""
-        return tuple(as_values(self.columns, self.options, stand_in(indices), stand_in(values))[1])
+    def _check_update(self, indices: Any, values: Any) -> tuple[tuple[Any, ...], ...]:
+        """Check the arguments of `update`; return the indices of the columns, and the keys that lead to their rows."""
+        as_values(self.columns, self.options, stand_in(indices), stand_in(values))
+        paths = self.columns.chosen(stand_in(values))
+        return tuple(paths), tuple(paths.values())
 
     @graph_body(_update_graph)
     def update(self, indices: Any, values: Any) -> Tensor:

@@ -13,6 +13,7 @@ from ..ops.primitives import named_in_graph
 from ..store.checks import need_priorities
 from ..store.inputs import as_beta
 from ..store.mixins import mixin
+from ..store.nested import Step
 from .arguments import Arguments
 from .compile_time import compile_time, stand_in
 
@@ -25,7 +26,7 @@ class Drawing(Arguments):
         self._check_sample(self._known(beta), as_dict, with_indices)
         batch = self._graph.sample(bounds, None if beta is None else self._as_dtype("beta", beta, ms.float64))
         batch = batch[1:] if self.has_handles and not with_indices else batch
-        return named_in_graph(self._names_in_graph(with_indices), batch) if as_dict else batch
+        return named_in_graph(self._steps_of_names(with_indices), batch) if as_dict else batch
 
     @compile_time
     def _check_sample(self, beta: Any, as_dict: bool, with_indices: bool) -> bool:
@@ -34,8 +35,8 @@ class Drawing(Arguments):
         return True
 
     @compile_time
-    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
-        return self.spec.sample_names(True, with_indices)
+    def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:
+        return self.spec.sample_names(True, with_indices).steps
 
     def _wrong_sample(self, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
         if "beta" in unknown:

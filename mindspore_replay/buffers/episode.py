@@ -8,6 +8,7 @@ from mindspore import Tensor
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.groups import as_groups, names_of_groups
+from ..store.nested import Step
 from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
@@ -102,7 +103,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)
         batch = self._graph.sample_groups(column, ordered, groups, size_in_group)
-        return named_in_graph(self._names_of_groups("sample_groups"), batch) if as_dict else batch
+        return named_in_graph(self._steps_of_groups("sample_groups"), batch) if as_dict else batch
 
     @graph_body(_sample_groups_graph)
     def sample_groups(
@@ -156,8 +157,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         return self.state_parameters()[name].asnumpy()  # type: ignore[no-any-return]
 
     @compile_time
-    def _names_of_groups(self, _graph: str) -> tuple[str, ...]:
-        return names_of_groups(self.spec)
+    def _steps_of_groups(self, _graph: str) -> tuple[Step, ...]:
+        return names_of_groups(self.spec).steps
 
     @compile_time
     def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:

@@ -7,6 +7,7 @@ from ..mindspore_api import share
 from ..ops.eager import wait_for_work
 from ..store.front import LimitedFront
 from ..store.naming import named
+from ..store.nested import NO_NAMES
 
 
 class BufferFront(LimitedFront):
@@ -34,7 +35,7 @@ class BufferFront(LimitedFront):
         """Draw a batch, in the default way without the lock, which the kernels take themselves."""
         plain = sample_range is None and beta is None and self.finish is None
         if plain and self._buffer().limiter is None and (self.has_handles or not with_indices):  # type: ignore[union-attr]
-            names = self.spec.sample_names(as_dict, with_indices) if as_dict else ()
+            names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
             batch = self.calls.try_sample(self.drops_handles and not with_indices)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch

@@ -24,8 +24,8 @@ class Insertion(Arguments):
         self, exp=None, *misplaced, priority=None, end=False, final=False, version=None, with_indices=False, **unknown
     ):
         known = self._known((exp, priority, end, final, version))
-        keys = self._check_insert(known, len(misplaced), tuple(unknown.keys()), with_indices)
-        rows = self._columns_graph(exp, keys)
+        paths = self._check_insert(known, len(misplaced), tuple(unknown.keys()), with_indices)
+        rows = self._columns_graph(exp, paths)
         single = ops.rank(rows[0]) == len(self.shapes[0])
         n = 1 if single else rows[0].shape[0]
         priority = None if priority is None else self._as_dtype("priority", priority, ms.float32)
@@ -47,7 +47,7 @@ class Insertion(Arguments):
     def _check_insert(
         self, known: Any, misplaced: int, unknown: tuple[str, ...], with_indices: bool
     ) -> tuple[Any, ...]:
-        """Check the arguments of `insert`, and return the keys of the columns that are not late."""
+        """Check the arguments of `insert`, and return the keys that lead to each column that is not late."""
         exp, priority, end, final, version = map(stand_in, known)
         if misplaced or unknown:
             raise self.columns.wrong_insert(exp, range(misplaced), unknown)
@@ -55,7 +55,7 @@ class Insertion(Arguments):
         if new.version is not None:
             check_versions(self.options.cls_name, new.version, LAST_CLOCK)
         self.columns.layout(new.fields, max(self.options.streams, 1))
-        return self._present_names if isinstance(exp, dict) else tuple(range(len(exp)))
+        return tuple(self.columns.paths(exp))
 
     @graph_body(_insert_graph)
     def insert(
@@ -137,11 +137,11 @@ class Insertion(Arguments):
 
     # The rows.
 
-    def _columns_graph(self, exp, keys):
-        """Return a Tensor for each column, given the keys of the columns that are not late; zeros for late ones."""
+    def _columns_graph(self, exp, paths):
+        """Return a Tensor for each column, given the keys that lead to those that are not late; zeros for late ones."""
         given = ()
-        for j in range(len(keys)):
-            given = (*given, self._row(self._present[j], exp[keys[j]]))
+        for j in range(len(paths)):
+            given = (*given, self._row(self._present[j], self._at(exp, paths[j])))
         return self._with_zeros(given) if len(self._late) > 0 else given
 
     def _with_zeros(self, given):

@@ -21,6 +21,7 @@ from ..store.checks import check_bool, check_seed, check_size, too_few_rows
 from ..store.inputs import as_priority, as_values
 from ..store.locks import hold_locks
 from ..store.naming import named, sample_names
+from ..store.nested import NO_NAMES, Names, Step
 from ..store.random import initial_state
 from ..store.recipe.arguments import KeepsArguments, given_arguments
 from ..store.recipe.registry import registered
@@ -306,7 +307,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         self._refuse_graph(misplaced, unknown)
         batch = self._draw()
         batch = batch if with_indices else batch[:1] + batch[3:]
-        return named_in_graph(self._names_in_graph(with_indices), batch) if as_dict else batch
+        return named_in_graph(self._steps_of_names(with_indices), batch) if as_dict else batch
 
     @graph_body(_sample_graph)
     def sample(
@@ -340,7 +341,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        names = self._sample_names(with_indices) if as_dict else ()
+        names = self._sample_names(with_indices) if as_dict else NO_NAMES
         with self.turn_to_sample(None), hold_locks(self.sources):
             wait_for_work()
             for i, twin in enumerate(self._twins):
@@ -360,14 +361,14 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
                     stack.enter_context(source.limiter.sampling_unless(stop, twin.sample_size))
             yield
 
-    def _sample_names(self, with_indices: bool) -> tuple[str, ...]:
+    def _sample_names(self, with_indices: bool) -> Names:
         name, has_names = type(self).__name__, all(buffer.names is not None for buffer in self.sources)
         bookkeeping = ("source", *_WITH_HANDLES, *self._bookkeeping)
         return sample_names(name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES)
 
     @compile_time
-    def _names_in_graph(self, with_indices: bool) -> tuple[str, ...]:
-        return self._sample_names(with_indices)
+    def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:
+        return self._sample_names(with_indices).steps
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:

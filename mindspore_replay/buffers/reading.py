@@ -6,8 +6,10 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
+from ..ops.primitives import named_in_graph
 from ..store.inputs import as_positions
 from ..store.mixins import mixin
+from ..store.nested import Step
 from .arguments import Arguments
 from .attributes import Attributes
 from .compile_time import compile_time, stand_in
@@ -18,9 +20,17 @@ from .isolated_cell import IsolatedCell
 class Reading(Arguments):
     """The methods that read rows by position, and count them."""
 
-    def _get_item_graph(self, index):
+    def _get_item_graph(self, index, *, as_dict=False):
         self._check_index(self._known(index))
-        return self._graph.read(self._as_dtype("index", index, ms.int64))
+        return self._read_graph(self._as_dtype("index", index, ms.int64), as_dict)
+
+    def _read_graph(self, positions, as_dict):
+        rows = self._graph.read(positions)
+        return named_in_graph(self._steps_of_rows("rows"), rows) if as_dict else rows
+
+    @compile_time
+    def _steps_of_rows(self, _graph: str) -> tuple[Step, ...]:
+        return self.spec.row_names(True).steps
 
     @compile_time
     def _check_index(self, index: Any) -> bool:
@@ -28,15 +38,17 @@ class Reading(Arguments):
         return True
 
     @graph_body(_get_item_graph)
-    def get_item(self, index: Any) -> tuple[Tensor, ...]:
+    def get_item(self, index: Any, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Any]:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:
             index (Union[int, Sequence[int], Tensor]): One position or k positions, int32 or int64. Shape ``[]`` or
                 ``[k]``.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or ``[k, *F]``.
+            Union[tuple[Tensor, ...], dict]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or
+            ``[k, *F]``.
 
         Raises:
             TypeError: If `index` holds no ints.
@@ -50,17 +62,20 @@ class Reading(Arguments):
             >>> print(*buffer.get_item(0), *buffer.get_item(-1), *buffer.get_item([0, 2]))
             10 12 [10 12]
         """
-        return self._front.get_item(index)
+        return self._front.get_item(index, as_dict)  # type: ignore[no-any-return]
 
-    def _rows_graph(self):
-        return self._graph.read(ops.arange(self.capacity))
+    def _rows_graph(self, *, as_dict=False):
+        return self._read_graph(ops.arange(self.capacity), as_dict)
 
     @graph_body(_rows_graph)
-    def rows(self) -> tuple[Tensor, ...]:
+    def rows(self, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Any]:
         """Read all rows of a full buffer as one batch, oldest first, for learners that fill, learn and `reset`.
 
+        Args:
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+
         Returns:
-            tuple[Tensor, ...]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
+            Union[tuple[Tensor, ...], dict]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
 
         Raises:
             RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator fails.
@@ -72,7 +87,7 @@ class Reading(Arguments):
             >>> print(*buffer.rows())
             [11 12 13 14]
         """
-        return self._front.rows()
+        return self._front.rows(as_dict)  # type: ignore[no-any-return]
 
     @graph_body(Attributes._size_graph)
     def size(self) -> Tensor:

@@ -59,13 +59,19 @@ def normal(priority):
     return ops.select(priority < LEAST_NORMAL, zeros_like(priority), priority)
 
 
-def named_in_graph(names, batch):
-    """Return the tuple of a sample's parts as a dict.
+def named_in_graph(steps, batch):
+    """Return the tuple of a sample's parts as a dict, made in these steps.
 
     MindSpore takes items of a dict that it made of an operator's outputs for the operator's inputs. So it is given a
     tuple that is written out.
     """
     parts = ()
-    for i in range(len(names)):
-        parts = (*parts, batch[i])
-    return make_dict(names, parts)
+    for part in batch:
+        parts = (*parts, part)
+    for j in range(len(steps)):
+        keys, places = steps[j]
+        values = ()
+        for i in range(len(places)):
+            values = (*values, parts[places[i]])
+        parts = (*parts, values) if keys is None else (*parts, make_dict(keys, values))
+    return parts[-1]

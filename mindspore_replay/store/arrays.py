@@ -82,20 +82,22 @@ class ArrayBuffer(NoContainer):
     #: `insert` under the other name that buffers have for it.
     add = insert
 
-    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+    def get_item(self, index: Any, *, as_dict: bool = False) -> Any:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:
             index (Union[int, Sequence[int]]): Positions, ``[]`` or ``[k]``.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
 
         Returns:
-            tuple[numpy.ndarray, ...]: Copies of the rows, one array for each column. Shape ``[*F]`` or ``[k, *F]``.
+            Union[tuple[numpy.ndarray, ...], dict]: Copies of the rows, one array for each column. Shape ``[*F]`` or
+            ``[k, *F]``.
 
         Raises:
             TypeError, ValueError: If `index` holds no ints, or has more than one axis.
             IndexError: If there is no such row.
         """
-        return self._front.get_item(index)
+        return self._front.get_item(index, as_dict)
 
     def sample(
         self,

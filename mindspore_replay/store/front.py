@@ -13,6 +13,7 @@ from .groups import Groups, names_of_groups, sampled_groups
 from .inputs import as_beta, as_new_rows, as_steps
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
+from .nested import NO_NAMES
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
 
@@ -73,7 +74,7 @@ class Front:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
         spec = self.spec
         given = None if beta is None else as_beta(spec.options, beta)
-        names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else ()
+        names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         with self.turn("sample", spec.sample_size) if self.is_limited else self.lock:
             self.ready()
@@ -101,19 +102,22 @@ class Front:
         spec, stored, pending = self.spec, self.calls.count(), self.calls.pending_note()
         return too_few_rows(spec.cls_name, spec.sample_size, spec.weighted, rows, stored, pending)
 
-    def get_item(self, index: Any) -> tuple[Any, ...]:
+    def get_item(self, index: Any, as_dict: bool) -> Any:
         """Read rows by logical position."""
+        names = self.spec.row_names(as_dict)
         with self.lock:
             self.ready_to_read()
-            return self.calls.read(index)
+            rows = self.calls.read(index)
+        return named(names, rows) if as_dict else rows
 
-    def rows(self) -> tuple[Any, ...]:
+    def rows(self, as_dict: bool) -> Any:
         """Read all rows of a full buffer."""
-        capacity = self.spec.capacity
+        names, capacity = self.spec.row_names(as_dict), self.spec.capacity
         with self.lock:
             self.ready_to_read()
             try:
-                return self.calls.read(np.arange(capacity))
+                rows = self.calls.read(np.arange(capacity))
+                return named(names, rows) if as_dict else rows
             except IndexError:
                 stored = self.calls.count()
         raise RuntimeError(
@@ -175,7 +179,7 @@ class Front:
         self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray], check_first: bool = False
     ) -> Any:
         """Draw groups, as `groups.sampled_groups` does."""
-        names = names_of_groups(self.spec) if as_dict else ()
+        names = names_of_groups(self.spec) if as_dict else NO_NAMES
         with self.lock:
             self.ready()
             batch = sampled_groups(self.calls, self.spec, given, array, check_first)

@@ -8,6 +8,7 @@ import numpy as np
 from .checks import check_bool, check_size
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import sample_names
+from .nested import Names
 from .recipe.spec import BufferSpec
 
 
@@ -48,7 +49,7 @@ def as_groups(spec: BufferSpec, key: Any, groups: Any, size_in_group: Any, order
     )
 
 
-def names_of_groups(spec: BufferSpec) -> tuple[str, ...]:
+def names_of_groups(spec: BufferSpec) -> Names:
     """Return the names of the parts of a sample of groups; raise a ValueError if two are the same."""
     return sample_names(spec.cls_name, True, ("mask",), spec.columns.names)
 

@@ -1,12 +1,13 @@
 """Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .checks import check_number, check_size, need_episodes, need_handles, need_priorities, need_weights, one_int
 from .episodes import END, FINAL
+from .nested import at
 from .options import Options
 from .schema import Batch, Schema, is_tensor
 from .state import LAST_CLOCK
@@ -171,9 +172,9 @@ def as_values(
     """Check and convert the arguments of `update`: handles ``[n]``, indices of columns, and their rows ``[n, *F]``."""
     need_handles(options, "update")
     handles = as_handles(options.cls_name, indices)
-    chosen = schema.chosen(values)
-    listed = list(values.values()) if isinstance(values, Mapping) else values
-    arrays = [schema.to_array(i, value) for i, value in zip(chosen, listed)]
+    paths = schema.chosen(values)
+    chosen = list(paths)
+    arrays = [schema.to_array(i, at(values, path)) for i, path in paths.items()]
     schema.check_values(chosen, [a.shape for a in arrays], schema.names_of(chosen, arrays), handles.shape)
     rows = [np.ascontiguousarray(a).reshape(handles.size, *schema.shapes[i]) for i, a in zip(chosen, arrays)]
     return handles.reshape(-1), chosen, rows

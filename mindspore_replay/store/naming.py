@@ -4,6 +4,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from .nested import Names
+
 
 @functools.lru_cache(maxsize=256)
 def sample_names(
@@ -14,7 +16,7 @@ def sample_names(
     with_indices: bool = True,
     *,
     optional: tuple[str, ...] = ("indices",),
-) -> tuple[str, ...]:
+) -> Names:
     """Return the names of a sample's parts, in their order: bookkeeping first, then columns.
 
     Args:
@@ -26,7 +28,7 @@ def sample_names(
         optional (tuple[str, ...]): Parts that come only with handles. Default: ``("indices",)``.
 
     Returns:
-        tuple[str, ...]: The names.
+        Names: The names.
 
     Raises:
         TypeError: If the buffer was made without names.
@@ -35,15 +37,21 @@ def sample_names(
     if not has_names:
         raise TypeError(f"For '{cls_name}', 'as_dict' needs a buffer made with 'names'.")
     before = [name for name in bookkeeping if with_indices or name not in optional]
-    taken = sorted(set(before) & set(columns))
+    taken = sorted(set(before) & {name.partition(".")[0] for name in columns})
     if taken:
         raise ValueError(
             f"For '{cls_name}', 'as_dict' needs columns with other names than {taken}, which is bookkeeping of the "
             "sample: rename the columns, or take the sample as a tuple."
         )
-    return (*before, *columns)
+    return Names((*before, *columns))
 
 
-def named(names: Sequence[str], batch: Sequence[Any]) -> dict[str, Any]:
-    """Return a sample as a dict, given the names of all its parts."""
-    return dict(zip(names, batch, strict=True))
+def named(names: Names, batch: Sequence[Any]) -> dict[str, Any]:
+    """Return a sample as a dict, given the names of all its parts; dotted names make nested dicts and tuples."""
+    if len(names.steps) == 1:
+        return dict(zip(names, batch, strict=True))
+    parts = [part for _, part in zip(names, batch, strict=True)]
+    for keys, places in names.steps:
+        values = [parts[i] for i in places]
+        parts.append(tuple(values) if keys is None else dict(zip(keys, values)))
+    return parts[-1]  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ import numpy as np
 
 from .habits import wrong_insert
 from .late import MOST_LATE
+from .nested import at, dotted, paths
 
 #: The dtypes allowed for a column.
 DTYPES = (
@@ -158,6 +159,12 @@ class Schema:
                 raise TypeError(f"For '{self.cls_name}', each of 'names' must be a non-empty string, but got {name!r}.")
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"For '{self.cls_name}', 'names' must differ from each other, but got {self.names}.")
+        both = sorted(name for name in self.names if any(other.startswith(f"{name}.") for other in self.names))
+        if both:
+            raise ValueError(
+                f"For '{self.cls_name}', a column cannot hold other columns, but 'names' has {both} and names that go "
+                "on after it with a dot."
+            )
 
     def _some(self, argument: str, given: Any) -> tuple[int, ...]:
         """Return the indices of columns that an argument names."""
@@ -207,10 +214,29 @@ class Schema:
 
     def given(self, exp: Any) -> Sequence[Any]:
         """Return the fields of a transition that are not late, in the order of the columns."""
-        if isinstance(exp, Mapping):
-            return self._from_mapping(exp)
+        return [at(exp, path) for path in self.paths(exp)] if isinstance(exp, Mapping) else self._in_a_list(exp)
+
+    def paths(self, exp: Any) -> list[tuple[Any, ...]]:
+        """Return the keys that lead to the fields of a transition that are not late, in the order of the columns."""
+        if not isinstance(exp, Mapping):
+            return [(i,) for i in range(len(self._in_a_list(exp)))]
+        if self.given_names is None:
+            raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
+        names = [self.names[i] for i in self.present]
+        found = {dotted(path): path for path in paths(exp, names)}
+        if set(found) != set(names):
+            missing = sorted(set(names) - set(found))
+            unknown = sorted(set(found) - set(names))
+            late = f" {[self.names[i] for i in self.late]} are late: 'update' writes them." if self.late else ""
+            raise ValueError(
+                f"For '{self.cls_name}', the keys of 'exp' must be the columns' names: missing {missing}, "
+                f"unknown {unknown}.{late}"
+            )
+        return [found[name] for name in names]
+
+    def _in_a_list(self, exp: Any) -> Sequence[Any]:
         self._all_columns("exp", exp, len(self.present))
-        return exp
+        return exp  # type: ignore[no-any-return]
 
     def _with_zeros(self, fields: Sequence[Any]) -> list[Any]:
         first, column = fields[0], self.present[0]
@@ -233,20 +259,6 @@ class Schema:
                 f"For '{self.cls_name}', '{argument}' must hold one array for each of the {number} columns{which}, "
                 f"but got {len(values)}."
             )
-
-    def _from_mapping(self, exp: Mapping[str, Any]) -> Sequence[Any]:
-        if self.given_names is None:
-            raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
-        names = [self.names[i] for i in self.present]
-        if set(exp) != set(names):
-            missing = sorted(set(names) - set(exp))
-            unknown = sorted(set(map(str, exp)) - set(names))
-            late = f" {[self.names[i] for i in self.late]} are late: 'update' writes them." if self.late else ""
-            raise ValueError(
-                f"For '{self.cls_name}', the keys of 'exp' must be the columns' names: missing {missing}, "
-                f"unknown {unknown}.{late}"
-            )
-        return [exp[name] for name in names]
 
     def as_fields(self, exp: Sequence[Any]) -> list[Any]:
         """Return the fields of a transition as Tensors and arrays."""
@@ -302,20 +314,20 @@ class Schema:
             )
         return Batch(rows, single)
 
-    def chosen(self, values: Any) -> list[int]:
-        """Return the indices of the columns that values are given for: those of a dict's keys, or all."""
+    def chosen(self, values: Any) -> dict[int, tuple[Any, ...]]:
+        """Return the indices of the columns that there are values for, and the keys that lead to these."""
         if not isinstance(values, Mapping):
             self._all_columns("values", values, len(self))
-            return list(range(len(self)))
+            return {i: (i,) for i in range(len(self))}
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'values' can be a dict only of a buffer made with 'names'.")
-        unknown = sorted(set(map(str, values)) - set(self.names))
-        if unknown or not values:
+        found = {dotted(path): path for path in paths(values, self.names)}
+        if not found or not found.keys() <= set(self.names):
             raise ValueError(
                 f"For '{self.cls_name}', the keys of 'values' must be some of the columns {list(self.names)}, but got "
-                f"{list(values)}."
+                f"{list(found)}."
             )
-        return [self.names.index(name) for name in values]
+        return {self.names.index(name): path for name, path in found.items()}
 
     def check_values(
         self, columns: Sequence[int], shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]

@@ -13,6 +13,7 @@ from kinds import Kind, ends_every
 
 from mindspore_replay import MixedReplay, NStep, ReplayBuffer, attach
 from mindspore_replay.store.naming import named
+from mindspore_replay.store.nested import Names
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -156,5 +157,6 @@ def test_minibatches_and_mixtures_refuse_such_a_column_too():
 
 
 def test_a_batch_with_another_number_of_parts_is_never_named():
-    with pytest.raises(ValueError, match="zip"):
-        named(("step", "reward"), (1, 2, 3))
+    for names in (("step", "reward"), ("row.step", "row.reward")):
+        with pytest.raises(ValueError, match="zip"):
+            named(Names(names), (1, 2, 3))

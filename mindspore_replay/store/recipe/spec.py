@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from ..checks import check_seed, check_size, need_handles
 from ..naming import sample_names
+from ..nested import NO_NAMES, Names
 from ..options import Options
 from ..schema import Schema
 from .arguments import KeepsArguments, encoded, positional_arguments, without
@@ -167,19 +168,27 @@ class BufferSpec:
         """Names of the bookkeeping and of the columns of a sample."""
         return self.bookkeeping, tuple(self.fields)
 
-    def sample_names(self, as_dict: bool, with_indices: bool) -> tuple[str, ...]:
+    def sample_names(self, as_dict: bool, with_indices: bool) -> Names:
         """Return the names of a sample's parts, none of a tuple; raise an error if it cannot be as asked for."""
         if with_indices:
             need_handles(self.options, "sample(with_indices=True)")
         if not as_dict:
-            return ()
+            return NO_NAMES
         if with_indices not in self._sample_names:
             has_names, with_handles = self.columns.given_names is not None, with_indices or self.always_handles
             self._sample_names[with_indices] = sample_names(self.cls_name, has_names, *self.names, with_handles)
         return self._sample_names[with_indices]
 
+    def row_names(self, as_dict: bool) -> Names:
+        """Return the names of the columns of stored rows, none of a tuple."""
+        return (
+            sample_names(self.cls_name, self.columns.given_names is not None, (), self.columns.names)
+            if as_dict
+            else NO_NAMES
+        )
+
     @functools.cached_property
-    def _sample_names(self) -> dict[bool, tuple[str, ...]]:
+    def _sample_names(self) -> dict[bool, Names]:
         return {}
 
     @property
