@@ -38,20 +38,8 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
 class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
@@ -82,20 +70,8 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
     ) -> None:
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
 class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
@@ -134,20 +110,8 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 
 
@@ -183,20 +147,8 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         priorities = alpha, beta, beta_steps, epsilon, normalize
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.max_episode_length = max_episode_length
 
 
@@ -233,20 +185,8 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
 class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
@@ -270,19 +210,8 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, 1, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
 class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
@@ -316,20 +245,8 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]
@@ -364,20 +281,8 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
         parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
-        super().__init__(
-            sample_size,
-            capacity,
-            shapes,
-            types,
-            parts,
-            names=names,
-            num_envs=num_envs,
-            late=late,
-            compress=compress,
-            seed=seed,
-            storage=storage,
-            backend=backend,
-        )
+        others = names, num_envs, late, compress, seed, storage, backend
+        super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
         if isinstance(span, Sequences):
             self.burn_in, self.stride, self.pad_end = span[1:]

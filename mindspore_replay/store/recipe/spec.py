@@ -238,7 +238,6 @@ class Recipe(KeepsArguments):
         shapes: Sequence[Sequence[int]],
         types: Sequence[Any],
         parts: Parts,
-        *,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
         late: Sequence[str | int] = (),
