@@ -15,7 +15,7 @@ import numpy as np
 from .store.arrays import ArrayBuffer
 from .store.checks import check_size
 from .store.compressed import CompressedStore
-from .store.front import LimitedFront
+from .store.front import Front, LimitedFront
 from .store.groups import as_groups
 from .store.library import library_for
 from .store.mixins import mixin
@@ -50,7 +50,7 @@ __all__ = [
 _Host = TypeVar("_Host", bound="HostBuffer")
 
 
-class HostFront(LimitedFront):
+class HostFront(LimitedFront, Front):
     """The calls of a buffer in the memory of this process.
 
     Args:

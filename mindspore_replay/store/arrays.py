@@ -1,6 +1,6 @@
-"""The methods of buffers that take and give NumPy arrays."""
+"""The methods of buffers that a `Front` answers, on NumPy arrays or on Tensors."""
 
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -8,16 +8,19 @@ from .habits import NoContainer, wrong_sample
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 
-_Self = TypeVar("_Self", bound="ArrayBuffer")
+_Self = TypeVar("_Self", bound="Insertable")
+#: What users get of an array, and of a number.
+_Arrays = TypeVar("_Arrays")
+_Number = TypeVar("_Number")
 
 
 @mixin
-class ArrayBuffer(NoContainer):
-    """A buffer on NumPy arrays: the methods of `Buffer`, with arrays in place of Tensors.
+class Insertable:
+    """What rows are inserted into: it has their columns, and checks them.
 
     Args:
         spec (BufferSpec): What the buffer is.
-        front (Front): Does what a method is called for.
+        front (Any): Does what a method is called for.
 
     Attributes:
         spec (BufferSpec): What the buffer is.
@@ -26,16 +29,11 @@ class ArrayBuffer(NoContainer):
         sample_size (int): Rows of one sample.
     """
 
-    #: Code for a sample of ``{}`` rows, for errors.
-    _OTHER_SIZE = "with_sample_size({}).sample()"
-
     def __init__(self, spec: BufferSpec, front: Any) -> None:
         self.spec, self._front, columns = spec, front, spec.columns
         self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.dtypes
         self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
         self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
-
-    # Rows in and out.
 
     def insert(
         self,
@@ -62,7 +60,7 @@ class ArrayBuffer(NoContainer):
             with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
 
         Returns:
-            Union[ArrayBuffer, numpy.ndarray]: The buffer itself; or handles, int64 ``[]`` or ``[n]``.
+            Union[Insertable, numpy.ndarray]: The object itself; or handles, int64 ``[]`` or ``[n]``.
 
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is stored.
@@ -81,6 +79,52 @@ class ArrayBuffer(NoContainer):
 
     #: `insert` under the other name that buffers have for it.
     add = insert
+
+
+@mixin
+class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
+    """The methods of a buffer that need no order of its rows, with arrays or with Tensors."""
+
+    def update_priorities(self, indices: Any, priorities: Any) -> _Number:
+        """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
+        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
+
+    def update(self, indices: Any, values: Any) -> _Number:
+        """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
+        return self._front.update(indices, values)  # type: ignore[no-any-return]
+
+    def delete(self, indices: Any) -> _Number:
+        """Remove rows, as `Buffer.delete` does, and return their number."""
+        return self._front.delete(indices)  # type: ignore[no-any-return]
+
+    def info(self, indices: Any) -> tuple[_Arrays, ...]:
+        """Return priority, use count and staleness of rows, as `Buffer.info` does."""
+        return self._front.info(indices)
+
+    def advance(self: _Self, steps: int = 1) -> _Self:
+        """Advance the learner's clock, as `Buffer.advance` does."""
+        self._front.advance(steps)
+        return self
+
+    def check_valid(self) -> None:
+        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        with self._front.lock:
+            self._front.ready_to_read()
+            self._front.calls.check()
+
+    def __len__(self) -> int:
+        return self._front.size()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@mixin
+class ArrayBuffer(FrontMethods[np.ndarray, int]):
+    """A buffer on NumPy arrays: the methods of `Buffer`, with arrays in place of Tensors."""
+
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE = "with_sample_size({}).sample()"
 
     def get_item(self, index: Any, *, as_dict: bool = False) -> Any:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
@@ -129,50 +173,15 @@ class ArrayBuffer(NoContainer):
             raise wrong_sample(self.spec.cls_name, self, given, _unknown, self._OTHER_SIZE)
         return self._front.sample(sample_range, beta, as_dict, with_indices)
 
-    # The state of rows.
-
-    def update_priorities(self, indices: Any, priorities: Any) -> int:
-        """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
-        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
-
-    def update(self, indices: Any, values: Any) -> int:
-        """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
-        return self._front.update(indices, values)  # type: ignore[no-any-return]
-
-    def delete(self, indices: Any) -> int:
-        """Remove rows, as `Buffer.delete` does, and return their number."""
-        return self._front.delete(indices)  # type: ignore[no-any-return]
-
-    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
-        """Return priority, use count and staleness of rows, as `Buffer.info` does."""
-        return self._front.info(indices)
-
-    def advance(self: _Self, steps: int = 1) -> _Self:
-        """Advance the learner's clock, as `Buffer.advance` does."""
-        self._front.advance(steps)
-        return self
-
     def end_episodes(self) -> int:
         """End all open episodes, as `Buffer.end_episodes` does, and return their number."""
         return self._front.end_episodes()  # type: ignore[no-any-return]
-
-    def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
-        with self._front.lock:
-            self._front.ready_to_read()
-            self._front.calls.check()
 
     # Counts.
 
     def can_sample(self) -> bool:
         """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
         return self._front.can_sample()  # type: ignore[no-any-return]
-
-    def __len__(self) -> int:
-        return self._front.size()
-
-    def __bool__(self) -> bool:
-        return True
 
     def size(self) -> int:
         """Return the number of rows stored."""

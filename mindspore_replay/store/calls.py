@@ -9,15 +9,11 @@ import numpy as np
 from .inputs import NewRows
 
 
-class Calls(Protocol):
-    """What rows can be asked for. The caller holds the lock of the buffer, except for the `try_` methods.
+class BaseCalls(Protocol):
+    """What rows can be asked for, also those in shards: counts, samples and changes. The caller holds their lock.
 
-    A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
-    it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
+    The methods take what users give, except for `sample` and `advance`.
     """
-
-    #: True if failures must be prevented, since what failed cannot be called again.
-    checks_first: bool
 
     def count(self) -> int:
         """Return the number of rows stored."""
@@ -27,6 +23,38 @@ class Calls(Protocol):
 
     def clock(self) -> int:
         """Return the learner's clock."""
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+        """Draw a batch from a slice of logical rows."""
+
+    def update(self, handles: Any, values: Any) -> np.ndarray:
+        """Write columns of stored rows, and return the number of invalid handles, int32 ``[]``."""
+
+    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+        """Set the priorities of rows, and return the number of invalid handles, int32 ``[]``."""
+
+    def delete(self, handles: Any) -> np.ndarray:
+        """Remove rows, and return their number, int32 ``[]``."""
+
+    def advance(self, steps: int) -> None:
+        """Advance the learner's clock, and remove rows that became stale."""
+
+    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+        """Return priorities, use counts and stalenesses of rows."""
+
+    def reset(self) -> None:
+        """Remove all rows."""
+
+
+class Calls(BaseCalls, Protocol):
+    """What rows can be asked for. The caller holds the lock of the buffer, except for the `try_` methods.
+
+    A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
+    it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
+    """
+
+    #: True if failures must be prevented, since what failed cannot be called again.
+    checks_first: bool
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
@@ -54,36 +82,15 @@ class Calls(Protocol):
     def try_sample(self) -> Callable[[int], Any]:
         """``(skip)``: a batch drawn in the default way, without its first outputs; an int if it is not drawn."""
 
-    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
-        """Draw a batch from a slice of logical rows."""
-
     def read(self, index: Any) -> tuple[Any, ...]:
         """Return the rows at logical positions."""
-
-    def update(self, handles: Any, values: Any) -> np.ndarray:
-        """Write columns of stored rows, and return the number of invalid handles, int32 ``[]``."""
 
     @property
     def try_update_priorities(self) -> Callable[[Any, Any], Any]:
         """``(handles, priorities)``: set priorities; the number of invalid handles, or an int if they are not set."""
 
-    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
-        """Set the priorities of rows, and return the number of invalid handles, int32 ``[]``."""
-
-    def delete(self, handles: Any) -> np.ndarray:
-        """Remove rows, and return their number, int32 ``[]``."""
-
-    def advance(self, steps: int) -> None:
-        """Advance the learner's clock, and remove rows that became stale."""
-
-    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
-        """Return priorities, use counts and stalenesses of rows."""
-
     def end_episodes(self) -> np.ndarray:
         """End the open episodes, and return their number, int32 ``[]``."""
-
-    def reset(self) -> None:
-        """Remove all rows."""
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
         """Draw groups by a column of ints: a mask of the rows that exist, and the rows."""

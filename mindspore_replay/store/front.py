@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .calls import Calls
+from .calls import BaseCalls, Calls
 from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .epochs import BEGUN
 from .groups import Groups, names_of_groups, sampled_groups
@@ -18,13 +18,13 @@ from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
 
 
-class Front:
-    """The methods of a buffer that Python calls, but for their fast ways.
+class BaseFront:
+    """The methods that Python calls of a buffer, and of one in shards, but for their fast ways.
 
     A subclass says when a call may go on, and whom it waits for.
 
     Args:
-        calls (Calls): What the rows can be asked for.
+        calls (BaseCalls): What the rows can be asked for.
         spec (BufferSpec): What the buffer is.
         lock (ContextManager): Held during each call.
         share (Callable): Makes what users get of an array.
@@ -33,7 +33,7 @@ class Front:
 
     def __init__(
         self,
-        calls: Calls,
+        calls: BaseCalls,
         spec: BufferSpec,
         lock: contextlib.AbstractContextManager[Any],
         share: Callable[[np.ndarray], Any],
@@ -62,14 +62,6 @@ class Front:
 
     # Rows in and out.
 
-    def insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any, with_indices: bool) -> Any:
-        """Store one row or a batch; return the handles, or ``None``."""
-        new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
-        with self.turn("insert", new.batch.rows) if self.is_limited else self.lock:
-            self.ready()
-            self.calls.insertion(new)
-            return self.share(new.batch.handles(self.calls.first)) if with_indices else None
-
     def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
         spec = self.spec
@@ -84,6 +76,78 @@ class Front:
         if self.drops_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
+        return self.calls.sample(bounds, beta)
+
+    # The state of rows.
+
+    def update(self, indices: Any, values: Any) -> Any:
+        """Write columns of stored rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update(indices, values))
+
+    def update_priorities(self, indices: Any, priorities: Any) -> Any:
+        """Set the priorities of rows."""
+        need_priorities(self.spec.options, "update_priorities")
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update_priorities(indices, priorities))
+
+    def delete(self, indices: Any) -> Any:
+        """Remove rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.delete(indices))
+
+    def info(self, indices: Any) -> tuple[Any, ...]:
+        """Return priority, use count and staleness of rows."""
+        with self.lock:
+            self.ready_to_read()
+            priority, uses, staleness = map(self.share, self.calls.info(indices))
+            return priority, uses, staleness
+
+    def advance(self, steps: Any) -> None:
+        """Advance the learner's clock."""
+        with self.lock:
+            self.ready()
+            self.calls.advance(as_steps(self.spec.options, steps, self.calls.clock))
+
+    def reset(self) -> None:
+        """Remove all rows."""
+        with self.lock:
+            self.ready()
+            self.calls.reset()
+
+    # Counts.
+
+    def size(self) -> int:
+        """Return the number of rows stored."""
+        with self.lock:
+            self.ready_to_read()
+            return self.calls.count()
+
+    def eligible(self) -> int:
+        """Return the number of rows at which a sample may start."""
+        with self.lock:
+            self.ready()
+            return self.calls.eligible()
+
+
+class Front(BaseFront):
+    """The methods of a buffer whose rows are in one place: they have an order, positions and episodes."""
+
+    calls: Calls
+
+    def insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any, with_indices: bool) -> Any:
+        """Store one row or a batch; return the handles, or ``None``."""
+        new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
+        with self.turn("insert", new.batch.rows) if self.is_limited else self.lock:
+            self.ready()
+            self.calls.insertion(new)
+            return self.share(new.batch.handles(self.calls.first)) if with_indices else None
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
@@ -126,52 +190,12 @@ class Front:
             "datasets.to_npz makes a file."
         )
 
-    # The state of rows.
-
-    def update(self, indices: Any, values: Any) -> Any:
-        """Write columns of stored rows."""
-        with self.lock:
-            self.ready()
-            return self.count(self.calls.update(indices, values))
-
-    def update_priorities(self, indices: Any, priorities: Any) -> Any:
-        """Set the priorities of rows."""
-        need_priorities(self.spec.options, "update_priorities")
-        with self.lock:
-            self.ready()
-            return self.count(self.calls.update_priorities(indices, priorities))
-
-    def delete(self, indices: Any) -> Any:
-        """Remove rows."""
-        with self.lock:
-            self.ready()
-            return self.count(self.calls.delete(indices))
-
-    def info(self, indices: Any) -> tuple[Any, ...]:
-        """Return priority, use count and staleness of rows."""
-        with self.lock:
-            self.ready_to_read()
-            priority, uses, staleness = map(self.share, self.calls.info(indices))
-            return priority, uses, staleness
-
-    def advance(self, steps: Any) -> None:
-        """Advance the learner's clock."""
-        with self.lock:
-            self.ready()
-            self.calls.advance(as_steps(self.spec.options, steps, self.calls.clock))
-
     def end_episodes(self) -> Any:
         """End all open episodes."""
         need_episodes(self.spec.options, "end_episodes")
         with self.lock:
             self.ready()
             return self.count(self.calls.end_episodes())
-
-    def reset(self) -> None:
-        """Remove all rows."""
-        with self.lock:
-            self.ready()
-            self.calls.reset()
 
     # Groups and epochs.
 
@@ -220,22 +244,8 @@ class Front:
             self.ready()
             return self.calls.progress()[0][BEGUN] == begun and self.calls.has_batch()
 
-    # Counts.
 
-    def size(self) -> int:
-        """Return the number of rows stored."""
-        with self.lock:
-            self.ready_to_read()
-            return self.calls.count()
-
-    def eligible(self) -> int:
-        """Return the number of rows at which a sample may start."""
-        with self.lock:
-            self.ready()
-            return self.calls.eligible()
-
-
-class LimitedFront(Front):
+class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
     #: Lets insertions and samples wait, as `Waiting` does; ``None`` for no waits.
