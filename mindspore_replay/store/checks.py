@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_CAPACITY = 2**31 - 1
 
 
-def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
+def check_size(cls_name: str, argument: str, value: object, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
     """Check an int to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
@@ -21,7 +21,7 @@ def check_size(cls_name: str, argument: str, value: Any, maximum: int = MAX_CAPA
     return int(value)
 
 
-def check_number(cls_name: str, argument: str, value: Any, minimum: float = 0.0, maximum: float = 1.0) -> float:
+def check_number(cls_name: str, argument: str, value: object, minimum: float = 0.0, maximum: float = 1.0) -> float:
     """Check a number to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
@@ -40,14 +40,14 @@ def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
     return int(value.reshape(())[()])
 
 
-def check_bool(cls_name: str, argument: str, value: Any) -> bool:
+def check_bool(cls_name: str, argument: str, value: object) -> bool:
     """Check that a value is a bool, and return it; else raise a TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool, but got {value!r} ({type(value).__name__}).")
     return value
 
 
-def check_seed(cls_name: str, seed: Any) -> int:
+def check_seed(cls_name: str, seed: object) -> int:
     """Check a seed to be in [0, 2^64), or take one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
     if seed is None:
         return int(np.random.randint(2**63 - 1, dtype=np.int64))

@@ -1,7 +1,7 @@
 """Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,36 +11,38 @@ from .nested import at
 from .options import Options
 from .schema import Batch, Schema, is_tensor
 from .state import LAST_CLOCK
+from .types import ArrayOrTensor
 
 _INFINITY = np.float32(np.inf).view(np.uint32)
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: object) -> np.ndarray:
     """Return an array, a Tensor, or numbers as an array."""
     return value.asnumpy() if is_tensor(value) else np.asarray(value)
 
 
-def as_handles(cls_name: str, indices: Any) -> np.ndarray:
+def _one_or_many(
+    cls_name: str, value: object, kinds: str, one: str, must: str, many: str = "", shape: str = "[] or [n]"
+) -> np.ndarray:
+    """Return numbers of these kinds, ``[]`` or ``[n]``; an error calls one of them `one`, and several `many`."""
+    array = as_array(value)
+    if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
+        raise TypeError(f"For '{cls_name}', {one} must {must}, but got {array.dtype.name}.")
+    if array.ndim > 1 or array.size == 0:
+        raise ValueError(f"For '{cls_name}', {many or one} must have shape {shape}, but got {list(array.shape)}.")
+    return array
+
+
+def as_handles(cls_name: str, indices: object) -> np.ndarray:
     """Return handles as int64 ``[]`` or ``[n]``."""
-    handles = as_array(indices)
-    if handles.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'indices' must hold ints, but got {handles.dtype.name}.")
-    if handles.ndim > 1 or handles.size == 0:
-        raise ValueError(
-            f"For '{cls_name}', 'indices' must have shape [] or [n], n at least 1, but got {list(handles.shape)}."
-        )
+    handles = _one_or_many(cls_name, indices, "iu", "'indices'", "hold ints", shape="[] or [n], n at least 1")
     return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
 
-def as_priority(cls_name: str, priority: Any, rows: int) -> np.ndarray:
+def as_priority(cls_name: str, priority: object, rows: int) -> np.ndarray:
     """Return priorities of rows as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or inf."""
-    priorities = as_array(priority)
-    if priorities.dtype.kind not in "iuf" and priorities.dtype.name != "bfloat16":
-        raise TypeError(
-            f"For '{cls_name}', a priority must be a number or hold numbers, but got {priorities.dtype.name}."
-        )
-    if priorities.ndim > 1 or priorities.size == 0:
-        raise ValueError(f"For '{cls_name}', priorities must have shape [] or [n], but got {list(priorities.shape)}.")
+    must = "be a number or hold numbers"
+    priorities = _one_or_many(cls_name, priority, "iuf", "a priority", must, "priorities")
     if priorities.dtype != np.float32:
         with np.errstate(over="ignore"):
             priorities = priorities.astype(np.float32)
@@ -54,13 +56,9 @@ def as_priority(cls_name: str, priority: Any, rows: int) -> np.ndarray:
     return priorities
 
 
-def as_versions(cls_name: str, version: Any, rows: int) -> np.ndarray:
+def as_versions(cls_name: str, version: object, rows: int) -> np.ndarray:
     """Return versions of rows as int64 ``[]`` or ``[n]``."""
-    versions = as_array(version)
-    if versions.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'version' must be an int or hold ints, but got {versions.dtype.name}.")
-    if versions.ndim > 1 or versions.size == 0:
-        raise ValueError(f"For '{cls_name}', 'version' must have shape [] or [n], but got {list(versions.shape)}.")
+    versions = _one_or_many(cls_name, version, "iu", "'version'", "be an int or hold ints")
     _check_length(cls_name, versions, rows, "versions")
     return np.ascontiguousarray(versions, np.int64).reshape(versions.shape)
 
@@ -88,7 +86,7 @@ class NewRows(NamedTuple):
         version (Union[numpy.ndarray, None]): Version of all rows or of each, int64; ``None`` for the clock.
     """
 
-    fields: list[Any]
+    fields: Sequence[ArrayOrTensor]
     batch: Batch
     priority: np.ndarray | None
     ends: np.ndarray | None
@@ -98,15 +96,15 @@ class NewRows(NamedTuple):
 def as_new_rows(
     schema: Schema,
     options: Options,
-    exp: Any,
-    priority: Any = None,
-    end: Any = False,
-    final: Any = False,
-    version: Any = None,
+    exp: object,
+    priority: object = None,
+    end: object = False,
+    final: object = False,
+    version: object = None,
     with_indices: bool = False,
 ) -> NewRows:
     """Check and convert the arguments of `insert`, in this order: columns, what the buffer lacks, rows, the others."""
-    fields = schema.in_order(exp)
+    given = schema.in_order(exp)
     if priority is not None:
         need_priorities(options, "insert(priority=...)")
     for argument, flag in (("end", end), ("final", final)):
@@ -116,47 +114,42 @@ def as_new_rows(
         need_weights(options, "insert(version=...)")
     if with_indices:
         need_handles(options, "insert(with_indices=True)")
-    fields = schema.as_fields(fields)
+    fields = schema.as_fields(given)
     batch, name = schema.layout(fields, options.streams), options.cls_name
     if batch.rows == 0:
         return NewRows(fields, batch, None, None, None)
-    priority = None if priority is None else as_priority(name, priority, batch.rows)
+    priorities = None if priority is None else as_priority(name, priority, batch.rows)
     ends = None if options.rule is None else ends_of(name, end, final, batch.rows, options.num_envs)
-    version = None if version is None else as_versions(name, version, batch.rows)
-    return NewRows(fields, batch, priority, ends, version)
+    versions = None if version is None else as_versions(name, version, batch.rows)
+    return NewRows(fields, batch, priorities, ends, versions)
 
 
-def as_priorities(options: Options, indices: Any, priorities: Any) -> tuple[np.ndarray, np.ndarray]:
+def as_priorities(options: Options, indices: object, priorities: object) -> tuple[np.ndarray, np.ndarray]:
     """Check and convert the arguments of `update_priorities`: handles, int64 ``[n]``, and priorities."""
     need_priorities(options, "update_priorities")
     handles = as_handles(options.cls_name, indices).reshape(-1)
     return handles, as_priority(options.cls_name, priorities, handles.size)
 
 
-def as_handles_for(options: Options, method: str, indices: Any) -> np.ndarray:
+def as_handles_for(options: Options, method: str, indices: object) -> np.ndarray:
     """Check and convert the argument of a method that needs weights; handles, int64 ``[]`` or ``[n]``."""
     need_weights(options, method)
     return as_handles(options.cls_name, indices)
 
 
-def as_steps(options: Options, steps: Any, clock: Callable[[], int]) -> int:
+def as_steps(options: Options, steps: object, clock: Callable[[], int]) -> int:
     """Check and convert the argument of `advance`, given what reads the clock."""
     need_weights(options, "advance")
     number = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
     return check_size(options.cls_name, "steps", number, LAST_CLOCK - clock(), minimum=0)
 
 
-def as_positions(cls_name: str, index: Any) -> np.ndarray:
+def as_positions(cls_name: str, index: object) -> np.ndarray:
     """Check and convert the argument of `get_item`; positions of rows, ints ``[]`` or ``[k]``."""
-    positions = as_array(index)
-    if positions.dtype.kind not in "iu":
-        raise TypeError(f"For '{cls_name}', 'index' must be an int or hold ints, but got {index!r}.")
-    if positions.ndim > 1 or positions.size == 0:
-        raise ValueError(f"For '{cls_name}', 'index' must have shape [] or [k], but got {list(positions.shape)}.")
-    return positions
+    return _one_or_many(cls_name, index, "iu", "'index'", "be an int or hold ints", shape="[] or [k]")
 
 
-def as_beta(options: Options, beta: Any) -> float | None:
+def as_beta(options: Options, beta: object) -> float | None:
     """Check and convert the beta of one `sample`."""
     if beta is None:
         return None
@@ -167,7 +160,7 @@ def as_beta(options: Options, beta: Any) -> float | None:
 
 
 def as_values(
-    schema: Schema, options: Options, indices: Any, values: Any
+    schema: Schema, options: Options, indices: object, values: object
 ) -> tuple[np.ndarray, list[int], list[np.ndarray]]:
     """Check and convert the arguments of `update`: handles ``[n]``, indices of columns, and their rows ``[n, *F]``."""
     need_handles(options, "update")
@@ -180,7 +173,7 @@ def as_values(
     return handles.reshape(-1), chosen, rows
 
 
-def _check_length(cls_name: str, array: Any, rows: int, what: str) -> None:
+def _check_length(cls_name: str, array: np.ndarray, rows: int, what: str) -> None:
     """Raise a ValueError unless there is one number, or one for each row."""
     if array.shape not in ((), (rows,)):
         raise ValueError(
@@ -189,7 +182,7 @@ def _check_length(cls_name: str, array: Any, rows: int, what: str) -> None:
         )
 
 
-def one_number(cls_name: str, beta: np.ndarray) -> Any:
+def one_number(cls_name: str, beta: np.ndarray) -> object:
     """Return the only element of an array; raise an error if there is not exactly one."""
     if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
         raise TypeError(
@@ -198,7 +191,7 @@ def one_number(cls_name: str, beta: np.ndarray) -> Any:
     return beta.reshape(())[()]
 
 
-def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np.ndarray:
+def ends_of(cls_name: str, end: object, final: object, rows: int, num_envs: int) -> np.ndarray:
     """Combine the flags `end` and `final` of rows. Shape ``[1]`` or ``[n]``, uint8."""
     ends = np.zeros(1, np.uint8)
     for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
@@ -207,13 +200,9 @@ def ends_of(cls_name: str, end: Any, final: Any, rows: int, num_envs: int) -> np
     return ends
 
 
-def _flags(cls_name: str, argument: str, value: Any, rows: int, num_envs: int) -> np.ndarray:
+def _flags(cls_name: str, argument: str, value: object, rows: int, num_envs: int) -> np.ndarray:
     """Return a flag for each row, or a single one for the rows of a single step. Shape ``[1]`` or ``[n]``, bool."""
-    flags = as_array(value)
-    if flags.dtype != np.bool_:
-        raise TypeError(f"For '{cls_name}', '{argument}' must be a bool or hold bools, but got {flags.dtype.name}.")
-    if flags.ndim > 1 or flags.size == 0:
-        raise ValueError(f"For '{cls_name}', '{argument}' must have shape [] or [n], but got {list(flags.shape)}.")
+    flags = _one_or_many(cls_name, value, "b", f"'{argument}'", "be a bool or hold bools")
     if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
         raise ValueError(
             f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"

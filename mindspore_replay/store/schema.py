@@ -3,13 +3,14 @@
 import math
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from .habits import wrong_insert
 from .late import MOST_LATE
 from .nested import at, dotted, paths
+from .types import ArrayOrTensor, TensorLike, Values
 
 #: The dtypes allowed for a column.
 DTYPES = (
@@ -33,17 +34,17 @@ _OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES if na
 _OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
 
 
-def type_name(dtype: Any) -> str:
+def type_name(dtype: object) -> str:
     """Return the name of a dtype of MindSpore or NumPy, such as ``"float32"``."""
     return str(dtype).lower()
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> TypeGuard[TensorLike]:
     """Return True for a Tensor of MindSpore, which this module does not import."""
     return hasattr(value, "asnumpy")
 
 
-def given_type_name(dtype: Any) -> str:
+def given_type_name(dtype: object) -> str:
     """Return the name of a dtype given by a user: MindSpore's, NumPy's, a scalar type (``np.float32``), or a name."""
     if isinstance(dtype, str):
         return dtype
@@ -94,7 +95,13 @@ class Schema:
     """
 
     def __init__(
-        self, cls_name: str, shapes: Any, types: Any, names: Any = None, late: Any = (), compress: Any = ()
+        self,
+        cls_name: str,
+        shapes: object,
+        types: object,
+        names: object = None,
+        late: object = (),
+        compress: object = (),
     ) -> None:
         self.cls_name = cls_name
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
@@ -127,7 +134,7 @@ class Schema:
         """Return the NumPy dtype for a name. NumPy has no bfloat16, whose bits are uint16."""
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
-    def _sequence(self, argument: str, value: Any) -> Sequence[Any]:
+    def _sequence(self, argument: str, value: object) -> Sequence[Any]:
         if isinstance(value, (list, tuple)):
             return value
         raise TypeError(
@@ -135,7 +142,7 @@ class Schema:
             f"but got {value!r} ({type(value).__name__})."
         )
 
-    def _shape(self, i: int, shape: Any) -> tuple[int, ...]:
+    def _shape(self, i: int, shape: object) -> tuple[int, ...]:
         if not isinstance(shape, (list, tuple)) or not all(
             isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in shape
         ):
@@ -144,7 +151,7 @@ class Schema:
             raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
         return tuple(int(axis) for axis in shape)
 
-    def _dtype(self, i: int, dtype: Any) -> str:
+    def _dtype(self, i: int, dtype: object) -> str:
         name = given_type_name(dtype)
         if name not in DTYPES:
             raise TypeError(
@@ -166,18 +173,19 @@ class Schema:
                 "on after it with a dot."
             )
 
-    def _some(self, argument: str, given: Any) -> tuple[int, ...]:
+    def _some(self, argument: str, given: object) -> tuple[int, ...]:
         """Return the indices of columns that an argument names."""
         columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
-        unknown = [c for c in self._sequence(argument, given) if isinstance(c, bool) or c not in columns]
+        chosen = self._sequence(argument, given)
+        unknown = [c for c in chosen if isinstance(c, bool) or c not in columns]
         if unknown:
             known = list(self.names) if self.given_names else f"indices below {len(self)}"
             raise ValueError(
                 f"For '{self.cls_name}', '{argument}' must hold some of the columns {known}, but got {unknown}."
             )
-        return tuple(sorted({columns[column] for column in given}))
+        return tuple(sorted({columns[column] for column in chosen}))
 
-    def _late(self, late: Any) -> tuple[int, ...]:
+    def _late(self, late: object) -> tuple[int, ...]:
         indices = self._some("late", late)
         if len(indices) > min(MOST_LATE, len(self) - 1):
             raise ValueError(
@@ -186,7 +194,7 @@ class Schema:
             )
         return indices
 
-    def _compressed(self, compress: Any) -> tuple[int, ...]:
+    def _compressed(self, compress: object) -> tuple[int, ...]:
         indices = self._some("compress", compress)
         scalars = [self.names[i] for i in indices if not self.shapes[i]]
         if scalars:
@@ -207,19 +215,19 @@ class Schema:
         """Bytes of one row over all columns."""
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.numpy_types))
 
-    def in_order(self, exp: Any) -> Sequence[Any]:
+    def in_order(self, exp: object) -> Sequence[Values]:
         """Return the fields of a transition in the order of the columns, with zeros in late ones."""
         fields = self.given(exp)
         return self._with_zeros(fields) if self.late else fields
 
-    def given(self, exp: Any) -> Sequence[Any]:
+    def given(self, exp: object) -> Sequence[Values]:
         """Return the fields of a transition that are not late, in the order of the columns."""
-        return [at(exp, path) for path in self.paths(exp)] if isinstance(exp, Mapping) else self._in_a_list(exp)
+        return [at(exp, path) for path in self.paths(exp)] if isinstance(exp, Mapping) else self._listed("exp", exp)
 
-    def paths(self, exp: Any) -> list[tuple[Any, ...]]:
+    def paths(self, exp: object) -> list[tuple[Any, ...]]:
         """Return the keys that lead to the fields of a transition that are not late, in the order of the columns."""
         if not isinstance(exp, Mapping):
-            return [(i,) for i in range(len(self._in_a_list(exp)))]
+            return [(i,) for i, _ in enumerate(self._listed("exp", exp))]
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
         names = [self.names[i] for i in self.present]
@@ -234,20 +242,17 @@ class Schema:
             )
         return [found[name] for name in names]
 
-    def _in_a_list(self, exp: Any) -> Sequence[Any]:
-        self._all_columns("exp", exp, len(self.present))
-        return exp  # type: ignore[no-any-return]
-
-    def _with_zeros(self, fields: Sequence[Any]) -> list[Any]:
+    def _with_zeros(self, fields: Sequence[Values]) -> list[Values]:
         first, column = fields[0], self.present[0]
         shape = first.shape if is_tensor(first) else self.to_array(column, first).shape
         lead = tuple(shape)[: max(len(shape) - len(self.shapes[column]), 0)]
         zeros = {i: np.zeros((*lead, *self.shapes[i]), self.numpy_types[i]) for i in self.late}
-        given = dict(zip(self.present, fields))
-        return [(zeros if i in zeros else given)[i] for i in range(len(self))]
+        given: dict[int, Values] = {**zeros, **dict(zip(self.present, fields))}
+        return [given[i] for i in range(len(self))]
 
-    def _all_columns(self, argument: str, values: Any, number: int) -> None:
-        """Raise an error unless there is a value for each column."""
+    def _listed(self, argument: str, values: object) -> Sequence[Values]:
+        """Return a list or tuple with a value for each column; ``exp`` has none for late ones."""
+        number = len(self.present) if argument == "exp" else len(self)
         if not isinstance(values, (list, tuple)):
             raise TypeError(
                 f"For '{self.cls_name}', '{argument}' must be a list or tuple of {number} arrays, but got "
@@ -259,17 +264,18 @@ class Schema:
                 f"For '{self.cls_name}', '{argument}' must hold one array for each of the {number} columns{which}, "
                 f"but got {len(values)}."
             )
+        return values
 
-    def as_fields(self, exp: Sequence[Any]) -> list[Any]:
+    def as_fields(self, exp: Sequence[Values]) -> list[ArrayOrTensor]:
         """Return the fields of a transition as Tensors and arrays."""
-        return [value if hasattr(value, "asnumpy") else self.to_array(i, value) for i, value in enumerate(exp)]
+        return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
 
-    def wrong_insert(self, exp: Any, misplaced: Collection[Any], unknown: Collection[str]) -> TypeError:
+    def wrong_insert(self, exp: object, misplaced: Collection[object], unknown: Collection[str]) -> TypeError:
         """Return the error for an insertion with other arguments than `insert` has."""
         names = None if self.given_names is None else [self.names[i] for i in self.present]
         return wrong_insert(self.cls_name, names, len(self.present), exp, misplaced, unknown)
 
-    def names_of(self, columns: Iterable[int], fields: Iterable[Any]) -> list[str]:
+    def names_of(self, columns: Iterable[int], fields: Iterable[ArrayOrTensor]) -> list[str]:
         """Return the names of the dtypes of fields for these columns; bits of bfloat16 are of that dtype."""
         return [
             self.dtypes[i]
@@ -278,18 +284,14 @@ class Schema:
             for i, field in zip(columns, fields)
         ]
 
-    def layout(self, fields: Sequence[Any], num_envs: int) -> Batch:
+    def layout(self, fields: Sequence[ArrayOrTensor], num_envs: int) -> Batch:
         """Return the layout of rows that are Tensors and arrays; errors are those of `check`."""
         return self.check([field.shape for field in fields], self.names_of(range(len(self)), fields), num_envs)
 
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
         """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
-        wrong = [
-            f"{self._label(i)}: expected {expected}, but got {got}"
-            for i, (expected, got) in enumerate(zip(self.dtypes, types))
-            if expected != got
-        ]
-        if wrong:
+        columns = range(len(self))
+        if wrong := self._wrong(columns, self.dtypes, types):
             raise TypeError(
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
                 f"silently: {self._cast_hint(types)}.{self._cast_from(types)}"
@@ -297,12 +299,7 @@ class Schema:
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
         lead = () if single else (rows,)
-        wrong = [
-            f"{self._label(i)}: expected {(*lead, *expected)}, but got {tuple(got)}"
-            for i, (expected, got) in enumerate(zip(self.shapes, shapes))
-            if (*lead, *expected) != tuple(got)
-        ]
-        if wrong:
+        if wrong := self._wrong(columns, [(*lead, *shape) for shape in self.shapes], map(tuple, shapes)):
             raise ValueError(
                 f"For '{self.cls_name}', 'exp' must hold one row in each column's shape, or a batch of rows with one "
                 f"leading axis more, the same in each column. {'; '.join(wrong)}."
@@ -314,11 +311,10 @@ class Schema:
             )
         return Batch(rows, single)
 
-    def chosen(self, values: Any) -> dict[int, tuple[Any, ...]]:
+    def chosen(self, values: object) -> dict[int, tuple[Any, ...]]:
         """Return the indices of the columns that there are values for, and the keys that lead to these."""
         if not isinstance(values, Mapping):
-            self._all_columns("values", values, len(self))
-            return {i: (i,) for i in range(len(self))}
+            return {i: (i,) for i, _ in enumerate(self._listed("values", values))}
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'values' can be a dict only of a buffer made with 'names'.")
         found = {dotted(path): path for path in paths(values, self.names)}
@@ -333,23 +329,18 @@ class Schema:
         self, columns: Sequence[int], shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
     ) -> None:
         """Raise an error that lists each of these columns whose rows are not ``[*lead, *F]`` of its dtype."""
-        wrong = [
-            f"{self._label(i)}: expected {self.dtypes[i]}, but got {got}"
-            for i, got in zip(columns, types)
-            if self.dtypes[i] != got
-        ]
-        if wrong:
+        if wrong := self._wrong(columns, [self.dtypes[i] for i in columns], types):
             raise TypeError(f"For '{self.cls_name}', 'values' must have the columns' dtypes. {'; '.join(wrong)}.")
-        wrong = [
-            f"{self._label(i)}: expected {(*lead, *self.shapes[i])}, but got {tuple(got)}"
-            for i, got in zip(columns, shapes)
-            if (*lead, *self.shapes[i]) != tuple(got)
-        ]
-        if wrong:
+        if wrong := self._wrong(columns, [(*lead, *self.shapes[i]) for i in columns], map(tuple, shapes)):
             raise ValueError(
                 f"For '{self.cls_name}', 'values' must hold a row of each column for each of 'indices'. "
                 f"{'; '.join(wrong)}."
             )
+
+    def _wrong(self, columns: Iterable[int], expected: Iterable[object], got: Iterable[object]) -> list[str]:
+        """Return what is wrong with each of these columns that has not got what is expected."""
+        each = zip(columns, expected, got)
+        return [f"{self._label(i)}: expected {right}, but got {found}" for i, right, found in each if right != found]
 
     def _cast_from(self, types: Sequence[str]) -> str:
         """Return the cause of a wrong dtype and the remedy, if mixed precision may have cast it."""
@@ -373,7 +364,7 @@ class Schema:
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
-    def to_array(self, i: int, value: Any) -> np.ndarray:
+    def to_array(self, i: int, value: object) -> np.ndarray:
         """Convert field `i` to a NumPy array. Numbers and lists of numbers are cast to the column's dtype by value."""
         if is_tensor(value):
             return self._bits(i, value.asnumpy())
@@ -390,10 +381,16 @@ class Schema:
         held_as_bits = self.dtypes[i] == "bfloat16" and self.numpy_types[i] == np.uint16
         return array.view(np.uint16) if held_as_bits and array.dtype.name == "bfloat16" else array
 
-    def _cast(self, i: int, value: Any) -> np.ndarray:
+    def _cast(self, i: int, value: object) -> np.ndarray:
         """Cast numbers without a dtype to that of the column."""
         dtype = self.numpy_types[i]
-        given = self._even(i, value)
+        try:
+            given = np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
+                f"{value!r}."
+            ) from None
         if self.dtypes[i] == "bfloat16" and dtype == np.uint16:
             if given.dtype.name == "bfloat16":
                 return given.view(dtype)
@@ -415,15 +412,6 @@ class Schema:
             )
         return array
 
-    def _even(self, i: int, value: Any) -> np.ndarray:
-        try:
-            return np.asarray(value)
-        except ValueError:
-            raise ValueError(
-                f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
-                f"{value!r}."
-            ) from None
-
 
 def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """Round numbers to bfloat16, to the nearest or the even one, and return their bits, uint16."""
@@ -433,7 +421,7 @@ def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(numbers), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-def _is_of_numbers(value: Any) -> bool:
+def _is_of_numbers(value: object) -> bool:
     """Return True for a number, and for a list or tuple, possibly nested, of numbers only."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_of_numbers, value))

@@ -24,8 +24,10 @@ class TensorLike(Protocol):
 
 #: Numbers that users pass, such as handles, priorities, flags and rows of one column.
 Values: TypeAlias = ArrayLike | TensorLike
+#: Values in lists, tuples and dicts.
+Nested: TypeAlias = "Values | Sequence[Nested] | Mapping[str, Nested]"
 #: One row or a batch that users pass: the values of each column, in order or by name.
-Experience: TypeAlias = Sequence[Values] | Mapping[str, Values]
+Experience: TypeAlias = Sequence[Nested] | Mapping[str, Nested]
 #: What users get: an array, or a Tensor that shares its memory.
 ArrayOrTensor: TypeAlias = np.ndarray | TensorLike
 #: The outputs of a call.
