@@ -12,6 +12,7 @@ from .configured import (
     get_buffer_cls,
 )
 from .deque_buffer import Buffer, DequeBuffer
+from .layout import BufferedData
 from .middleware import (
     PriorityExperienceReplay,
     clone_object,
@@ -22,7 +23,6 @@ from .middleware import (
     use_time_check,
 )
 from .monitors import PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
-from .rows import BufferedData
 
 __all__ = [
     "AdvancedReplayBuffer",

@@ -4,29 +4,32 @@ import abc
 import copy
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.checks import check_bool, check_number
+from ..store.checks import check_number
 from .deque_buffer import DequeBuffer, load, save
+from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check
 from .monitors import Log, PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
-from .rows import BufferedData, Rows
 
 _INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
 _ADDED = ("replay_unique_id", "replay_buffer_idx", "IS", "priority", "use", "staleness")  # to rows, by a sample
-_NO_EFFECT = {"cfg_type", "name", "import_names", "multi_buffer", "min_sample_ratio", "replay_buffer_start_size"}
+_NO_LIMIT = {"max": _INFINITY, "min": 0}
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A dict whose values are attributes too, also those of dicts in it."""
+    """A dict whose values are attributes too, also those of dicts in it; of several, the last counts for a key."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__({key: Config(value) if isinstance(value, dict) else value for key, value in values.items()})
+    def __init__(self, *layers: Mapping[str, Any]) -> None:
+        super().__init__()
+        for key, value in (item for layer in layers for item in layer.items()):
+            both = [one for one in (self.get(key), value) if isinstance(one, Mapping)]
+            self[key] = Config(*both) if isinstance(value, Mapping) else value
 
     def __getattr__(self, key: str) -> Any:
         if key not in self:
@@ -35,18 +38,9 @@ class Config(dict):  # type: ignore[type-arg]
 
     __setattr__ = dict.__setitem__
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Config":
-        return Config({key: copy.deepcopy(value, memo) for key, value in self.items()})
-
-    def merged(self, given: Mapping[str, Any]) -> "Config":
-        """Return a configuration with other values for some keys."""
-        own = {key: value for key, value in self.items() if isinstance(value, Config)}
-        nested = {key: own[key].merged(value) for key, value in given.items() if key in own}
-        return Config({**self, **given, **nested})
-
 
 class IBuffer(abc.ABC):
-    """Base of the buffers that configurations make.
+    """Base of the buffers that configurations make, on a `DequeBuffer`.
 
     Args:
         cfg (Mapping): Any keys of `default_config`; the others have its values. `objects` keeps rows as objects.
@@ -64,7 +58,7 @@ class IBuffer(abc.ABC):
     def __init__(
         self,
         cfg: Mapping[str, Any],
-        tb_logger: Any = None,
+        tb_logger: object = None,
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
     ) -> None:
@@ -74,26 +68,76 @@ class IBuffer(abc.ABC):
         unknown = sorted(map(str, set(cfg) - _KNOWN))
         if unknown:
             raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
-        self.cfg = Config(self.config).merged(cfg)
+        self.cfg = Config(self.config, cfg)
         self._name, self._log = instance_name, Log(tb_logger, exp_name, instance_name)
-        self._objects = check_bool(owner, "objects", self.cfg.get("objects", False))
+        self.buffer = DequeBuffer(self.cfg.replay_buffer_size, objects=self.cfg.get("objects", False))
 
     @classmethod
     def default_config(cls) -> Config:
         """Return the default configuration."""
-        return Config({**cls.config, "cfg_type": f"{cls.__name__}Dict"})
+        return Config(cls.config, {"cfg_type": f"{cls.__name__}Dict"})
 
     @abc.abstractmethod
     def push(self, data: Any, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them."""
+        """Append a row, or a list of them; after an error nothing is stored."""
 
     @abc.abstractmethod
-    def update(self, info: Any) -> None:
-        """Update rows."""
+    def sample(self, size: int, cur_learner_iter: int) -> list[Any] | None:
+        """Draw rows; ``None`` if there are too few."""
 
-    @abc.abstractmethod
+    def update(self, info: Any) -> None:  # noqa: B027
+        """Take in what the learner knows of rows: here nothing."""
+
+    def start(self) -> None:  # noqa: B027
+        """Begin what runs beside: here nothing."""
+
+    def close(self) -> None:
+        """Remove all rows, and flush what was logged."""
+        self.clear()
+        self._log.close()
+
+    @property
+    def replay(self) -> Any:
+        """The buffer of this library that holds the rows."""
+        return self.buffer.replay
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Most rows."""
+        return self.buffer.size
+
+    @property
+    def push_count(self) -> int:
+        """Rows pushed since the buffer was made or cleared."""
+        return self.buffer.pushed()[1]
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self.buffer.clear()
+
     def count(self) -> int:
-        """Return the number of rows."""
+        """Return the number of rows that were not removed."""
+        return self.buffer.count()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state."""
+        return self.buffer.state_dict()
+
+    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
+        """Load a state, as a copy; of ``{"data": rows}`` the rows are pushed."""
+        if set(_state_dict) == {"data"}:
+            self.push(copy.deepcopy(_state_dict["data"]) if deepcopy else list(_state_dict["data"]), -1)
+        else:
+            self.buffer.load_state_dict(_state_dict)
+
+    def save_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Write the rows to a file, by Python's ``pickle``, and make its folder if needed."""
+        save(file_name, [(row.data, row.meta) for row in self.buffer])
+
+    def load_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Push the rows of a file of `save_data`. It must be one you trust."""
+        rows = load(file_name)
+        self.buffer.extend([row for row, _ in rows], [meta for _, meta in rows])
 
 
 class NaiveReplayBuffer(IBuffer):
@@ -117,29 +161,12 @@ class NaiveReplayBuffer(IBuffer):
 
     def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
-        self.rows = Rows(type(self).__name__, self.cfg.replay_buffer_size, self._objects)
-        self._thruput = PeriodicThruputMonitor(self._log, self._seconds())
-        self._envstep = -1
-        self._remover = UsedDataRemover() if self.cfg.enable_track_used_data else None
-        self.rows.gone = self._remover.add_used_data if self._remover else None
-
-    def _seconds(self) -> float:
-        return float(self.cfg.periodic_thruput_seconds)
-
-    @property
-    def replay(self) -> Any:
-        """The buffer of this library that holds the rows."""
-        return self.rows.replay
-
-    @property
-    def replay_buffer_size(self) -> int:
-        """Most rows."""
-        return self.rows.capacity
-
-    @property
-    def push_count(self) -> int:
-        """Rows pushed since the buffer was made or cleared."""
-        return self.rows.pushed()[1]
+        given = self.cfg
+        seconds = given.monitor.periodic_thruput.seconds if "monitor" in given else given.periodic_thruput_seconds
+        self._thruput, self._envstep = PeriodicThruputMonitor(self._log, float(seconds)), -1
+        self._controller = ThruputController(_NO_LIMIT, 1.0)
+        self._remover = UsedDataRemover() if given.enable_track_used_data else None
+        self.buffer.gone = self._remover.add_used_data if self._remover else None
 
     def start(self) -> None:
         """Begin to delete the files of rows that left, if `enable_track_used_data`."""
@@ -148,26 +175,29 @@ class NaiveReplayBuffer(IBuffer):
 
     def close(self) -> None:
         """Remove all rows, delete the files that are left, and flush what was logged."""
-        self.clear()
+        super().close()
         if self._remover:
             self._remover.close()
-        self._log.close()
 
     def push(self, data: Any, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them, at so many steps of the environments; after an error nothing is stored."""
-        rows = list(data) if isinstance(data, list) else [data]
-        if rows and self._may_push(len(rows)):
-            kept = [self._taken(row) for row in rows]
-            if self._remover and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
-                raise TypeError(
-                    f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}."
-                )
-            self.rows.push([row for row, _ in kept], [meta for _, meta in kept])
-            self._envstep = cur_collector_envstep
-            self._thruput.add(self.count, pushed=len(rows))
+        """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
 
-    def _may_push(self, rows: int) -> bool:
-        return True
+        After an error nothing is stored.
+        """
+        rows = data if isinstance(data, list) else [data]
+        if not self._controller.can_push(len(rows)):
+            self._log.say(f"refused {len(rows)} rows, since too few were sampled")
+            return
+        kept = [self._taken(row) for row in rows]
+        if self._remover and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
+            raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
+        self.buffer.extend([row for row, _ in kept], [meta for _, meta in kept])
+        self._envstep = cur_collector_envstep
+        self._count(pushed=len(rows))
+
+    def _count(self, **rows: int) -> None:
+        self._thruput.add(self.count, **rows)
+        self._controller.add(**rows)
 
     def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
         """Return a row as it is stored, and what is known of it."""
@@ -189,49 +219,20 @@ class NaiveReplayBuffer(IBuffer):
             replace (bool): Whether a row may come again; by priority it may. Default: ``False``.
 
         Returns:
-            Union[list, None]: The rows; ``None`` if there are too few.
+            Union[list, None]: The rows; ``None`` if there are too few, or too few were pushed.
         """
-        span = None if sample_range is None else range(*sample_range.indices(self.count()))
-        rows = self.rows.draw(size, replace, span)
-        self._thruput.add(self.count, sampled=len(rows))
-        return None if len(rows) < size else [self._given(row) for row in rows]
+        rows = self.buffer.draw(size, replace, sample_range) if self._may_sample(size) else []
+        if len(rows) < size:
+            self._log.say(f"refused a sample of {size} rows of {self.count()}")
+            return None
+        self._count(sampled=size)
+        return [self._given(row) for row in rows]
+
+    def _may_sample(self, size: int) -> bool:
+        return self._controller.can_sample(size)
 
     def _given(self, row: BufferedData) -> Any:
         return self._copied(row.data)
-
-    def update(self, info: Any) -> None:
-        """Do nothing: these rows have no priorities."""
-
-    def clear(self) -> None:
-        """Remove all rows."""
-        self.rows.clear()
-
-    def count(self) -> int:
-        """Return the number of rows that were not removed."""
-        return self.rows.count()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state."""
-        return self.rows.state_dict()
-
-    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
-        """Load a state; of ``{"data": rows}`` the rows are pushed."""
-        given = copy.deepcopy(_state_dict) if deepcopy else _state_dict
-        if set(given) == {"data"}:
-            self.push(list(given["data"]), -1)
-        else:
-            self.rows.load_state_dict(given)
-
-    def save_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Write the rows to a file, by Python's ``pickle``, and make its folder if needed."""
-        with self.rows.lock:
-            live = self.rows.live()
-            save(file_name, [(row.data, row.meta) for row in self.rows.describe(live, self.rows.items(live))])
-
-    def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Push the rows of a file of `save_data`. It must be one you trust."""
-        rows = load(file_name)
-        self.rows.push([row for row, _ in rows], [meta for _, meta in rows])
 
 
 class EpisodeReplayBuffer(NaiveReplayBuffer):
@@ -242,7 +243,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     @property
     def episode_len(self) -> list[int]:
         """Steps of each episode, oldest first."""
-        return [len(row.data) for row in self.rows.items(self.rows.live())]
+        return [len(row.data) for row in self.buffer]
 
 
 class ElasticReplayBuffer(NaiveReplayBuffer):
@@ -259,7 +260,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     def update(self, envstep: Any) -> None:
         """Set the window for so many steps of the environments."""
-        self._window = int(self.cfg.set_buffer_size(envstep))
+        self._window = slice(-int(self.cfg.set_buffer_size(envstep)), None)
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -267,7 +268,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         """Draw rows of the window, as `NaiveReplayBuffer.sample` does; `sample_range` must be ``None``."""
         if sample_range is not None:
             raise ValueError(f"For 'ElasticReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
-        return super().sample(size, cur_learner_iter, slice(max(self.count() - self._window, 0), None), replace)
+        return super().sample(size, cur_learner_iter, self._window, replace)
 
 
 class SequenceReplayBuffer(NaiveReplayBuffer):
@@ -281,25 +282,15 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """Draw `batch` lists of `sequence` rows; ``None`` if there are too few."""
         if sample_range is not None:
             raise ValueError(f"For 'SequenceReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
-        live = self.rows.live()
-        spans = list(self._spans(live, sequence))
-        if not spans or (live.size < batch * sequence and not replace):
+        live = self.buffer.live()
+        starts = live[: max(live.size - sequence + 1, 0)]
+        starts = starts[starts // _EPISODE == (starts + sequence - 1) // _EPISODE]
+        if not starts.size or (live.size < batch * sequence and not replace):
             return None
-        result = []
-        for i in np.random.randint(len(spans), size=batch):
-            first = int(self.rows.draw(1, span=spans[i])[0].index) - int(live[0])
-            result.append([self._given(row) for row in self.rows.items(live[first : first + sequence])])
-        self._thruput.add(self.count, sampled=batch)
-        return result
-
-    @staticmethod
-    def _spans(live: np.ndarray, sequence: int) -> Iterator[range]:
-        """Return for each episode the positions at which a sequence may start."""
-        first, last = (int(live[0]), int(live[-1]) + 1) if live.size else (0, 0)
-        for begin in range(first // _EPISODE * _EPISODE, last, _EPISODE):
-            low, high = max(begin, first), min(begin + _EPISODE, last) - sequence + 1
-            if low < high:
-                yield range(low - first, high - first)
+        chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
+        rows = iter(self.buffer.items(chosen.reshape(-1)))
+        self._count(sampled=batch)
+        return [[self._given(next(rows)) for _ in range(sequence)] for _ in range(batch)]
 
 
 class AdvancedReplayBuffer(NaiveReplayBuffer):
@@ -330,11 +321,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         "anneal_step": int(1e5),
         "enable_track_used_data": False,
         "deepcopy": False,
-        "thruput_controller": {
-            "push_sample_rate_limit": {"max": _INFINITY, "min": 0},
-            "window_seconds": 30,
-            "sample_min_limit_ratio": 1,
-        },
+        "thruput_controller": {"push_sample_rate_limit": _NO_LIMIT, "window_seconds": 30, "sample_min_limit_ratio": 1},
         "monitor": {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}},
     }
 
@@ -343,37 +330,26 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         cfg, control = self.cfg, self.cfg.thruput_controller
         limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
         priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
-        self.rows.limit(limits, {"priority": 0, "use_count": 1, "staleness": 2}, priorities)
-        rates = control.push_sample_rate_limit
-        limited = rates.min > 0 or rates.max != _INFINITY
-        self._controller = ThruputController(rates, control.window_seconds) if limited else None
+        self.buffer.limit(limits, {"priority": 0, "use_count": 1, "staleness": 2}, priorities)
+        self._controller = ThruputController(control.push_sample_rate_limit, control.window_seconds)
         self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
-
-    def _seconds(self) -> float:
-        return float(self.cfg.monitor.periodic_thruput.seconds)
 
     @property
     def push_count(self) -> int:
         """Rows pushed since the buffer was made."""
-        return self.rows.pushed()[0]
+        return self.buffer.pushed()[0]
 
     @property
     def beta(self) -> float:
         """Strength of the importance weights of the next sample."""
-        return float(self.replay.beta.asnumpy()[0]) if self.rows.made else float(self.rows.priorities["beta"])
+        return float(self.replay.beta.asnumpy()[0]) if self.push_count else float(self.buffer.priorities["beta"])
 
     @beta.setter
     def beta(self, beta: float) -> None:
         beta = check_number("AdvancedReplayBuffer", "beta", beta)
-        self.rows.priorities["beta"] = beta
-        if self.rows.made:
+        self.buffer.priorities = self.buffer.priorities | {"beta": beta}
+        if self.push_count:
             ops.assign(self.replay.beta, Tensor([beta], self.replay.beta.dtype))
-
-    def _may_push(self, rows: int) -> bool:
-        if self._controller and not self._controller.can_push(rows):
-            self._log.say(f"refused {rows} rows, since too few were sampled")
-            return False
-        return True
 
     def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
         if not isinstance(row, dict):
@@ -383,35 +359,25 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         kept = {key: value for key, value in row.items() if key not in _ADDED}
         return self._copied(kept), {"priority": row.get("priority"), "train_iter_data_collected": collected}
 
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them, as `NaiveReplayBuffer.push` does; none if too few were sampled."""
-        before = self.push_count
-        super().push(data, cur_collector_envstep)
-        if self._controller:
-            self._controller.add(pushed=self.push_count - before)
-
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> list[Any] | None:
-        """Draw rows by priority, as `NaiveReplayBuffer.sample`; ``None`` also if too few rows were pushed."""
-        self.rows.advance_to(cur_learner_iter)
-        enough = self.count() >= size * self.cfg.thruput_controller.sample_min_limit_ratio
-        if not enough or (self._controller and not self._controller.can_sample(size)):
-            self._log.say(f"refused a sample of {size} rows of {self.count()}")
-            return None
+        """Draw rows by priority, as `NaiveReplayBuffer.sample` does."""
+        self.buffer.advance_to(cur_learner_iter)
         rows = super().sample(size, cur_learner_iter, sample_range, replace)
         if rows:
             self._monitor.add(rows, self.beta, cur_learner_iter, self._envstep)
-            if self._controller:
-                self._controller.add(sampled=size)
         return rows
+
+    def _may_sample(self, size: int) -> bool:
+        enough = self.count() >= size * self.cfg.thruput_controller.sample_min_limit_ratio
+        return enough and super()._may_sample(size)
 
     def _given(self, row: BufferedData) -> Any:
         data, meta = self._copied(row.data), row.meta
         stale = -1 if meta.get("train_iter_data_collected") is None else meta["staleness"]
-        place = int(row.index) % self.rows.capacity
         known = meta["priority_IS"], meta["priority"], meta["use_count"], stale
-        data.update(zip(_ADDED, (f"{self._name}_{row.index}", place, *known)))
+        data.update(zip(_ADDED, (f"{self._name}_{row.index}", int(row.index) % self.buffer.size, *known)))
         return data
 
     def update(self, info: Any) -> None:
@@ -419,14 +385,12 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
         Rows that are not stored are skipped.
         """
-        if "priority" in info and self.rows.made:
+        if info.get("priority") and self.push_count:
             prefix = f"{self._name}_"
             ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
-            handles, _ = self.rows.handles(ids)
-            places = np.array([int(place) for place in info["replay_buffer_idx"]], np.int64)
-            handles[handles % self.rows.capacity != places] = -1
-            if handles.size:
-                self.replay.update_priorities(handles, [float(one) for one in info["priority"]])
+            handles, _ = self.buffer.handles(ids)
+            handles[handles % self.buffer.size != np.array(info["replay_buffer_idx"], int)] = -1
+            self.replay.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
 class DequeBufferWrapper(IBuffer):
@@ -446,13 +410,13 @@ class DequeBufferWrapper(IBuffer):
 
     def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
-        cfg, self.buffer = self.cfg, DequeBuffer(self.cfg.replay_buffer_size, objects=self._objects)
+        cfg = self.cfg
         if cfg.max_use != _INFINITY:
             self.buffer.use(use_time_check(self.buffer, cfg.max_use))
         if cfg.priority:
             names = "priority_IS_weight priority_power_factor IS_weight_power_factor IS_weight_anneal_train_iter"
             self.buffer.use(PriorityExperienceReplay(self.buffer, *(cfg[name] for name in names.split())))
-        self._last: Sequence[BufferedData] = ()
+        self._last: list[BufferedData] = []
         self._due = -_INFINITY
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
@@ -480,19 +444,7 @@ class DequeBufferWrapper(IBuffer):
         for row, priority in zip(self._last, info["priority"]) if self.cfg.priority else ():
             row.meta["priority"] = min(self.cfg.priority_max_limit, float(priority))
             self.buffer.update(row.index, None, row.meta)
-        self._last = ()
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        return self.buffer.count()
-
-    def save_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Write rows and their whole state to a file."""
-        self.buffer.save_data(file_name)
-
-    def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Load a file of `save_data`."""
-        self.buffer.load_data(file_name)
+        self._last = []
 
 
 _CLASSES: dict[str, Any] = {
@@ -504,7 +456,8 @@ _CLASSES: dict[str, Any] = {
     "priority": AdvancedReplayBuffer,
     "deque": DequeBufferWrapper,
 }
-_KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | _NO_EFFECT | {"type", "set_buffer_size", "objects"}
+_KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | {"type", "set_buffer_size", "objects"}
+_KNOWN |= {"cfg_type", "name", "import_names", "multi_buffer", "min_sample_ratio", "replay_buffer_start_size"}
 
 
 def get_buffer_cls(cfg: Mapping[str, Any]) -> Any:

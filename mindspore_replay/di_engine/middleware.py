@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from .rows import BufferedData, copied
+from .deque_buffer import DequeBuffer
+from .layout import BufferedData, copied
+
+_Chain = Callable[..., Any]
 
 
 class PriorityExperienceReplay:
@@ -34,17 +37,17 @@ class PriorityExperienceReplay:
 
     def __init__(
         self,
-        buffer: Any,
+        buffer: DequeBuffer,
         IS_weight: bool = True,  # noqa: N803
         priority_power_factor: float = 0.6,
         IS_weight_power_factor: float = 0.4,  # noqa: N803
         IS_weight_anneal_train_iter: int = int(1e5),  # noqa: N803
     ) -> None:
-        given = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
-        self.limits = {}, {"priority": 0}, dict(zip(("alpha", "beta", "beta_steps"), given))  # type: ignore[var-annotated]
+        factors = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
+        self.limits = ({}, {"priority": 0}, dict(zip(("alpha", "beta", "beta_steps"), factors)))  # type: ignore[var-annotated]
         self._buffer, self._weighs = buffer, IS_weight
 
-    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         """Add to a call what the buffer does not do."""
         if action == "push":
             return self._push(chain, *args, **kwargs)
@@ -59,35 +62,33 @@ class PriorityExperienceReplay:
                 row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
         return result
 
-    def _push(self, chain: Callable[..., Any], data: Any, meta: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+    def _push(self, chain: _Chain, data: Any, meta: dict[str, Any] | None = None, **kwargs: object) -> Any:
         if meta is None and isinstance(data, dict) and "priority" in data:
             meta = {"priority": data["priority"]}
             data = {key: value for key, value in data.items() if key != "priority"}
-        meta = dict(meta or {})
-        if meta.get("priority") is None:
-            made = self._buffer.rows.made
-            meta["priority"] = float(self._buffer.replay.max_priority.asnumpy()) if made else 1.0
         row = chain(data, meta=meta, **kwargs)
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
+            if row.meta.get("priority") is None:
+                row.meta["priority"] = float(self._buffer.replay.info(int(row.index))[0])
         return row
 
 
 class _Limited:
-    def __init__(self, buffer: Any, *limits: Any) -> None:
+    def __init__(self, buffer: DequeBuffer, *limits: Any) -> None:
         self._buffer, self.limits = buffer, limits
 
-    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         return chain(*args, **kwargs)
 
 
-def use_time_check(buffer_: Any, max_use: float = float("inf")) -> Callable[..., Any]:
+def use_time_check(buffer_: DequeBuffer, max_use: float = float("inf")) -> _Chain:
     """Remove rows that were delivered `max_use` times, and count that in ``meta["use_count"]``."""
     return _Limited(buffer_, {"max_use": max_use}, {"use_count": 1})
 
 
 class _StalenessCheck(_Limited):
-    def __call__(self, action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         meta = kwargs.get("meta", args[1] if len(args) > 1 else None)
         if action == "push" and not (isinstance(meta, dict) and "train_iter_data_collected" in meta):
             raise ValueError(
@@ -97,11 +98,11 @@ class _StalenessCheck(_Limited):
         if action == "sample":
             if "train_iter_sample_data" not in kwargs:
                 raise ValueError("For 'staleness_check', 'sample' needs train_iter_sample_data=<iteration>.")
-            self._buffer.rows.advance_to(kwargs.pop("train_iter_sample_data"))
+            self._buffer.advance_to(int(kwargs.pop("train_iter_sample_data")))
         return chain(*args, **kwargs)
 
 
-def staleness_check(buffer_: Any, max_staleness: float = float("inf")) -> Callable[..., Any]:
+def staleness_check(buffer_: DequeBuffer, max_staleness: float = float("inf")) -> _Chain:
     """Remove rows that are more than `max_staleness` iterations of the learner old when a sample is drawn.
 
     A row is from ``meta["train_iter_data_collected"]``, and `sample` gets ``train_iter_sample_data=``, which never goes
@@ -110,22 +111,22 @@ def staleness_check(buffer_: Any, max_staleness: float = float("inf")) -> Callab
     return _StalenessCheck(buffer_, {"max_staleness": max_staleness}, {"staleness": 2})
 
 
-def sample_range_view(buffer_: Any, start: int | None = None, end: int | None = None) -> Callable[..., Any]:
+def sample_range_view(buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> _Chain:
     """Draw from the rows from `start` to before `end` only; negative ones count from the end of a full buffer."""
     if start is None and end is None:
         raise ValueError("For 'sample_range_view', 'start' or 'end' must be given.")
     bounds = slice(*(bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end)))
 
-    def sample(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         return chain(*args, **{**kwargs, "sample_range": bounds} if action == "sample" else kwargs)
 
     return sample
 
 
-def clone_object() -> Callable[..., Any]:
+def clone_object() -> _Chain:
     """Copy rows when they are pushed, and again when they are sampled."""
 
-    def clone(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def clone(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         if action == "push":
             return chain(copied(args[0]), *args[1:], **kwargs)
         return copied(chain(*args, **kwargs)) if action == "sample" else chain(*args, **kwargs)
@@ -133,9 +134,7 @@ def clone_object() -> Callable[..., Any]:
     return clone
 
 
-def group_sample(
-    size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True
-) -> Callable[..., Any]:
+def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> _Chain:
     """Take rows of each group that is sampled by ``groupby``.
 
     Args:
@@ -154,7 +153,7 @@ def group_sample(
             raise ValueError(f"For 'group_sample', a group must have {size_in_group} rows, but got {len(group)}.")
         return [group[i] for i in np.random.choice(len(group), size_in_group, False)]
 
-    def sample(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         if action != "sample":
             return chain(*args, **kwargs)
         if not kwargs.get("groupby"):
@@ -164,19 +163,19 @@ def group_sample(
     return sample
 
 
-def padding(policy: str = "random") -> Callable[..., Any]:
+def padding(policy: str = "random") -> _Chain:
     """Fill sampled groups up to the largest with rows of their own, or of ``None`` if `policy` is ``"none"``."""
     if policy not in ("random", "none"):
         raise ValueError(f"For 'padding', 'policy' must be 'random' or 'none', but got {policy!r}.")
 
-    def sample(action: str, chain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         groups = chain(*args, **kwargs)
         if action != "sample" or not groups or isinstance(groups[0], BufferedData):
             return groups
         longest = max(map(len, groups))
         for group in groups:
-            own = list(group) if policy == "random" else [BufferedData(None, None, None)]
-            group += [copied(own[np.random.randint(len(own))]) for _ in range(longest - len(group))]
+            rows = list(group) if policy == "random" else [BufferedData(None, None, None)]
+            group += [copied(rows[np.random.randint(len(rows))]) for _ in range(longest - len(group))]
         return groups
 
     return sample

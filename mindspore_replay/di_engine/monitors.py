@@ -8,6 +8,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+_ATTRIBUTES = "use", "priority", "staleness"
+#: What is logged: a part, and the attribute.
+_LOGGED = [(part, i, key) for part in ("avg", "max", "min") for i, key in enumerate(_ATTRIBUTES)]
+_LOGGED = [one for one in _LOGGED if one[0] != "min" or one[2] == "priority"]
+
 
 class Log:
     """Writes numbers as text, by Python's ``logging``, and to a SummaryWriter or a sink, if there is one."""
@@ -15,6 +22,9 @@ class Log:
     def __init__(self, tb_logger: Any, exp_name: str, name: str) -> None:
         self._tb_logger, self._name = tb_logger, name
         self._text = logging.getLogger(f"mindspore_replay.di_engine.{exp_name}.{name}")
+
+    def __deepcopy__(self, memo: object) -> "Log":
+        return self
 
     def write(self, values: Mapping[str, float], **steps: int) -> None:
         """Log numbers, with a tag for each kind of step that is known."""
@@ -42,24 +52,18 @@ class SampledDataAttrMonitor:
 
     def __init__(self, log: Log, average_range: int, print_freq: int) -> None:
         self._log, self._every, self._samples = log, print_freq, 0
-        self._last: deque[Sequence[Any]] = deque(maxlen=average_range)
+        self._last: deque[np.ndarray] = deque(maxlen=average_range)
 
-    def add(self, rows: Sequence[Any], beta: float, learner_iter: int, envstep: int) -> None:
+    def add(self, rows: Sequence[Mapping[str, Any]], beta: float, learner_iter: int, envstep: int) -> None:
         """Take in a sample, and log if it is time."""
-        self._last.append([{key: float(row[key]) for key in ("use", "priority", "staleness")} for row in rows])
+        sampled = np.array([[row[key] for key in _ATTRIBUTES] for row in rows], float)
+        self._last.append(np.stack([sampled.mean(0), sampled.max(0), sampled.min(0)]))
         if self._samples % self._every == 0:
-            self._log.write({**self.values(), "beta": beta}, iter=learner_iter, step=envstep)
+            mean, largest, smallest = np.stack(self._last, 1)
+            parts = {"avg": mean.mean(0), "max": largest.max(0), "min": smallest.min(0)}
+            values = {f"{key}_{part}": float(parts[part][i]) for part, i, key in _LOGGED}
+            self._log.write({**values, "beta": beta}, iter=learner_iter, step=envstep)
         self._samples += 1
-
-    def values(self) -> dict[str, float]:
-        """Return the numbers of the last samples."""
-        found: dict[str, float] = {}
-        for key in ("use", "priority", "staleness"):
-            given = [[row[key] for row in rows] for rows in self._last]
-            means = [sum(one) / len(one) for one in given]
-            found |= {f"{key}_avg": sum(means) / len(means), f"{key}_max": max(map(max, given))}
-            found |= {"priority_min": min(map(min, given))} if key == "priority" else {}
-        return found
 
 
 class PeriodicThruputMonitor:
@@ -70,15 +74,14 @@ class PeriodicThruputMonitor:
         self._since, self._pushed, self._sampled = time.monotonic(), 0, 0
 
     def add(self, count: Callable[[], int], pushed: int = 0, sampled: int = 0) -> None:
-        """Count rows of a call, and log if it is time; `count` returns how many are there."""
+        """Count rows of a call, and log if it is time; `count` returns how many are stored."""
         self._pushed += pushed
         self._sampled += sampled
         if time.monotonic() - self._since >= self._seconds:
-            there, counts = count(), {"pushed_in": self._pushed, "sampled_out": self._sampled}
-            self._log.write(
-                {**counts, "removed": self._before + self._pushed - there, "current_have": there}, sec=self._times
-            )
-            self._times, self._before = self._times + 1, there
+            stored, counts = count(), {"pushed_in": self._pushed, "sampled_out": self._sampled}
+            removed = self._before + self._pushed - stored
+            self._log.write({**counts, "removed": removed, "current_have": stored}, sec=self._times)
+            self._times, self._before = self._times + 1, stored
             self._since, self._pushed, self._sampled = time.monotonic(), 0, 0
 
 
@@ -117,14 +120,14 @@ class UsedDataRemover:
     """Deletes the files of rows that left a buffer: dicts with the path as ``"data_id"``; from `start` on at once."""
 
     def __init__(self) -> None:
-        self._left: list[Any] = []
+        self._left: list[str] = []
         self._started = False
 
     def start(self) -> None:
         """Begin to delete."""
         self._started = True
 
-    def add_used_data(self, data: Any) -> None:
+    def add_used_data(self, data: Mapping[str, Any]) -> None:
         """Take over the file of a row."""
         self._left.append(data["data_id"])
         if self._started:

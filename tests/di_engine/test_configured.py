@@ -1,5 +1,6 @@
 """The behaviour that DI-engine documents of the buffers that configurations make."""
 
+import copy
 import json
 import logging
 import os
@@ -99,7 +100,7 @@ def test_push(cls, objects):
 def test_nothing_of_a_list_with_a_bad_row_is_stored(cls):
     buffer = cls({"replay_buffer_size": 8})
     buffer.push(rows_of(2), 0)
-    with pytest.raises(ValueError, match=r"'obs' must be int64 \[4\], but got int64 \[3\]"):
+    with pytest.raises(ValueError, match=r"'obs' must be of shape \[4\], but got \[3\]"):
         buffer.push([*rows_of(2), {"obs": np.zeros(3, np.int64), "step": 1}], 0)
     assert (buffer.count(), buffer.push_count, len(buffer.replay)) == (2, 2, 2)
 
@@ -118,6 +119,16 @@ def test_files_and_states(cls, objects, tmp_path):
     assert same.push_count == 10
     assert steps_of(same.sample(8, 0)) == steps_of(buffer.sample(8, 0))
     assert rows.count() == 3
+
+
+@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
+def test_a_deep_copy_is_another_buffer(cls):
+    buffer = cls({"replay_buffer_size": 8}, Scalars())
+    buffer.push(rows_of(6), 0)
+    other = copy.deepcopy(buffer)
+    assert steps_of(other.sample(4, 0)) == steps_of(buffer.sample(4, 0))
+    other.clear()
+    assert (buffer.count(), other.count()) == (6, 0)
 
 
 # Naive.

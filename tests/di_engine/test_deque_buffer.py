@@ -1,5 +1,6 @@
 """The behaviour that DI-engine documents of `DequeBuffer`, and what columns add to it."""
 
+import copy
 import pickle
 import threading
 
@@ -9,7 +10,14 @@ import pytest
 from mindspore import Tensor, nn
 
 from mindspore_replay import ElasticReplayBuffer, ReplayBuffer
-from mindspore_replay.di_engine import Buffer, BufferedData, DequeBuffer, PriorityExperienceReplay
+from mindspore_replay.di_engine import (
+    Buffer,
+    BufferedData,
+    DequeBuffer,
+    PriorityExperienceReplay,
+    staleness_check,
+    use_time_check,
+)
 
 
 def filled(size, rows, objects=False, **more):
@@ -331,9 +339,11 @@ def test_columns_are_those_of_the_first_row():
 @pytest.mark.parametrize(
     ("row", "error"),
     [
-        ({"obs": np.zeros(4, np.float32), "reward": 1.0}, r"'obs' must be float32 \[3\], but got float32 \[4\]"),
-        ({"obs": np.zeros(3), "reward": 1.0}, r"'obs' must be float32 \[3\], but got float64 \[3\]"),
-        ({"obs": np.zeros(3, np.float32), "reward": "x"}, r"'reward' must be float32 \[\], but got 'x'"),
+        ({"obs": np.zeros(4, np.float32), "reward": 1.0}, r"'obs' must be of shape \[3\], but got \[4\]"),
+        ({"obs": np.zeros(3), "reward": 1.0}, "column 'obs': expected float32, but got float64"),
+        ({"obs": np.zeros(3, np.float32), "reward": "x"}, "column 'reward': expected float32, but got "),
+        ({"obs": np.zeros((1, 3), np.float32), "reward": 1.0}, r"'obs' must be of shape \[3\], but got \[1, 3\]"),
+        ({"obs": np.zeros(3, np.float32), "reward": [1.0, 2.0]}, r"'reward' must be of shape \[\], but got \[2\]"),
         ({"obs": np.zeros(3, np.float32)}, r"with the columns \['obs', 'reward'\] of the first, but got \['obs'\]"),
         ("text", "of the first, but got 'text'"),
     ],
@@ -361,17 +371,37 @@ def test_keys_that_would_name_one_column_twice_are_those_of_an_object():
 
 def test_a_state_is_that_of_its_time():
     buffer = filled(2, [{"step": 0}, {"step": 1}], objects=True)
-    state = buffer.rows.state_dict()
+    state = buffer.state_dict()
     buffer.push({"step": 2})
-    buffer.rows.load_state_dict(state)
+    buffer.load_state_dict(state)
     assert steps_of(buffer) == [0, 1]
+
+
+def test_a_deep_copy_shares_nothing(objects):
+    buffer = DequeBuffer(4, objects=objects)
+    buffer.use(PriorityExperienceReplay(buffer)).use(use_time_check(buffer, 9)).use(staleness_check(buffer))
+    for step in range(6):
+        buffer.push({"step": step, "obs": np.full(2, step)}, {"train_iter_data_collected": 0})
+    view = buffer.view()
+    other, both = copy.deepcopy(buffer), copy.deepcopy([buffer, view])
+    assert [row.index for row in other] == [row.index for row in buffer]
+    drawn = other.sample(3, train_iter_sample_data=5)
+    assert steps_of(drawn) == steps_of(buffer.sample(3, train_iter_sample_data=2))
+    assert [row.meta["staleness"] for row in drawn] == [5, 5, 5]
+    drawn[0].data["obs"][:] = 9
+    other.update(drawn[0].index, meta={"priority": 9.0, "label": 1})
+    other.push({"step": 6, "obs": np.full(2, 6)}, {"train_iter_data_collected": 5})
+    assert steps_of(buffer) == [2, 3, 4, 5]
+    assert all((row.data["obs"] == row.data["step"]).all() and "label" not in row.meta for row in buffer)
+    both[1].delete(both[1][0].index)  # those that share rows do so still, and without middleware
+    assert (len(both[0]), len(both[1]), len(view), len(both[1]._middleware)) == (3, 3, 4, 0)
 
 
 def test_whole_numbers_fit_a_column_of_floats_and_not_the_other_way():
     buffer = filled(4, [{"reward": 1.0, "step": 0}])
     buffer.push({"reward": 2, "step": 1})
     assert buffer[-1].data == {"reward": 2.0, "step": 1}
-    with pytest.raises(ValueError, match=r"'step' must be int64 \[\], but got float32 \[\]"):
+    with pytest.raises(TypeError, match=r"column 'step': expected int64, but got the float 1\.5"):
         buffer.push({"reward": 2.0, "step": 1.5})
     assert buffer.count() == 2
 

@@ -195,8 +195,8 @@ def compiled(main, create):
     merged = {"multi_buffer": True}
     for name in ("policy", "value"):
         user = main["policy"]["other"]["replay_buffer"][name]
-        own = AdvancedReplayBuffer.default_config().merged(create["replay_buffer"][name]).merged(user)
-        merged[name] = own.merged({"name": name})
+        default = AdvancedReplayBuffer.default_config()
+        merged[name] = type(default)(default, create["replay_buffer"][name], user, {"name": name})
     return merged
 
 

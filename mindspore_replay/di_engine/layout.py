@@ -1,0 +1,115 @@
+"""Rows of DI-engine's buffers, and the columns that rows which are dicts become."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+
+#: The end of an error's text.
+HINT = "Nothing was stored. Rows that differ from the first need a buffer with objects=True."
+
+
+@dataclass
+class BufferedData:
+    """A row.
+
+    Args:
+        data (Any): The row itself.
+        index (str): Its name in the buffer, which no other row ever gets.
+        meta (dict): What is known of it.
+    """
+
+    data: Any
+    index: Any
+    meta: Any
+
+
+def copied(value: object) -> object:
+    """Return a copy of a row, or of rows; of tensors of another library by their own `clone`."""
+    if isinstance(value, BufferedData):
+        return BufferedData(copied(value.data), value.index, copied(value.meta))
+    if type(value) is dict:
+        return {key: copied(one) for key, one in value.items()}
+    if type(value) is list:
+        return [copied(one) for one in value]
+    clone = getattr(value, "clone", None)
+    return clone() if callable(clone) else copy.deepcopy(value)
+
+
+def _leaves(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _filled(row: Mapping[str, object], values: Iterator[object]) -> dict[str, object]:
+    """Return a dict nested like a row, with other values."""
+    nested = {key: value for key, value in row.items() if isinstance(value, Mapping) and value}
+    return {key: _filled(nested[key], values) if key in nested else next(values) for key in row}
+
+
+def _typed(value: object) -> tuple[str, np.ndarray] | None:
+    """Return the kind and the array of a value, or ``None`` if it cannot be in a column."""
+    if isinstance(value, (bool, int, float)):
+        kind, array = "number", np.array(value, np.float32 if type(value) is float else None)
+    elif isinstance(value, (Tensor, np.ndarray, np.generic)):
+        kind = "Tensor" if isinstance(value, Tensor) else "array"
+        array = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+    else:
+        return None
+    return (kind, array) if array.dtype.kind in "biuf" and array.itemsize <= 8 and array.size else None
+
+
+class RowLayout:
+    """Columns of rows that are dicts, also nested ones, of arrays, Tensors and numbers."""
+
+    def __init__(self, row: Mapping[str, object], leaves: Mapping[str, tuple[str, np.ndarray]]) -> None:
+        self._kinds = [kind for kind, _ in leaves.values()]
+        self._shapes = {name: array.shape for name, (_, array) in leaves.items()}
+        self._types = [array.dtype for _, array in leaves.values()]
+        self._nested = _filled(row, iter(leaves)) if any(isinstance(one, Mapping) for one in row.values()) else None
+
+    @classmethod
+    def of(cls, row: object) -> "RowLayout | None":
+        """Return the columns of a row, or ``None`` if it must be kept as an object."""
+        values = list(_leaves(row)) if isinstance(row, Mapping) else []
+        leaves = {name: typed for name, value in values if (typed := _typed(value)) is not None}
+        return cls(row, leaves) if isinstance(row, Mapping) and leaves and len(leaves) == len(values) else None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a buffer that describe the columns."""
+        return {"names": list(self._shapes), "shapes": list(self._shapes.values()), "types": self._types}
+
+    def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
+        """Return the columns of rows, as `insert` takes them; a ValueError if keys or shapes are others."""
+        flat: list[Any] = [dict(_leaves(row)) if self._nested and isinstance(row, Mapping) else row for row in rows]
+        for row in flat:
+            if not isinstance(row, Mapping) or row.keys() != self._shapes.keys():
+                came = sorted(row) if isinstance(row, Mapping) else repr(row)
+                raise ValueError(
+                    f"For '{owner}', a row must be a dict with the columns {sorted(self._shapes)} of the first, but "
+                    f"got {came}. {HINT}"
+                )
+            for name, shape in self._shapes.items():
+                value = row[name]
+                found = np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ())
+                if found != shape:
+                    raise ValueError(
+                        f"For '{owner}', {name!r} must be of shape {list(shape)}, but got {list(found)}. {HINT}"
+                    )
+        return flat[0] if len(flat) == 1 else {name: [row[name] for row in flat] for name in self._shapes}
+
+    def rows(self, fields: Sequence[Tensor]) -> list[dict[str, Any]]:
+        """Return the rows of columns, each a dict like the first row."""
+        values = [
+            array.tolist() if kind == "number" else map(Tensor, array) if kind == "Tensor" else array
+            for kind, array in zip(self._kinds, (field.asnumpy() for field in fields))
+        ]
+        if self._nested:
+            return [_filled(self._nested, iter(row)) for row in zip(*values)]
+        return [dict(zip(self._shapes, row)) for row in zip(*values)]
