@@ -5,6 +5,7 @@ in place of Tensors, and numbers in place of Tensors of one number. Samples for 
 bfloat16: such columns hold its bits, uint16.
 """
 
+import contextlib
 import copy
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,13 +13,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from .store import state
 from .store.arrays import ArrayBuffer
 from .store.checks import check_size
 from .store.compressed import CompressedStore
-from .store.front import Front, LimitedFront
+from .store.front import LocalFront
 from .store.groups import as_groups
 from .store.library import library_for
 from .store.mixins import mixin
+from .store.mixture import ArrayMixture
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -33,13 +36,14 @@ from .store.recipe.classes import (
 from .store.recipe.parts import InOrder
 from .store.recipe.spec import BufferSpec, Recipe
 from .store.relabelling import RelabelOfArrays
-from .store.store import Store
+from .store.store import STATE_VERSION, Store
 from .store.waiting import QueueLimiter
 
 __all__ = [
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "EpochReplayBuffer",
+    "MixedReplay",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "ReplayQueue",
@@ -50,7 +54,7 @@ __all__ = [
 _Host = TypeVar("_Host", bound="HostBuffer")
 
 
-class HostFront(LimitedFront, Front):
+class HostFront(LocalFront):
     """The calls of a buffer in the memory of this process.
 
     Args:
@@ -147,6 +151,27 @@ class HostBuffer(Recipe, ArrayBuffer):
         with self._front.lock:
             self._front.ready()
             self._front.calls.load_state_dict(state_dict)
+
+    # For mixtures.
+
+    @property
+    def lock(self) -> contextlib.AbstractContextManager[Any]:
+        """The lock that calls hold."""
+        return self._front.lock
+
+    def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
+        return state.checked(self.spec.columns, self.spec.options, state_dict, STATE_VERSION)
+
+    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which the state may be replaced."""
+        return self._front.calls.sole_use(arrays)
+
+    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy checked arrays into the state; the caller has `sole_use` for them."""
+        with self._front.lock:
+            self._front.ready()
+            self._front.calls.load_checked(arrays)
 
     def close(self) -> None:
         """Free the memory of the rows; the buffer, and those of other sample sizes on it, cannot be used any more."""
@@ -271,6 +296,21 @@ class EpochReplayBuffer(EpochRecipe, HostBuffer):
         """Iterate over the batches of new epochs, as `mindspore_replay.EpochReplayBuffer.minibatches` does."""
         for _ in range(check_size(type(self).__name__, "epochs", epochs)):
             yield from self._front.minibatches(lambda: self.sample(as_dict=as_dict))
+
+
+class MixedReplay(ArrayMixture):
+    """Batches from several buffers of this module: `mindspore_replay.MixedReplay` on arrays.
+
+    Examples:
+        >>> from mindspore_replay.host import MixedReplay, ReplayBuffer
+        >>> columns = {"shapes": [()], "types": ["int32"], "seed": 0}
+        >>> agent, expert = (ReplayBuffer(1, 9, **columns).insert([list(range(n, n + 9))]) for n in (0, 100))
+        >>> source, step = MixedReplay([(agent, 0.5), (expert, 0.5)], sample_size=4).sample()
+        >>> print(source, step)
+        [0 0 1 1] [  5   6 105 106]
+    """
+
+    _source_class = HostBuffer
 
 
 class ReplayQueue(QueueRecipe, HostBuffer):

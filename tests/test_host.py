@@ -211,6 +211,37 @@ def test_it_does_without_mindspore():
 
 
 def test_it_has_all_classes():
-    assert set(host.__all__) == {KINDS[kind].cls.__name__ for kind in CLASSES}
+    assert set(host.__all__) == {KINDS[kind].cls.__name__ for kind in CLASSES} | {"MixedReplay"}
     for name in host.__all__:
         assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
+
+
+@pytest.mark.parametrize("adjustable", [False, True])
+def test_mixtures(adjustable: bool):
+    pairs = [pair(kind) for kind in ("prioritized", "uniform")]
+    fill(*(buffer for both in pairs for buffer in both))
+    there, here = (
+        module.MixedReplay([(one, 3), (other, 1)], 8, rewards=None, adjustable=adjustable, seed=3)
+        for module, one, other in zip((host, mindspore_replay), *pairs)
+    )
+    state = there.state_dict()
+    assert_same(state, here.state_dict())
+    for ratios in ([2.0, 1.0], [0.0, 1.0]):
+        batch = here.sample(with_indices=True, as_dict=True)
+        assert_same(there.sample(with_indices=True, as_dict=True), batch)
+        new = batch["source"], batch["indices"], np.arange(8.0)
+        assert there.update_priorities(*new) == here.update_priorities(*new)
+        if adjustable:
+            assert_same(there.set_ratios(ratios).ratios, here.set_ratios(ratios).ratios)
+    assert_same(there.state_dict(), here.state_dict())
+    assert (len(there), there.can_sample()) == (len(here), here.can_sample()) == (40, True)
+    there.load_state_dict(state)
+    assert_same(there.state_dict(), state)
+    wrong = {"source_0.random_state": np.array([7, 7]), "source_1.count": np.int32(99)}
+    with pytest.raises(ValueError, match=r"^For 'ReplayBuffer'"):
+        there.load_state_dict({**state, **wrong})
+    assert_same(there.state_dict(), state)
+    with pytest.raises(TypeError, match="'sample' takes as_dict, with_indices by keyword"):
+        there.sample(4)
+    with pytest.raises(TypeError, match="must be a pair"):
+        host.MixedReplay([(pairs[0][1], 1)], 4)

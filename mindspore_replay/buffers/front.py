@@ -5,12 +5,12 @@ from typing import Any
 
 from ..mindspore_api import share
 from ..ops.eager import wait_for_work
-from ..store.front import Front, LimitedFront
+from ..store.front import LocalFront
 from ..store.naming import named
 from ..store.nested import NO_NAMES
 
 
-class BufferFront(LimitedFront, Front):
+class BufferFront(LocalFront):
     """Calls that give Tensors, wait for MindSpore's work on the rows, and wait for the buffer's limiter.
 
     Args:

@@ -1,55 +1,48 @@
 """Batches from several buffers."""
 
-import contextlib
 import copy
-import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from ..columns import numpy_type
 from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
-from ..store.checks import check_bool, check_seed, check_size, too_few_rows
-from ..store.inputs import as_priority, as_values
-from ..store.locks import hold_locks
-from ..store.naming import named, sample_names
-from ..store.nested import NO_NAMES, Names, Step
-from ..store.random import initial_state
-from ..store.recipe.arguments import KeepsArguments, given_arguments
+from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe, Mixture
+from ..store.nested import Step
+from ..store.recipe.arguments import given_arguments
 from ..store.recipe.registry import registered
-from ..store.schema import type_name
-from ..store.state import fitting
-from .compile_time import compile_time
+from .base import Buffer
+from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
 from .isolated_cell import IsolatedCell
-from .mixed_checks import (
-    LARGEST_RATIO,
-    SMALLEST_RATIO,
-    as_ints,
-    checked_ratios,
-    checked_rewards,
-    checked_sources,
-    common_fields,
-    rows_of_sources,
-    steps_of,
-)
 from .parameters import load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
-#: Parts of a batch that come only with handles.
-_WITH_HANDLES = ("indices", "weights")
+
+
+class MixtureOfCells(Mixture):
+    """A mixture whose state is in Parameters."""
+
+    def value(self, name: str) -> np.ndarray:
+        """Return an array of the state."""
+        return self.state[name].asnumpy()  # type: ignore[no-any-return]
+
+    def overwrite(self, name: str, value: np.ndarray) -> None:
+        """Overwrite a Parameter of the state."""
+        wait_for_work()
+        overwrite(self.state[name], value)
 
 
 @registered
-class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
+class MixedReplay(MixedRecipe, IsolatedCell, nn.Cell):
     r"""Batches with a fixed share of the rows from each of several buffers.
 
     It only draws from the buffers: rows are inserted into each buffer separately. So a buffer of demonstrations that
@@ -69,7 +62,6 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
             ratio is 0, so it must have that many; the rows to keep are chosen without changing their probabilities. No
             buffer may have `max_use` then. Default: ``False``.
         seed (Union[int, None]): Seed of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
-            ``None``.
             ``None``.
 
     Attributes:
@@ -97,66 +89,35 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         0
     """
 
-    def __init__(
-        self,
-        parts: Sequence[tuple[Any, float]],
-        sample_size: int,
-        *,
-        rewards: Sequence[float | None] | None = None,
-        adjustable: bool = False,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.sample_size = check_size(name, "sample_size", sample_size)
-        self.adjustable = check_bool(name, "adjustable", adjustable)
-        pairs = checked_sources(name, parts)
-        self.sources = tuple(buffer for buffer, _ in pairs)
-        self._fields = common_fields(name, self.sources)
-        self._bookkeeping = steps_of(self.sources[0])
-        ratios = checked_ratios(name, [ratio for _, ratio in pairs], len(pairs), False)
-        counts = rows_of_sources(name, self.sources, ratios, self.sample_size, self.adjustable)
-        self._twins = tuple(buffer.with_sample_size(n) for buffer, n in zip(self.sources, counts))
+    _source_class = Buffer
+    _front_class = MixtureOfCells
+
+    def _begin(self) -> None:
         for i, buffer in enumerate(self.sources):
             self.insert_child_to_cell(f"source_{i}", buffer)  # setting it would rename its Parameters
-        self._set_rewards(rewards)
-        if self.adjustable:
-            self.ratios = state_parameter("ratios", ratios)
-            self.random_state = state_parameter("random_state", initial_state(check_seed(name, seed)))
-            prefix = f"{name}_{next(_numbers)}."
-            for parameter in (self.ratios, self.random_state):
-                parameter.name = prefix + parameter.name
-                load_in_place(parameter)
-        self._make_operators(counts)
-
-    def _set_rewards(self, rewards: Any) -> None:
-        values = checked_rewards(type(self).__name__, rewards, self.sources, self._fields)
-        self._rewards = tuple(None if value is None else Tensor(value) for value in values)
-        self._reward_at = 2 + len(self._bookkeeping) + [*self._fields, "reward"].index("reward")
-
-    def _make_operators(self, counts: list[int]) -> None:
-        self._source = Tensor(np.repeat(np.arange(len(counts)), counts), ms.int32)
-        self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in counts)
-        self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in counts)
-        schemas = [buffer.spec for buffer in self.sources]
-        self._with_handles = tuple(schema.has_handles for schema in schemas)
-        self._prioritized = tuple(buffer.prioritized for buffer in self.sources)
-        self._asks = tuple(schema.has_handles and not schema.always_handles for schema in schemas)
-        self._zero = Tensor(0, ms.int32)
-        self._dead = Tensor(-1, ms.int64)
+        front, prefix = self._front, f"{type(self).__name__}_{next(_numbers)}."
+        for key, array in front.state.items():
+            front.state[key] = parameter = state_parameter(key, array)
+            setattr(self, key, parameter)
+            parameter.name = prefix + key
+            load_in_place(parameter)
+        self._parts, self._steps, self._place_of_rewards = front.parts, len(front.steps), front.place_of_rewards
+        self._rewards = tuple(None if value is None else Tensor(value) for value in front.rewards)
+        self._source = Tensor(np.repeat(np.arange(len(front.counts)), front.counts), ms.int32)
+        self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in front.counts)
+        self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in front.counts)
+        self._with_handles = tuple(spec.has_handles for spec in front.specs)
+        self._prioritized = tuple(spec.prioritized for spec in front.specs)
+        self._asks = tuple(spec.has_handles and not spec.always_handles for spec in front.specs)
+        self._zero, self._invalid = Tensor(0, ms.int32), Tensor(-1, ms.int64)
         self._check_source = check("update", "there is no such source")
         self._check_given = check("set_ratios", "a ratio is outside its range")
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
 
-    @functools.cached_property
-    def _try_draw(self) -> Callable[[], tuple[Tensor, ...]]:
-        """Draws a batch from Python: in a graph, unless a source has a reward function, which may be one of NumPy."""
-        return self._draw if any(twin._relabel is not None for twin in self._twins) else ms.jit(self._draw)
-
     def state_parameters(self) -> dict[str, Parameter]:
         """Return its own state by name, without that of the sources."""
-        return {"ratios": self.ratios, "random_state": self.random_state} if self.adjustable else {}
+        return dict(self._front.state)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Copy the states of all sources and its own, as NumPy arrays.
@@ -175,10 +136,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         """
         if args or kwargs:
             return super().state_dict(*args, **kwargs)
-        state = {key: parameter.asnumpy().copy() for key, parameter in self.state_parameters().items()}
-        for i, buffer in enumerate(self.sources):
-            state |= {f"source_{i}.{key}": value for key, value in buffer.state_dict().items()}
-        return state
+        return self._front.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load a state from `state_dict`. The same batches follow as would have there.
@@ -203,23 +161,7 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         """
         if "source_0.version" not in state_dict:
             return super().load_state_dict(state_dict, *args, **kwargs)
-        parts: list[dict[str, Any]] = [{} for _ in self.sources]
-        own = dict(state_dict)
-        for i, part in enumerate(parts):
-            prefix = f"source_{i}."
-            for key in [key for key in own if key.startswith(prefix)]:
-                part[key[len(prefix) :]] = own.pop(key)
-        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in self.state_parameters().items()}
-        arrays = fitting(type(self).__name__, own, expected)
-        self.check_state(arrays)
-        checked = [buffer.checked_state(part) for buffer, part in zip(self.sources, parts)]
-        with contextlib.ExitStack() as stack:
-            for buffer, part in zip(self.sources, checked):
-                stack.enter_context(buffer.sole_use(part))
-            for buffer, part in zip(self.sources, checked):
-                buffer.load_checked(part)
-        for key, parameter in self.state_parameters().items():
-            overwrite(parameter, arrays[key])
+        self._front.load_state_dict(state_dict)
         return None
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> "MixedReplay":
@@ -246,12 +188,16 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Raise a ValueError unless rows can be drawn by the ratios of a state."""
-        if self.adjustable:
-            checked_ratios(type(self).__name__, state["ratios"], len(self.sources), True)
+        self._front.check_state(state)
+
+    @property
+    def runs_graphs(self) -> bool:
+        """True if `sample` called from Python runs a compiled graph."""
+        return any(buffer.runs_graphs for buffer in self.sources)
 
     def _batch_of(self, i):
         """Return handles, importance weights and the other outputs of source i."""
-        batch = self._twins[i].sample(with_indices=True) if self._asks[i] else self._twins[i].sample()
+        batch = self._parts[i].sample(with_indices=True) if self._asks[i] else self._parts[i].sample()
         head = (self._no_handles[i],)
         if self._with_handles[i]:
             head = batch[:1]
@@ -264,21 +210,21 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         batch = head + batch
         if self._rewards[i] is None:
             return batch
-        at = self._reward_at
+        at = self._place_of_rewards
         return (*batch[:at], self._rewarded(i, batch), *batch[at + 1 :])
 
     def _rewarded(self, i, batch):
         """Return the source's reward for every row, or for every step that exists."""
-        reward = ops.zeros_like(batch[self._reward_at]) + self._rewards[i]
-        if len(self._bookkeeping) == 0:
+        reward = ops.zeros_like(batch[self._place_of_rewards]) + self._rewards[i]
+        if self._steps == 0:
             return reward
-        mask = ops.cast(batch[1 + len(self._bookkeeping)], reward.dtype)
+        mask = ops.cast(batch[1 + self._steps], reward.dtype)
         return reward * ops.reshape(mask, mask.shape + (1,) * (reward.ndim - mask.ndim))
 
     def _draw(self):
         """Return sources, handles, importance weights and the other outputs of a batch."""
         batches = ()
-        for i in range(len(self._twins)):
+        for i in range(len(self._parts)):
             batches = (*batches, self._batch_of(i))
         result = ()
         for j in range(len(batches[0])):
@@ -300,8 +246,6 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         if column.dtype == ms.bool_:
             return ops.cast(ops.gather(ops.cast(column, ms.uint8), rows, 0), ms.bool_)
         return ops.gather(column, rows, 0)
-
-    _OTHER_SIZE = "MixedReplay(parts, {}).sample()"
 
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)
@@ -341,44 +285,25 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        names = self._sample_names(with_indices) if as_dict else NO_NAMES
-        with self.turn_to_sample(None), hold_locks(self.sources):
-            wait_for_work()
-            for i, twin in enumerate(self._twins):
-                if (rows := twin.eligible()) < twin.options.min_rows_to_sample:
-                    counts = twin.sample_size, twin.weighted, rows, len(twin), twin._calls.pending_note()
-                    raise too_few_rows(type(self).__name__, *counts, source=f" of source {i}")
-            batch = self._try_draw()
-        batch = batch if with_indices else batch[:1] + batch[3:]
-        return named(names, batch) if as_dict else batch
-
-    @contextlib.contextmanager
-    def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
-        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
-        with contextlib.ExitStack() as stack:
-            for source, twin in zip(self.sources, self._twins):
-                if source._waits:
-                    stack.enter_context(source.limiter.sampling_unless(stop, twin.sample_size))
-            yield
-
-    def _sample_names(self, with_indices: bool) -> Names:
-        name, has_names = type(self).__name__, all(buffer.names is not None for buffer in self.sources)
-        bookkeeping = ("source", *_WITH_HANDLES, *self._bookkeeping)
-        return sample_names(name, has_names, bookkeeping, tuple(self._fields), with_indices, optional=_WITH_HANDLES)
+        return self._front.sample(as_dict, with_indices)
 
     @compile_time
     def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:
-        return self._sample_names(with_indices).steps
+        return self._front.sample_names(with_indices).steps
+
+    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[None]:
+        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
+        return self._front.turn_to_sample(stop)
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
         """Return the number of rows stored in all sources together; only from Python."""
-        return sum(map(len, self.sources))
+        return self._front.size()
 
     def _can_sample_graph(self):
-        result = self._twins[0].can_sample()
-        for i in range(1, len(self._twins)):
-            result = ops.logical_and(result, self._twins[i].can_sample())
+        result = self._parts[0].can_sample()
+        for i in range(1, len(self._parts)):
+            result = ops.logical_and(result, self._parts[i].can_sample())
         return result
 
     @graph_body(_can_sample_graph)
@@ -395,21 +320,16 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
             >>> print(mixed.can_sample())  # the expert's rows are missing
             False
         """
-        return Tensor(all(map(self._can_give, self.sources, self._twins)))
-
-    @staticmethod
-    def _can_give(source: Any, twin: Any) -> bool:
-        enough = twin.eligible() >= twin.options.min_rows_to_sample
-        return enough and (source.limiter is None or source.limiter.lets_sample(twin.sample_size))
+        return Tensor(self._front.can_sample())
 
     def _update_graph(self, source, indices, priorities):
         ok = self._known_sources(source, indices)
         invalid = self._zero + 0
-        for i in range(len(self._twins)):
+        for i in range(len(self._parts)):
             if self._prioritized[i]:
                 others = ops.logical_or(source != i, ops.logical_not(ok))  # an assertion does not stop what follows it
-                handles = ops.select(others, self._dead, ops.cast(indices, ms.int64))
-                skipped = self._twins[i].update_priorities(handles, priorities)
+                handles = ops.select(others, self._invalid, ops.cast(indices, ms.int64))
+                skipped = self._parts[i].update_priorities(handles, priorities)
                 invalid = invalid + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
         return invalid
 
@@ -440,23 +360,15 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
             >>> print(mixed.update_priorities(source, indices, reward.abs()))
             0
         """
-        name = type(self).__name__
-        given_source, handles = self._known_pairs(source, indices)
-        given = as_priority(name, priorities, handles.size)
-        invalid = 0
-        for i, buffer in enumerate(self.sources):
-            mine = given_source == i
-            if self._prioritized[i] and mine.any():
-                invalid += int(buffer.update_priorities(handles[mine], np.broadcast_to(given, mine.shape)[mine]))
-        return Tensor(invalid, ms.int32)
+        return self._front.update_priorities(source, indices, priorities)
 
     def _update_rows_graph(self, source, indices, values):
         ok = self._known_sources(source, indices)
         invalid = self._zero + 0
-        for i in range(len(self._twins)):
+        for i in range(len(self._parts)):
             if self._with_handles[i]:
                 others = ops.logical_or(source != i, ops.logical_not(ok))
-                skipped = self._twins[i].update(ops.select(others, self._dead, ops.cast(indices, ms.int64)), values)
+                skipped = self._parts[i].update(ops.select(others, self._invalid, ops.cast(indices, ms.int64)), values)
                 invalid = invalid + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
         return invalid
 
@@ -489,52 +401,17 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
             >>> print(mixed.update(source, indices, [step * 0]))
             0
         """
-        given_source, handles = self._known_pairs(source, indices)
-        members = [i for i in range(len(self.sources)) if self._with_handles[i]]
-        for i in members:  # check all before anything is written
-            as_values(self.sources[i].columns, self.sources[i].options, handles, values)
-        invalid = 0
-        for i in members:
-            mine = given_source == i
-            invalid += int(self.sources[i].update(np.where(mine, handles, -1), values)) - int((~mine).sum())
-        return Tensor(invalid, ms.int32)
+        return self._front.update(source, indices, values)
 
     def _known_sources(self, source, indices):
-        self._check_update(source.dtype, source.shape, indices.dtype, indices.shape)
-        ok = ops.all(ops.logical_and(source >= 0, source < len(self._twins)))
+        self._check_pairs((TENSOR, source.dtype, source.shape), (TENSOR, indices.dtype, indices.shape))
+        ok = ops.all(ops.logical_and(source >= 0, source < len(self._parts)))
         self._check_source(ok, (source,))
         return ok
 
     @compile_time
-    def _check_update(self, *layout: Any) -> bool:
-        names = ("source", "indices")
-        given = [np.zeros(shape, numpy_type(dtype)) for dtype, shape in zip(layout[::2], layout[1::2])]
-        self._check_pairs(*(as_ints(type(self).__name__, *pair).shape for pair in zip(names, given)))
-        return True
-
-    def _known_pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and handles, each ``[n]``; raise an error if they are invalid."""
-        name = type(self).__name__
-        given, handles = (as_ints(name, key, x) for key, x in (("source", source), ("indices", indices)))
-        self._check_pairs(given.shape, handles.shape)
-        if given.min() < 0 or given.max() >= len(self.sources):
-            raise ValueError(f"For '{name}', 'source' must be in [0, {len(self.sources)}), but got {given.tolist()}.")
-        return given, handles
-
-    def _check_pairs(self, source: tuple[int, ...], indices: tuple[int, ...]) -> None:
-        if len(source) != 1 or source != indices or source[0] == 0:
-            raise ValueError(
-                f"For '{type(self).__name__}', 'source' and 'indices' must have the shape [n], n at least 1, but got "
-                f"{list(source)} and {list(indices)}."
-            )
-
-    @compile_time
-    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
-        return tuple(checked_ratios(type(self).__name__, list(ratios), len(self.sources), True).tolist())
-
-    @compile_time
-    def _check_length(self, shape: tuple[int, ...]) -> bool:
-        checked_ratios(type(self).__name__, np.ones(shape), len(self.sources), True)
+    def _check_pairs(self, *known: tuple[Any, ...]) -> bool:
+        self._front.pairs(*map(stand_in, known))
         return True
 
     def _set_ratios_graph(self, ratios):
@@ -575,11 +452,14 @@ class MixedReplay(KeepsArguments, IsolatedCell, nn.Cell):
             >>> print(*(mixed.set_ratios(ratios).sample()[0] for ratios in ([1.0, 1.0], [0.0, 1.0])))
             [0 0 1 1] [1 1 1 1]
         """
-        if not self.adjustable:
-            raise RuntimeError(f"For '{type(self).__name__}', 'set_ratios' needs one made with adjustable=True.")
-        given = ratios.asnumpy() if isinstance(ratios, Tensor) else ratios
-        checked = checked_ratios(type(self).__name__, given, len(self.sources), True)
-        with hold_locks(self.sources):
-            wait_for_work()
-            overwrite(self.ratios, checked)
+        self._front.set_ratios(ratios)
         return self
+
+    @compile_time
+    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
+        return tuple(self._front.checked_ratios(list(ratios)).tolist())
+
+    @compile_time
+    def _check_length(self, shape: tuple[int, ...]) -> bool:
+        self._front.checked_ratios(np.ones(shape))
+        return True

@@ -1,24 +1,12 @@
 """Shares of a batch among several sources."""
 
-from collections.abc import Sequence
-
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..store.mixture import ROUNDING
 from .primitives import gather
 from .random import Bits, UnitInterval
-
-#: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
-ROUNDING = 1e-9
-
-
-def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
-    """Return the rows of each source among n: the whole part of its share; the first source gets the rest."""
-    total = sum(ratios)
-    counts = [int(ratio / total * n + ROUNDING) for ratio in ratios]
-    counts[0] += n - sum(counts)
-    return counts
 
 
 @ms.jit_class

@@ -161,10 +161,11 @@ class Front(BaseFront):
                 raise
             raise self.too_few(calls.eligible(bounds)) from None
 
-    def too_few(self, rows: int) -> RuntimeError:
-        """Return the error for a sample of more rows than are eligible."""
+    def too_few(self, rows: int, cls_name: str | None = None, source: str = "") -> RuntimeError:
+        """Return the error for a sample of more rows than are eligible; of a mixture's source, with both names."""
         spec, stored, pending = self.spec, self.calls.count(), self.calls.pending_note()
-        return too_few_rows(spec.cls_name, spec.sample_size, spec.weighted, rows, stored, pending)
+        name = cls_name or spec.cls_name
+        return too_few_rows(name, spec.sample_size, spec.weighted, rows, stored, pending, source=source)
 
     def get_item(self, index: Any, as_dict: bool) -> Any:
         """Read rows by logical position."""
@@ -274,3 +275,7 @@ class LimitedFront(BaseFront):
         wait = self.limiter.inserting if what == "insert" else self.limiter.sampling
         with wait(rows) if rows else contextlib.nullcontext(), self.lock:
             yield
+
+
+class LocalFront(LimitedFront, Front):
+    """The front of rows that this process owns."""

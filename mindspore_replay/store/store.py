@@ -490,7 +490,12 @@ class Store:
             ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
         arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
-        with self.sole_use(arrays), self.kernels_kept_out():
+        with self.sole_use(arrays):
+            self.load_checked(arrays)
+
+    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy checked arrays into the state; the caller has `sole_use` for them."""
+        with self.kernels_kept_out():
             replaced = self.begin_replacing(arrays)
             for name, array in self.arrays.items():
                 array[...] = replaced[name]

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from ..buffers.base import Buffer
-from ..buffers.mixed import MixedReplay
 from ..store.checks import check_size
 
 #: Seconds after which a call that waits checks whether the interpreter is about to end.
@@ -169,8 +167,8 @@ class Prefetch:
       saved state, and `close` drops them: a run resumed from there skips up to `depth` batches of the sequence.
 
     MindSpore runs compiled graphs in one thread only (docs/threads.md). If samples run graphs, nothing is drawn ahead,
-    `depth` is 0, and each batch is drawn on request: with the composite backend, a `MixedReplay`, a
-    `ReservoirReplayBuffer` with weights, and `HindsightRelabel` with a function of MindSpore's operators.
+    `depth` is 0, and each batch is drawn on request: with the composite backend, a `ReservoirReplayBuffer` with
+    weights, `HindsightRelabel` with a function of MindSpore's operators, and a `MixedReplay` of such a buffer.
 
     It helps if drawing takes long compared to the learner's step and a core is free. A small batch is drawn faster than
     threads switch, and a sample in the learner's own graph needs no thread.
@@ -210,7 +208,7 @@ class Prefetch:
             )
         self.buffer = buffer
         depth = check_size("Prefetch", "depth", depth)
-        self.depth = 0 if _runs_graphs(buffer) else depth
+        self.depth = 0 if getattr(buffer, "runs_graphs", False) else depth
         self._drawing = _Drawing(buffer, sample_arguments, self.depth)
         weakref.finalize(self, self._drawing.end).atexit = False  # at exit `_Ending` ends it
         self._turn = threading.Lock()  # held by a caller of `sample`; `close` takes no lock
@@ -293,8 +291,3 @@ class Prefetch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _runs_graphs(buffer: Any) -> bool:
-    """Return True if calls of `sample` from Python run a compiled graph."""
-    return buffer.runs_graphs if isinstance(buffer, Buffer) else isinstance(buffer, MixedReplay)

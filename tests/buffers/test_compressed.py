@@ -463,11 +463,15 @@ def test_graphs_are_refused():
     buffer.sample()
 
 
-def test_mixtures_shards_and_datasets_are_refused(tmp_path: Path):
-    with pytest.raises(
-        ValueError, match=r"For 'MixedReplay', no source may have compressed columns, .*, but got \[1\] with them"
-    ):
-        MixedReplay([(make(compress=()), 0.5), (make(), 0.5)], 4)
+def test_mixtures_draw_the_same():
+    sources = [[make(compress=()), make(compress=compress)] for compress in ((), COMPRESSED)]
+    fill(*sources[0], *sources[1])
+    plain, mixed = (MixedReplay([(source, 0.5) for source in each], 4) for each in sources)
+    for _ in range(3):
+        same(plain.sample(), mixed.sample())
+
+
+def test_shards_and_datasets_are_refused():
     config = {"sample_size": 1, "capacity": 8, "data_shape": [(2,)], "data_type": ["int32"], "compress": [0]}
     with pytest.raises(
         ValueError, match=r"For 'ShardedReplay', 'compress' must be empty: shards store rows as they are"

@@ -26,7 +26,8 @@ from mindspore_replay import (
     SequenceReplayBuffer,
 )
 from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.ops.mixture import PickRows, exact_counts
+from mindspore_replay.ops.mixture import PickRows
+from mindspore_replay.store.mixture import exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"]}
@@ -573,6 +574,19 @@ def test_rows_to_keep_are_chosen_for_each_source_by_itself():
     pick = Pick()
     drawn = [tuple(pick()[1].asnumpy().tolist()) for _ in range(160)]
     assert_frequencies(drawn, uniform([(a, a + 2, b, b + 2) for a in range(2) for b in range(2)]))
+
+
+def test_calls_from_python_keep_the_same_rows():
+    pick, front = Pick(), adjustable(5)._front
+    front.overwrite("random_state", pick.state.asnumpy())
+    for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [1e-30, 1e30], [2.0, 0.7], [1 / 3, 1.0]):
+        overwrite(pick.ratios, np.array(ratios))
+        front.set_ratios(ratios)
+        for _ in range(3):
+            source, rows = lists(pick())
+            kept = [rows.tolist() for rows in front._kept_rows()]
+            assert (rows, source) == (kept[0] + kept[1], [0] * len(kept[0]) + [1] * len(kept[1]))
+    assert front.value("random_state").tolist() == pick.state.asnumpy().tolist() == [77, 36]
 
 
 def test_no_batch_is_drawn_while_a_source_is_locked():

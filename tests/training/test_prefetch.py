@@ -160,9 +160,9 @@ def hindsight() -> ReplayBuffer:
     return buffer.insert([np.arange(30, dtype=np.float32)] * 3, end=np.arange(30) % 6 == 5)
 
 
-@pytest.mark.parametrize("kind", ["mixed", "composite", "hindsight"])
+@pytest.mark.parametrize("kind", ["mixed with hindsight", "composite", "hindsight"])
 def test_samples_that_run_graphs_are_not_drawn_ahead(kind: str):
-    makers = {**MAKERS, "hindsight": hindsight}
+    makers = {**MAKERS, "hindsight": hindsight, "mixed with hindsight": lambda: MixedReplay([(hindsight(), 1)], 4)}
     with Prefetch(makers[kind](), 3) as batches:
         assert batches.depth == 0
         batches.sample()
