@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
     from .store.attached import attach
+    from .training.collector import Collector
     from .training.limiter import RateLimiter
     from .training.monitor import ReplayMonitor
     from .training.prefetch import Prefetch
     from .training.priorities import sequence_priorities
     from .training.sinks import JSONLinesSink, TensorBoardSink, TerminalSink
+    from .training.spaces import columns_of
     from .training.vector import VectorRows
     from .views import FrameStack, HindsightRelabel, NStep
 
 #: The module of each public name, and its name there if different.
 _PLACES = {
     "Buffer": "buffers.base",
+    "Collector": "training.collector",
     "ElasticReplayBuffer": "buffers.elastic",
     "EpisodeReplayBuffer": "buffers.episode",
     "EpochReplayBuffer": "buffers.epochs",
@@ -58,6 +61,7 @@ _PLACES = {
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
     "attach": "store.attached",
+    "columns_of": "training.spaces",
     "create_buffer": "config.configuration",
     "get_buffer_cls": "config.configuration",
     "kernel_status": "ops.status",
@@ -69,6 +73,7 @@ _PLACES = {
 
 __all__ = [
     "Buffer",
+    "Collector",
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "EpochReplayBuffer",
@@ -94,6 +99,7 @@ __all__ = [
     "VectorRows",
     "__version__",
     "attach",
+    "columns_of",
     "create_buffer",
     "get_buffer_cls",
     "kernel_status",

@@ -1,20 +1,27 @@
-"""Converts a step of a gymnasium vector environment to the rows and episode flags that a buffer stores."""
+"""Converts a step of a gymnasium environment to the rows and episode flags that a buffer stores."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..columns import numpy_type
+from ..store.nested import at, dotted, leaves, paths
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
 NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
 
 
-def _mode(mode: Any) -> str:
-    """Return the value of an autoreset mode, given as an `AutoresetMode`, its value or its name."""
+#: Name of the column of an observation that is no dict, and in the dotted names of those in a dict.
+_OBSERVATION = "observation"
+
+
+def _mode(mode: Any) -> str | None:
+    """Return the value of an autoreset mode, which is an `AutoresetMode`, its value or its name; ``None`` if it is."""
     name = getattr(mode, "value", mode)
+    if name is None:
+        return None
     expected = f"For 'VectorRows', 'autoreset_mode' must be a gymnasium AutoresetMode or one of {', '.join(MODES)}"
     if not isinstance(name, str):
         raise TypeError(f"{expected}, but got {mode!r} ({type(mode).__name__}).")
@@ -24,11 +31,18 @@ def _mode(mode: Any) -> str:
     raise ValueError(f"{expected}, but got {mode!r}.")
 
 
-def _parts(argument: str, value: Any) -> Mapping[str, Any]:
-    """Return the arrays of an observation by key; an observation that is no dict has the key ``"observation"``."""
-    if isinstance(value, tuple):
-        raise TypeError(f"For 'VectorRows', '{argument}' must be an array or a dict of arrays, but got a tuple.")
-    return value if isinstance(value, Mapping) else {"observation": value}
+def _final_value(final: Any, i: int, path: Sequence[Any]) -> Any:
+    """Return what these keys lead to in the final observation of environment `i`.
+
+    Environments give an array of observations, or one observation of arrays.
+    """
+    is_row = False
+    for key in (*path, None):
+        if not is_row and isinstance(final, (np.ndarray, list)):
+            final, is_row = final[i], True
+        if key is not None:
+            final = final[key]
+    return final
 
 
 def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -40,7 +54,7 @@ def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class VectorRows:
-    r"""Makes the rows and the episode flags of a buffer from the steps of a gymnasium vector environment.
+    r"""Makes the rows and the episode flags of a buffer from the steps of a gymnasium environment, or of a vector.
 
     An insertion has one row for every environment, but a step of a vector environment is not always a transition of
     each of them. The rows depend on the autoreset mode and on whether a row holds its own next observation, which it
@@ -50,10 +64,12 @@ class VectorRows:
     resets is left out, so an insertion may have fewer rows than environments, or none, and there are no flags.
 
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
-    by name. If the observation is a dict, each key is a column ``key``, with ``next_key`` for the next one; keys
-    without a column are ignored. Any other column is passed to `step` by keyword. The column of goals achieved that
-    `HindsightRelabel` reads, such as ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of the
-    state after the action.
+    by name. Of a nested observation or action, each leaf is a column with a dotted name, as `columns_of` makes them:
+    ``observation.camera.left``, ``next_observation.camera.left``. Without any column of a name that begins with
+    ``observation.``, the names of a dict observation begin with its own keys: ``camera.left``, ``next_camera.left``.
+    Leaves without a column are ignored. Any other column is passed to `step` by keyword. The column of goals achieved
+    that `HindsightRelabel` reads, such as ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of
+    the state after the action.
 
     In the mode NEXT_STEP it remembers which environments were done in the previous step. An error changes nothing.
 
@@ -63,8 +79,9 @@ class VectorRows:
         buffer (ReplayBuffer): The buffer to make rows for, with `names`; also an attached or a sharded one, or a writer
             of shards. The number of environments is its `num_envs`; where rows know no episodes and that is 1, that of
             the first step.
-        autoreset_mode (Union[gymnasium.vector.AutoresetMode, str]): The mode, its value or its name, as in
-            ``envs.metadata["autoreset_mode"]``.
+        autoreset_mode (Union[gymnasium.vector.AutoresetMode, str, None]): The mode of a vector environment, its value
+            or its name, as in ``envs.metadata["autoreset_mode"]``. Default: ``None``, for a single environment, which
+            you reset after each episode.
 
     Raises:
         TypeError: If `buffer` has no names, or `autoreset_mode` is neither a mode nor a str.
@@ -94,7 +111,7 @@ class VectorRows:
         [0. 0.] [ True  True] [ True  True]
     """
 
-    def __init__(self, buffer: Any, autoreset_mode: Any) -> None:
+    def __init__(self, buffer: Any, autoreset_mode: Any = None) -> None:
         if getattr(buffer, "names", None) is None:
             raise TypeError(
                 f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
@@ -105,6 +122,7 @@ class VectorRows:
         self._achieved: str | None = getattr(buffer, "achieved_goal", None)
         self.autoreset_mode = _mode(autoreset_mode)
         self._types = {name: numpy_type(dtype) for name, dtype in zip(buffer.names, buffer.types)}
+        self._in_a_dict = any(name.startswith(f"{_OBSERVATION}.") for name in self._types)
         self.reset()
 
     def __repr__(self) -> str:
@@ -140,14 +158,15 @@ class VectorRows:
         Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.
 
         Args:
-            observation (Union[array, dict]): The observation that the agent acted on. Arrays ``[E, *F]``.
-            action (array): The argument of ``envs.step``. Shape ``[E, *F]``.
-            next_observation (Union[array, dict]): Returned by ``envs.step``, as are the next four arguments.
+            observation (Union[array, dict, tuple]): The observation that the agent acted on. Arrays ``[E, *F]``; of a
+                single environment everything is without the axis ``E``.
+            action (Union[array, dict, tuple]): The argument of ``envs.step``. Arrays ``[E, *F]``.
+            next_observation (Union[array, dict, tuple]): Returned by ``envs.step``, as are the next four arguments.
             reward (array): Shape ``[E]``.
             terminated (array): Shape ``[E]``, bool.
             truncated (array): Shape ``[E]``, bool.
             info (dict): In the mode SAME_STEP with the final observations under ``"final_obs"``.
-            columns (array): The buffer's other columns. Shape ``[E, *F]`` each.
+            columns (Union[array, dict, tuple]): The buffer's other columns. Arrays ``[E, *F]``.
 
         Returns:
             tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
@@ -170,26 +189,51 @@ class VectorRows:
             >>> print(exp["observation"], flags["end"], buffer.insert(exp, **flags).size())
             [1. 2.] [False False] 2
         """
+        single = np.ndim(terminated) == 0
+        if not single and self.autoreset_mode is None:
+            raise TypeError(
+                "For 'VectorRows', 'autoreset_mode' must be that of the vector environment, such as "
+                "envs.metadata['autoreset_mode'], but got None."
+            )
         if self._any_number:
             self._count(terminated)
         ended = self._flag("terminated", terminated)
         done = ended | self._flag("truncated", truncated)
         self._check_mode(done, info)
-        before, after = _parts("observation", observation), _parts("next_observation", next_observation)
-        self._check_parts(before, after)
-        whole = any(f"next_{key}" in self._types for key in before)
-        if self._achieved is not None and self._achieved in before:
-            before = {**before, self._achieved: after[self._achieved]}
+        before, after = self._places(observation), self._places(next_observation)
+        self._check_places(before, after, observation, next_observation)
+        whole = any(f"next_{name}" in self._types for name in before)
+        # For each column of an observation the keys that lead to its leaf, in the state before the action or after it.
+        now = {name: path for name, path in before.items() if name != self._achieved}
+        then = {f"next_{name}": path for name, path in after.items()}
+        then |= {str(self._achieved): path for name, path in after.items() if self._is_achieved(name)}
         known = {"action": action, "reward": reward, "terminated": terminated, "truncated": truncated}
-        exp = self._rows(before, {f"next_{key}": value for key, value in after.items()}, known, columns)
-        if self.autoreset_mode == SAME_STEP and (whole or self._achieved in before):
-            for i in np.flatnonzero(done):
-                self._put_final(exp, i, info["final_obs"], after)
+        exp = self._rows(
+            single,
+            {name: at(observation, path) for name, path in now.items()},
+            {name: at(next_observation, path) for name, path in then.items()},
+            leaves(known, ()),
+            leaves(columns, self._types),
+        )
+        if self.autoreset_mode == SAME_STEP:
+            final = {name: path for name, path in then.items() if name in exp}
+            for i in np.flatnonzero(done) if final else ():
+                self._put_final(exp, i, info["final_obs"], final)
         flags = self._flags(ended, done, whole) if self._has_episodes else {}
         if not self._has_episodes and self.autoreset_mode == NEXT_STEP and self._was_done.any():
             exp = {name: rows[~self._was_done] for name, rows in exp.items()}
         self._was_done = done
         return exp, flags
+
+    def _places(self, observation: Any) -> dict[str, tuple[Any, ...]]:
+        """Return the keys that lead to each leaf of an observation, by the name of the leaf's column."""
+        if isinstance(observation, Mapping) and not self._in_a_dict:
+            return {dotted(path): path for path in paths(observation, ())}
+        return {dotted(path): path[1:] for path in paths({_OBSERVATION: observation}, ())}
+
+    def _is_achieved(self, name: str) -> bool:
+        """Return True for the leaf whose value after the action is in the column of the goals achieved."""
+        return self._achieved is not None and name in (self._achieved, f"{_OBSERVATION}.{self._achieved}")
 
     def _count(self, terminated: Any) -> None:
         """Take the number of environments from the first step of a buffer that has none."""
@@ -197,7 +241,7 @@ class VectorRows:
         self.reset()
 
     def _flag(self, name: str, value: Any) -> np.ndarray:
-        flag = np.asarray(value)
+        flag = np.atleast_1d(value)
         if flag.dtype != np.bool_:
             raise TypeError(f"For 'VectorRows', '{name}' must be bool, but got {flag.dtype}.")
         if flag.shape != (self.num_envs,):
@@ -224,7 +268,9 @@ class VectorRows:
                 f"{self.autoreset_mode}, and environments {np.flatnonzero(wrong).tolist()} {reason}."
             )
 
-    def _check_parts(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    def _check_places(
+        self, before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]], first: Any, second: Any
+    ) -> None:
         if before.keys() != after.keys():
             raise ValueError(
                 f"For 'VectorRows', 'observation' and 'next_observation' must have the same keys, but got "
@@ -235,14 +281,18 @@ class VectorRows:
                 f"For 'VectorRows', a column of the buffer must be one of the observation's keys {sorted(before)}, but "
                 f"the columns are {list(self._types)}."
             )
-        if any(before[key] is after[key] for key in before):
+        leaf = ((at(first, path), at(second, path)) for path in before.values())
+        if any(one is other and isinstance(one, np.ndarray) for one, other in leaf):
             raise ValueError(
                 "For 'VectorRows', 'observation' and 'next_observation' must be two arrays, but got the same one: "
                 "environments made with copy=False write into it, so act on a copy."
             )
 
-    def _rows(self, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return a copy of each column, in its dtype; the last source holds the columns passed by keyword."""
+    def _rows(self, single: bool, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return a copy of each column, in its dtype; the last source holds the columns passed by keyword.
+
+        The values of a `single` environment are without the axis of the environments.
+        """
         counts = Counter(name for source in sources for name in source)
         missing = sorted(self._types.keys() - counts.keys())
         unknown = sorted(sources[-1].keys() - self._types.keys())
@@ -253,7 +303,7 @@ class VectorRows:
                 f"{missing}, unknown {unknown}, given twice {twice}."
             )
         values = {name: value for source in sources for name, value in source.items()}
-        arrays = {name: np.asarray(values[name]) for name in self._types}
+        arrays = {name: np.asarray(values[name])[None] if single else np.asarray(values[name]) for name in self._types}
         wrong = [
             f"column {name!r}: expected {dtype}, but got {arrays[name].dtype}"
             for name, dtype in self._types.items()
@@ -270,18 +320,18 @@ class VectorRows:
             raise ValueError(f"For 'VectorRows', each value must hold one row of each environment. {'; '.join(wrong)}.")
         return {name: _cast(name, arrays[name], dtype) for name, dtype in self._types.items()}
 
-    def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, keys: Mapping[str, Any]) -> None:
+    def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, places: Mapping[str, Sequence[Any]]) -> None:
         """Store the final observation of an environment as its next one, instead of that of its reset."""
-        dense = isinstance(final, Mapping)  # some environments give a dict of arrays, not an array of dicts
-        parts = {key: rows[i] for key, rows in final.items()} if dense else _parts("info['final_obs']", final[i])
-        columns = {f"next_{key}": key for key in keys if f"next_{key}" in exp}
-        columns |= {key: key for key in keys if key == self._achieved}
-        for name, key in columns.items():
-            rows, value = exp[name], np.asarray(parts.get(key))
+        for name, path in places.items():
+            rows = exp[name]
+            try:
+                value = np.asarray(_final_value(final, i, path))
+            except (LookupError, TypeError):
+                value = np.asarray(None)
             if value.shape != rows.shape[1:] or not np.can_cast(value.dtype, rows.dtype, "same_kind"):
                 raise ValueError(
-                    f"For 'VectorRows', info['final_obs'][{i}] must have {key!r} of shape {rows.shape[1:]} and kind "
-                    f"{rows.dtype}, but got shape {value.shape}, {value.dtype}."
+                    f"For 'VectorRows', info['final_obs'][{i}] must have {name.removeprefix('next_')!r} of shape "
+                    f"{rows.shape[1:]} and kind {rows.dtype}, but got shape {value.shape}, {value.dtype}."
                 )
             rows[i] = _cast(name, value, rows.dtype)
 

@@ -508,7 +508,7 @@ def test_spellings_of_the_mode(value: Any):
             "'autoreset_mode' must be a gymnasium AutoresetMode or one of NextStep, SameStep, Disabled, but got "
             "'every_step'.",
         ),
-        (None, TypeError, "or one of NextStep, SameStep, Disabled, but got None (NoneType)."),
+        (7, TypeError, "or one of NextStep, SameStep, Disabled, but got 7 (int)."),
     ],
 )
 def test_a_mode_that_is_none(mode: Any, error: Any, message: str):
@@ -534,7 +534,7 @@ FINAL = np.array([np.zeros(2), None], object)
     [
         ({"terminated": np.array([0, 1])}, "'terminated' must be bool, but got int64."),
         ({"info": [{}, {}]}, "'info' must be a dict, but got list."),
-        ({"observation": (SAME, SAME)}, "'observation' must be an array or a dict of arrays, but got a tuple."),
+        ({"mode": None}, "'autoreset_mode' must be that of the vector environment, such as"),
         (
             {"action": np.array([0.5, 1.0]), "reward": np.array(["a", "b"])},
             "values must be of the same kind as their columns. column 'action': expected int32, but got float64; "

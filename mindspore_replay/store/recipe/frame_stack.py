@@ -21,8 +21,8 @@ class FrameStack(Shown):
 
     Args:
         k (int): Frames of a stack, at least 1.
-        observation (Union[str, Sequence[str]]): Columns of frames. The next one of ``"x"`` is ``"next_x"``. Default:
-            ``"observation"``.
+        observation (Union[str, Sequence[str]]): Columns of frames; ``"x"`` stands for all columns with names ``"x.y"``,
+            too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
 
     Raises:
         TypeError: If `k` is no int.
@@ -52,7 +52,7 @@ class FrameStack(Shown):
 
     def apply_to(self, layout: Any) -> None:
         """Add the stacks to the layout of a sample. Called by buffers."""
-        for name in self.observations:
+        for name in layout.inside(self.observations):
             layout.column("FrameStack", "observation", name)
             layout.stack(name, self.k)
             if f"next_{name}" in layout.columns.names:

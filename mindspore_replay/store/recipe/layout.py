@@ -120,6 +120,11 @@ class SampleLayout:
             )
         return self.columns.names.index(name)
 
+    def inside(self, names: Sequence[str]) -> list[str]:
+        """Return columns of these names, and those whose dotted names begin with one of them."""
+        known = self.columns.names
+        return [one for name in names for one in [c for c in known if c.startswith(f"{name}.")] or [name]]
+
     def only_one(self, view: str, there: bool) -> None:
         """Raise a ValueError if there is another view of this kind."""
         if there:

@@ -37,8 +37,8 @@ class NStep(Shown):
         reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
         terminated (str): Column that is nonzero where an episode terminated, of shape ``()``; such a row ends its
             episode. Default: ``"terminated"``.
-        observation (Union[str, Sequence[str]]): Columns of observations. The next one of ``"x"`` is ``"next_x"``.
-            Default: ``"observation"``.
+        observation (Union[str, Sequence[str]]): Columns of observations; ``"x"`` stands for all columns with names
+            ``"x.y"``, too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
 
     Raises:
         TypeError: If `n` is no int or `gamma` no number.
@@ -95,7 +95,7 @@ class NStep(Shown):
             raise TypeError(f"For 'NStep', the column {self.reward!r} must be float32 or float64.")
         if columns.shapes[terminated] != ():
             raise ValueError(f"For 'NStep', the column {self.terminated!r} must have shape ().")
-        for name in self.observations:
+        for name in layout.inside(self.observations):
             layout.column("NStep", "observation", name)
             layout.add_next(name)
         for name in {self.terminated, "truncated"} & set(columns.names):

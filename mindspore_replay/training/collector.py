@@ -1,0 +1,219 @@
+"""Collects rows from environments."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..store.checks import check_size
+from ..store.schema import is_tensor
+from .vector import DISABLED, NEXT_STEP, VectorRows
+
+
+class Episode(NamedTuple):
+    """An episode that ended.
+
+    Attributes:
+        total_reward (float): Sum of its rewards, its return without discounts.
+        length (int): Number of its steps.
+        env (int): Number of its environment.
+    """
+
+    total_reward: float
+    length: int
+    env: int
+
+
+class Collector:
+    """Steps environments by a policy, and inserts the rows into a buffer with the right ends of episodes.
+
+    It works in the three autoreset modes, and with a single environment, which it resets after each episode. Open
+    episodes go on in the next `collect`. It changes nothing of the buffer but by `insert`.
+
+    Args:
+        envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv]): The environments.
+        buffer (Union[ReplayBuffer, None]): Any buffer with `names` that `VectorRows` fills, as with the columns of
+            `columns_of`; also an attached or a sharded one, or a writer of shards. ``None`` stores nothing, for
+            evaluations.
+        policy (Callable): From the observation that ``envs`` returns to the action for ``envs.step``, as an array or a
+            Tensor; or to a pair of the action and a dict of further columns, such as ``{"log_prob": ...}``.
+        random_steps (int): Steps with random actions before the policy acts. Default: ``0``.
+        seed (Union[int, None]): Seed of the first reset and of random actions. Default: ``None``.
+        callback (Union[Callable, None]): Called after each insertion with the rows, a dict by column, and the `info` of
+            the step. Default: ``None``.
+
+    Attributes:
+        steps (int): Steps of all environments so far; a reset in the mode NEXT_STEP is none.
+        version (Union[int, None]): The version of the policy that `insert` stores with each row. Default: ``None``.
+
+    Raises:
+        TypeError: If `policy` is no function, or as for `VectorRows`.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from mindspore_replay import Collector, ReplayBuffer, columns_of
+        >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+        >>> buffer = ReplayBuffer(sample_size=32, capacity=1000, **columns_of(envs), num_envs=2, views=[NStep(1, 0.99)])
+        >>> collector = Collector(envs, buffer, policy=lambda observation: (observation[:, 2] > 0).astype(int), seed=0)
+        >>> episodes = collector.collect(episodes=3)
+        >>> print(len(episodes) >= 3, sum(episode.length for episode in episodes) <= collector.steps)
+        True True
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        buffer: Any,
+        policy: Callable[[Any], Any],
+        *,
+        random_steps: int = 0,
+        seed: int | None = None,
+        callback: Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], object] | None = None,
+    ) -> None:
+        if not callable(policy):
+            raise TypeError(f"For 'Collector', 'policy' must be a function of the observation, but got {policy!r}.")
+        self.random_steps = check_size("Collector", "random_steps", random_steps, minimum=0)
+        self.envs, self.policy, self.callback = envs, policy, callback
+        self.buffer = buffer
+        self.steps = 0
+        self.version: int | None = None
+        self._ended: list[Episode] = []
+        self._seed = seed
+        self._single = not hasattr(envs, "single_observation_space")
+        mode = None if self._single else envs.metadata.get("autoreset_mode", NEXT_STEP)
+        self._number = 1 if self._single else envs.num_envs
+        self._mode = getattr(mode, "value", mode)
+        self._rows = None if buffer is None else VectorRows(buffer, mode)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin new episodes at the next step."""
+        self._observation: Any = None
+        self._waiting: Callable[[], None] | None = None
+        self._returns, self._lengths = np.zeros(self._number), np.zeros(self._number, int)
+        self._was_done = np.zeros(self._number, bool)
+
+    def collect(self, steps: int | None = None, *, episodes: int | None = None) -> list[Episode]:
+        """Step the environments, and insert the rows.
+
+        Args:
+            steps (Union[int, None]): How many times to step all environments. Default: ``None``.
+            episodes (Union[int, None]): Episodes to end at least; instead of `steps`. Several may end in one step. Of
+                several environments the shorter episodes end first: evaluate with as many episodes as environments, or
+                many more. Default: ``None``.
+
+        Returns:
+            list[Episode]: The episodes that ended, in order.
+
+        Raises:
+            TypeError: If not one of `steps` and `episodes` is an int, or as for `VectorRows.step`.
+            ValueError: If it is not positive, or as for the buffer's `insert`.
+            TimeoutError: If the buffer's limiter has a timeout, and too little was sampled in time. The next `collect`
+                inserts the rows, and also returns the episodes that ended until then.
+
+        Examples:
+            >>> import gymnasium as gym
+            >>> from mindspore_replay import Collector
+            >>> env = gym.make("CartPole-v1")
+            >>> evaluation = Collector(env, None, policy=lambda observation: 0, seed=0)
+            >>> print([(episode.total_reward, episode.length) for episode in evaluation.collect(episodes=2)])
+            [(10.0, 10), (9.0, 9)]
+        """
+        if (steps is None) == (episodes is None):
+            raise TypeError(
+                f"For 'Collector', 'collect' needs one of 'steps' and 'episodes', but got {steps!r} and {episodes!r}."
+            )
+        limit = None if steps is None else check_size("Collector", "steps", steps)
+        wanted = None if episodes is None else check_size("Collector", "episodes", episodes)
+        made = 0
+        while made != limit and (wanted is None or len(self._ended) < wanted):
+            self._step()
+            made += 1
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _step(self) -> None:
+        """Step all environments once."""
+        self._insert_waiting()
+        if self._observation is None:
+            self._reset_all()
+        before = self._observation
+        action, columns = self._act(before)
+        after, reward, terminated, truncated, info = self.envs.step(action)
+        done = np.atleast_1d(np.logical_or(terminated, truncated))
+        if self._rows is not None:
+            rows, flags = self._rows.step(before, action, after, reward, terminated, truncated, info, **columns)
+            self._waiting = lambda: self._insert(rows, flags, info)
+        real = ~self._was_done if self._mode == NEXT_STEP else np.ones(self._number, bool)
+        self._returns += np.where(real, reward, 0.0)
+        self._lengths += real
+        self.steps += int(real.sum())
+        for i in np.flatnonzero(done):
+            self._ended.append(Episode(float(self._returns[i]), int(self._lengths[i]), int(i)))
+        self._returns[done] = self._lengths[done] = 0
+        self._was_done, self._observation = done, after
+        if self._single and done[0]:
+            self._observation, _ = self.envs.reset()
+        elif self._mode == DISABLED and done.any():
+            self._observation, _ = self.envs.reset(options={"reset_mask": done})
+        self._insert_waiting()
+
+    def _reset_all(self) -> None:
+        """Reset all environments, with a seed that depends on the steps so far."""
+        seed = (
+            None if self._seed is None else int(np.random.SeedSequence([self._seed, self.steps]).generate_state(1)[0])
+        )
+        if self._rows is not None:
+            self._rows.reset()
+        self._observation, _ = self.envs.reset(seed=seed)
+        if seed is not None:
+            self.envs.action_space.seed(seed)
+
+    def _act(self, observation: Any) -> tuple[Any, Mapping[str, Any]]:
+        """Return the action, and further columns."""
+        if self.steps < self.random_steps:
+            return self.envs.action_space.sample(), {}
+        action = self.policy(observation)
+        if not (isinstance(action, tuple) and len(action) == 2 and isinstance(action[1], Mapping)):
+            return _as_arrays(action), {}
+        return _as_arrays(action[0]), _as_arrays(action[1])
+
+    def _insert_waiting(self) -> None:
+        """Insert the rows of the last step, if that has not been done."""
+        if self._waiting is not None:
+            self._waiting()
+
+    def _insert(self, rows: Mapping[str, np.ndarray], flags: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        if len(next(iter(rows.values()))):
+            version = {} if self.version is None else {"version": self.version}
+            self.buffer.insert(rows, **flags, **version)
+        self._waiting = None
+        if self.callback is not None:
+            self.callback(rows, info)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return what a new collector continues from: the number of steps.
+
+        Environments cannot be saved: after `load_state_dict` they begin new episodes.
+        """
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continue from a state: the open episodes of the buffer end, and the environments begin new ones.
+
+        Args:
+            state (Mapping): From `state_dict`.
+        """
+        self.steps = check_size("Collector", "state['steps']", state["steps"], minimum=0)
+        self._begin()
+        if getattr(self.buffer, "has_episodes", False) and hasattr(self.buffer, "end_episodes"):
+            self.buffer.end_episodes()
+
+
+def _as_arrays(value: Any) -> Any:
+    """Return arrays in place of Tensors, in nested dicts and tuples too."""
+    if isinstance(value, Mapping):
+        return {key: _as_arrays(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_as_arrays, value))
+    return value.asnumpy() if is_tensor(value) else value

@@ -1,0 +1,110 @@
+"""Columns for what environments give, from their spaces."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+#: The keys of a space for goals that `HindsightRelabel` reads.
+_GOALS = {"achieved_goal", "desired_goal"}
+
+
+def columns_of(envs: Any, action_space: Any = None, *, next_observation: bool = True) -> dict[str, list[Any]]:
+    """Return names, shapes and types of the columns for transitions of an environment.
+
+    The columns are those of the observation, of the action, ``reward``, those of the next observation, and
+    ``terminated``. A nested Dict or Tuple space has a column for each space in it, with a dotted name:
+    ``observation.camera.left``, ``observation.joints.0``, ``next_observation.joints.0``, ``action.steering``. `insert`
+    takes rows nested like the spaces, and ``sample(as_dict=True)`` returns them so. `VectorRows` fills all columns.
+
+    A column has the dtype of its space, with two exceptions: Discrete and MultiDiscrete spaces are stored as int32 if
+    their values fit, float64 as float32, with a warning.
+
+    Args:
+        envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.spaces.Space]): The environment, or vector of
+            environments; or the observation space of one environment.
+        action_space (Union[gymnasium.spaces.Space, None]): The action space, if `envs` is a space. Default: ``None``.
+        next_observation (bool): Whether each row holds its own next observation. Without, the next row holds it, which
+            takes half the memory and needs a buffer that knows episodes. Then a Dict space with ``achieved_goal`` and
+            ``desired_goal`` has a column ``achieved_goal`` for the goal after the action, which `HindsightRelabel`
+            reads. Default: ``True``.
+
+    Returns:
+        dict[str, list]: ``names``, ``shapes`` and ``types``, for a constructor or a configuration.
+
+    Raises:
+        TypeError: If `envs` is no environment and no space, the action space of a space is missing, or a space has no
+            fixed shape, as Text, Graph and Sequence.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from mindspore_replay import ReplayBuffer, columns_of
+        >>> columns = columns_of(gym.make("CartPole-v1"))
+        >>> print(columns["names"])
+        ['observation', 'action', 'reward', 'next_observation', 'terminated']
+        >>> print(columns["types"])
+        ['float32', 'int32', 'float32', 'float32', 'bool']
+        >>> buffer = ReplayBuffer(sample_size=32, capacity=1000, **columns)
+    """
+    observation, action = _spaces(envs, action_space)
+    before, acted = dict(_leaves("observation", observation)), dict(_leaves("action", action))
+    columns = {**before, **acted, "reward": ((), "float32")}
+    if next_observation:
+        columns |= {f"next_{name}": column for name, column in before.items()}
+    elif isinstance(observation, Mapping) and observation.keys() >= _GOALS:
+        columns["achieved_goal"] = before["observation.achieved_goal"]
+    columns["terminated"] = ((), "bool")
+    narrowed = [name for name, (_, dtype) in columns.items() if dtype == "float64"]
+    if narrowed:
+        warnings.warn(
+            f"For 'columns_of', the spaces of {narrowed} are float64, and the columns float32: to keep all digits, set "
+            "the entries of 'types' to 'float64'.",
+            stacklevel=2,
+        )
+    shapes, types = zip(*columns.values())
+    return {
+        "names": list(columns),
+        "shapes": list(shapes),
+        "types": ["float32" if dtype == "float64" else dtype for dtype in types],
+    }
+
+
+def _spaces(envs: Any, action_space: Any) -> tuple[Any, Any]:
+    """Return the observation space and the action space of one environment."""
+    for prefix in ("single_", ""):
+        if hasattr(envs, f"{prefix}observation_space"):
+            return getattr(envs, f"{prefix}observation_space"), getattr(envs, f"{prefix}action_space")
+    if not hasattr(envs, "sample"):
+        raise TypeError(
+            "For 'columns_of', 'envs' must be a gymnasium environment or the observation space of one, but got "
+            f"{envs!r}."
+        )
+    if action_space is None:
+        raise TypeError("For 'columns_of', 'action_space' must be given with an observation space, but got None.")
+    return envs, action_space
+
+
+def _leaves(name: str, space: Any) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
+    """Iterate over the names, shapes and dtypes of the spaces in a space."""
+    inner = getattr(space, "spaces", None)
+    if inner is not None:
+        for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+            yield from _leaves(f"{name}.{key}", part)
+    elif getattr(space, "shape", None) is None:
+        raise TypeError(
+            f"For 'columns_of', each space must be a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple "
+            f"of these, but that of {name!r} is {space}."
+        )
+    else:
+        yield name, (tuple(map(int, space.shape)), _dtype(space))
+
+
+def _dtype(space: Any) -> str:
+    """Return the dtype of a column for a space that is no Dict and no Tuple."""
+    sizes = getattr(space, "n" if space.shape == () else "nvec", None)
+    if sizes is not None:  # Discrete or MultiDiscrete
+        limits, first = np.iinfo(np.int32), np.asarray(space.start)
+        if limits.min <= np.min(first) and np.max(first + sizes - 1) <= limits.max:
+            return "int32"
+    return str(np.dtype(space.dtype))

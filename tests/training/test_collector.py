@@ -1,0 +1,199 @@
+"""The collector against a loop that is written out, and against gymnasium's statistics of episodes."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from mindspore import Tensor
+
+from mindspore_replay import Collector, NStep, RateLimiter, ReplayBuffer, VectorRows, columns_of, host
+
+
+class Line(gym.Env):
+    """Observes (episode, step) in nested spaces; episodes end after 2 to 4 steps, each second one by a time limit."""
+
+    observation_space = spaces.Dict(
+        place=spaces.Box(-9, 99, (2,), np.float64), joints=spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))
+    )
+    action_space = spaces.Dict(push=spaces.Discrete(3), turn=spaces.Box(-1, 1, (1,), np.float32))
+
+    def __init__(self) -> None:
+        self.episode = -1
+
+    def observe(self):
+        place = np.array([self.episode, self.steps], np.float64)
+        return {"place": place, "joints": (self.steps, np.array([self.steps % 2, 1], np.int8))}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.steps = self.episode + 1, 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.steps += 1
+        done = self.steps >= 2 + self.episode % 3
+        ends_by_time = self.episode % 2 == 1
+        return self.observe(), 10.0 * self.episode + self.steps, done and not ends_by_time, done and ends_by_time, {}
+
+
+def act(observation):
+    """Push by the step, in each environment."""
+    steps = np.asarray(observation["joints"][0])
+    return {"push": Tensor(steps % 3), "turn": (steps[..., None] / 10).astype(np.float32)}
+
+
+@pytest.fixture(params=[True, False], ids=["whole", "next_row"])
+def columns(request):
+    with pytest.warns(UserWarning, match=r"\['observation.place'.* are float64, and the columns float32"):
+        return columns_of(Line(), next_observation=request.param)
+
+
+def make(columns, num_envs):
+    return ReplayBuffer(4, 200, **columns, num_envs=num_envs, views=[NStep(2, 0.9)], seed=0)
+
+
+def written_out(envs, buffer, steps):
+    """Step environments as the guide does; return the rewards and lengths of the episodes that ended."""
+    mode = envs.metadata["autoreset_mode"]
+    rows, ended = VectorRows(buffer, mode), []
+    observation, _ = envs.reset()
+    totals, was_done = [[] for _ in range(envs.num_envs)], np.zeros(envs.num_envs, bool)
+    for _ in range(steps):
+        action = {key: np.asarray(part) for key, part in act(observation).items()}
+        result = envs.step(action)
+        exp, flags = rows.step(observation, action, *result)
+        buffer.insert(exp, **flags)
+        observation, done = result[0], result[2] | result[3]
+        for i in range(envs.num_envs):
+            if mode != AutoresetMode.NEXT_STEP or not was_done[i]:
+                totals[i].append(result[1][i])
+            if done[i]:
+                ended.append((sum(totals[i]), len(totals[i]), i))
+                totals[i] = []
+        was_done = done
+        if mode == AutoresetMode.DISABLED and done.any():
+            observation, _ = envs.reset(options={"reset_mask": done})
+    return ended
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_it_does_what_the_written_loop_does(mode, columns):
+    pairs = [(SyncVectorEnv([Line] * 3, autoreset_mode=mode), make(columns, 3)) for _ in range(2)]
+    expected = written_out(*pairs[0], steps=20)
+    collector = Collector(*pairs[1], act)
+    ended = collector.collect(7) + collector.collect(steps=13)
+    assert ended == expected
+    states = [buffer.state_dict() for _, buffer in pairs]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name], err_msg=name)
+    resets = sum(length for _, length, _ in ended) if mode == AutoresetMode.NEXT_STEP else 0
+    assert collector.steps == 60 if not resets else resets <= collector.steps < 60
+
+
+def test_a_single_environment(columns):
+    env, buffer = gym.wrappers.RecordEpisodeStatistics(Line()), make(columns, 1)
+    seen = []
+    collector = Collector(env, buffer, act, callback=lambda rows, info: seen.append((rows, info)))
+    ended = collector.collect(episodes=5)
+    assert [(episode.total_reward, episode.length, episode.env) for episode in ended] == [
+        (info["episode"]["r"], info["episode"]["l"], 0) for _, info in seen if "episode" in info
+    ]
+    assert len(ended) == 5
+    assert collector.steps == buffer.size() == len(seen) == sum(episode.length for episode in ended)
+    rows = buffer.get_item(range(buffer.size()), as_dict=True)
+    steps = rows["observation"]["place"].asnumpy()[:, 1]
+    np.testing.assert_array_equal(rows["action"]["push"].asnumpy(), steps % 3)
+    np.testing.assert_array_equal(rows["observation"]["joints"][0].asnumpy(), steps)
+    if "next_observation" in rows:
+        np.testing.assert_array_equal(rows["next_observation"]["joints"][1].asnumpy()[:, 0], (steps + 1) % 2)
+
+
+def test_a_buffer_without_episodes_has_no_rows_of_resets():
+    with pytest.warns(UserWarning, match="float64"):
+        columns = columns_of(Line())
+    buffer = host.ReplayBuffer(4, 200, **columns)
+    collector = Collector(SyncVectorEnv([Line] * 2), buffer, act)
+    collector.collect(30)
+    assert collector.steps == buffer.size() < 60
+    assert (buffer.get_item(range(buffer.size()), as_dict=True)["observation"]["place"][:, 1] < 4).all()
+
+
+def test_an_evaluation_stores_nothing():
+    assert Collector(Line(), None, act).collect(episodes=2) == [(3.0, 2, 0), (36.0, 3, 0)]
+
+
+def test_random_actions_come_first_and_repeat_with_a_seed():
+    def actions(seed):
+        with pytest.warns(UserWarning, match="float64"):
+            buffer = host.ReplayBuffer(1, 100, **columns_of(Line()))
+        Collector(Line(), buffer, lambda _: {"push": 1, "turn": np.zeros(1)}, random_steps=30, seed=seed).collect(40)
+        return buffer.get_item(range(40), as_dict=True)["action"]
+
+    first, again, other = actions(0), actions(0), actions(1)
+    np.testing.assert_array_equal(first["turn"], again["turn"])
+    assert (first["turn"] != other["turn"])[:30].all()
+    assert (first["turn"][:30] != 0).all()
+    assert (first["turn"][30:] == 0).all()
+
+
+def test_the_policy_fills_further_columns_and_rows_have_its_version():
+    names, shapes, types = ["observation", "action", "reward", "terminated", "value"], [(4,), (), (), (), ()], None
+    types = ["float32", "int32", "float32", "bool", "float32"]
+    buffer = ReplayBuffer(4, 100, shapes, types, names=names, weighted=True).advance(5)
+    env = gym.make("CartPole-v1")
+    collector = Collector(env, buffer, lambda observation: (0, {"value": Tensor(observation[0])}), seed=0)
+    collector.collect(2)
+    collector.version = 3
+    collector.collect(2)
+    rows = buffer.get_item(range(4), as_dict=True)
+    np.testing.assert_array_equal(rows["value"], rows["observation"][:, 0])
+    assert buffer.info([0, 1, 2, 3])[2].asnumpy().tolist() == [0, 0, 2, 2]
+
+
+def test_rows_and_episodes_of_a_call_that_timed_out_come_with_the_next():
+    buffer = ReplayBuffer(
+        1, 100, [(4,), (), ()], ["float32", "float32", "bool"], names=["observation", "reward", "terminated"]
+    )
+    buffer.limiter = RateLimiter(1.0, min_size=5, error_buffer=20.0, timeout=0.05)
+    env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 3)
+    collector = Collector(env, buffer, lambda _: 0, seed=0)
+    with pytest.raises(TimeoutError):
+        collector.collect(200)
+    stored, steps = buffer.size(), collector.steps
+    assert steps == stored + 1
+    buffer.limiter.disable()
+    ended = collector.collect(1)
+    assert buffer.size() == stored + 2 == collector.steps
+    assert [episode.length for episode in ended] == [3] * (collector.steps // 3)
+
+
+def test_it_resumes_with_new_episodes(columns):
+    buffer = make(columns, 2)
+    first = Collector(SyncVectorEnv([Line] * 2), buffer, act)
+    first.collect(8)
+    second = Collector(SyncVectorEnv([Line] * 2), buffer, act)
+    second.load_state_dict(first.state_dict())
+    assert second.steps == first.steps
+    assert buffer.end_episodes() == 0  # they are ended
+    second.collect(1)
+    assert buffer.get_item(-1, as_dict=True)["observation"]["place"].asnumpy().tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, TypeError, "needs one of 'steps' and 'episodes', but got None and None"),
+        ({"steps": 1, "episodes": 1}, TypeError, "needs one of 'steps' and 'episodes', but got 1 and 1"),
+        ({"steps": 0}, ValueError, r"'steps' must be in \[1, "),
+        ({"episodes": 1.0}, TypeError, "'episodes' must be an int, but got 1.0"),
+    ],
+)
+def test_wrong_arguments_of_collect(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Collector(Line(), None, act).collect(**arguments)
+
+
+def test_a_policy_that_is_no_function():
+    with pytest.raises(TypeError, match="'policy' must be a function of the observation, but got 3"):
+        Collector(Line(), None, 3)
