@@ -6,6 +6,7 @@ from mindspore import Parameter, Tensor
 
 from ..columns import Columns
 from ..store.compressed import CompressedColumn
+from ..store.locks import FolderLock
 from ..store.options import Options
 from ..store.recipe.layout import SampleLayout
 from ..store.recipe.spec import BufferSpec
@@ -37,6 +38,7 @@ class Attributes:
     _late: tuple[int, ...]
     _present: tuple[int, ...]
     _lock: Any
+    _outer_lock: FolderLock
     #: The compressed columns, by their names in the state.
     compressed: dict[str, CompressedColumn]
     #: Runs calls from Python: a `Store` on the Parameters' own memory, or `CompiledCalls`.

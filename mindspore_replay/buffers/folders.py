@@ -130,7 +130,7 @@ class InFolder(Attributes):
 
     def _share_limiter(self, limiter: Any) -> None:
         """Let attached processes see the limiter, or that there is none."""
-        changed = SharedCondition(self._lock, self._calls)
+        changed = SharedCondition(self._outer_lock, self._calls.folder.signals)
         if limiter is not None:
             limiter.move_to(self._folder, changed)
             return

@@ -315,7 +315,7 @@ class Shard:
         if rows not in self._sized:
             options = self.rows.options
             self._sized[rows] = self.rows.resized(options._replace(plan=options.plan._replace(n=rows)))
-        return self._sized[rows].sample()
+        return tuple(map(np.asarray, self._sized[rows].sample()))
 
     def _weights(self) -> tuple[float, float, int]:
         """Return the sum, the minimum and the number of the positive weights."""

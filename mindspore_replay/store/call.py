@@ -46,7 +46,7 @@ class Tensors(NamedTuple):
     share: Callable[[np.ndarray], Any] | None = None
     address_of: Callable[[Any], int] | None = None
     dtypes: Mapping[str, Any] = MappingProxyType({})
-    guard: Any = None
+    guard: library.calls.Guard | None = None
 
 
 #: Those of a store without a framework.
@@ -84,7 +84,7 @@ class Call:
         #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         owned = self._kept, shapes, self._arguments
-        self.direct: Any = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, owned)
+        self.direct = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, owned)
 
     def let_arrays_go(self) -> None:
         """Hold the arrays no longer: the caller makes sure that their memory stays."""
@@ -101,6 +101,6 @@ class Call:
 
 @functools.lru_cache
 def _kernel(name: str) -> int:
-    address = ctypes.cast(getattr(library.library_for("CPU").handle, name), ctypes.c_void_p).value
+    address = ctypes.cast(getattr(library.loaded(), name), ctypes.c_void_p).value
     assert address is not None
     return address

@@ -64,13 +64,16 @@ def _axes(item: Item) -> tuple[int, tuple[int, ...]]:
     return 0, () if size == "1" else (int(size),)
 
 
-class Invocations(dict[Any, Callable[..., Any]]):
+#: A name of `_OPERATORS`; for ``"update"``, with the indices of the columns.
+Key = str | tuple[str, tuple[int, ...]]
+
+
+class Invocations(dict[Key, Callable[..., Any]]):
     """Functions that call kernels, each made when it is first used; methods of csrc/python/invocation.h.
 
-    A key is a name of `_OPERATORS`; for ``"update"``, with the indices of the columns. A function takes the arguments
-    and, optionally, the number of outputs to leave out. It returns a tuple of the outputs, or the only one that is
-    neither rows nor parts of a sample; an int if the arguments do not fit, or the kernel failed. Then nothing has
-    changed.
+    A function takes the arguments and, optionally, the number of outputs to leave out. It returns a tuple of the
+    outputs, or the only one that is neither rows nor a part of a sample; an int, and nothing has changed, if the
+    arguments do not fit or the kernel failed.
 
     Args:
         schema (Schema): The columns.
@@ -83,7 +86,7 @@ class Invocations(dict[Any, Callable[..., Any]]):
         super().__init__()
         self._schema, self._options, self._state, self._tensors = schema, options, state, tensors
 
-    def __missing__(self, key: Any) -> Callable[..., Any]:
+    def __missing__(self, key: Key) -> Callable[..., Any]:
         name, chosen = key if isinstance(key, tuple) else (key, range(len(self._schema)))
         operator, *given = _OPERATORS[name]
         items = library.table("CPU")[1][operator].present(self._options.groups)
@@ -112,7 +115,7 @@ class Invocations(dict[Any, Callable[..., Any]]):
         ).now
         return self[key]
 
-    def operator(self, key: Any) -> str:
+    def operator(self, key: Key) -> str:
         """Return the operator of a call."""
         return _OPERATORS[key[0] if isinstance(key, tuple) else key][0]
 

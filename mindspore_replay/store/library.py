@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .signatures import Item, Signature, parse
 
@@ -89,6 +89,13 @@ def library_for(device: str) -> Library:
         return Library(None, None, f"{library} does not load: {error}")
 
 
+def loaded(device: str = "CPU") -> ctypes.CDLL:
+    """Return the kernel library for a device target, which is available."""
+    handle = library_for(device).handle
+    assert handle is not None
+    return handle
+
+
 def has_kernels(package: Path) -> bool:
     """Return True if the kernels of a copy of this package were built."""
     return (package / f"{_NAMES['CPU']}.so").exists()
@@ -112,7 +119,7 @@ def shadowing(source: Path, installed: Path) -> str:
     )
 
 
-def _lines(handle: Any) -> Iterator[str]:
+def _lines(handle: ctypes.CDLL) -> Iterator[str]:
     handle.replay_signature.restype = ctypes.c_char_p
     for i in itertools.count():
         line = handle.replay_signature(i)
@@ -124,4 +131,4 @@ def _lines(handle: Any) -> Iterator[str]:
 @functools.lru_cache
 def table(device: str) -> tuple[dict[str, tuple[Item, ...]], dict[str, Signature]]:
     """Return the groups of state and the signatures in a library that is loaded."""
-    return parse(_lines(library_for(device).handle))
+    return parse(_lines(loaded(device)))

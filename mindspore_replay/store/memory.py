@@ -32,12 +32,14 @@ def memory_limit() -> int:
     return min(found)
 
 
-def block_of(array: np.ndarray) -> Any:
-    """Return the block of memory, an ``mmap.mmap``, that an array of `zeros` is in."""
-    block: Any = array
+def block_of(array: np.ndarray) -> mmap.mmap:
+    """Return the block of memory that an array of `zeros` is in."""
+    block: object = array
     while isinstance(block, np.ndarray):
         block = block.base
-    return block.obj if isinstance(block, memoryview) else block
+    block = block.obj if isinstance(block, memoryview) else block
+    assert isinstance(block, mmap.mmap)
+    return block
 
 
 def give_back(block: mmap.mmap) -> None:

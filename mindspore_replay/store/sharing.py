@@ -1,9 +1,10 @@
 """A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals; see csrc/shared.h."""
 
 import ctypes
+import mmap
 import secrets
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def register(
     state: Mapping[str, Any],
     alone: bool,
     beyond_memory: bool,
-    memory: Any,
+    memory: mmap.mmap,
 ) -> None:
     """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
 
@@ -89,23 +90,21 @@ def register(
     """
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
     call = Call("update", options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
-    handle: Any = library.library_for("CPU").handle
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-    status = handle.replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
+    status = library.loaded().replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
     call.let_arrays_go()
     weakref.finalize(memory, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
 
 
-def _columns(schema: Schema) -> Any:
+def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
     return zip(schema.names, schema.shapes, schema.stored_dtypes)
 
 
 def _unshare(head: ctypes.c_void_p, _call: Call) -> None:
     """Unregister a buffer; until then its call must exist, whose shapes and addresses the library uses."""
-    handle: Any = library.library_for("CPU").handle
-    handle.replay_unshare(head)
+    library.loaded().replay_unshare(head)
 
 
 class Signals:
@@ -117,7 +116,7 @@ class Signals:
 
     def __init__(self, number: np.ndarray) -> None:
         self._number, self._address = number, ctypes.c_void_p(number.ctypes.data)
-        self._handle: Any = library.library_for("CPU").handle
+        self._handle = library.loaded()
 
     def seen(self) -> int:
         """Return the number to wait on, read before the condition is checked."""
@@ -136,12 +135,12 @@ class SharedCondition:
     """A condition, as `threading.Condition`, that threads of all processes wait for.
 
     Args:
-        lock (RLock): The lock of this process's calls from Python on the buffer.
-        store (Store): The rows, in a folder.
+        lock (FolderLock): The lock of the buffer, in a folder.
+        signals (Signals): Those of the folder.
     """
 
-    def __init__(self, lock: Any, store: Any) -> None:
-        self._lock, self._signals = FolderLock(lock, store), store.folder.signals
+    def __init__(self, lock: FolderLock, signals: Signals) -> None:
+        self._lock, self._signals = lock, signals
 
     def acquire(self) -> None:
         """Acquire the lock."""
@@ -153,7 +152,7 @@ class SharedCondition:
 
     __enter__ = acquire
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def wait(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from .options import Options
 from .random import initial_state
 from .schema import Schema
 from .tree import build_weights, first_positive, initial_weights, tree_size
+from .types import Arrays
 
 #: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
 COUNTS = ("drawn", "used_up", "stale", "deleted", "invalid")
@@ -95,7 +96,7 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
     return arrays
 
 
-def initialize(options: Options, arrays: Mapping[str, np.ndarray]) -> None:
+def initialize(options: Options, arrays: Arrays) -> None:
     """Set the initial values of arrays of zeros."""
     begin = {"random_state": initial_state(options.seed), "max_priority": 1}
     begin |= {"beta": options.beta, "window": options.window}
@@ -106,7 +107,7 @@ def initialize(options: Options, arrays: Mapping[str, np.ndarray]) -> None:
             arrays[name][...] = value
 
 
-def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
+def eligible(options: Options, state: Arrays) -> np.ndarray:
     """Find the slots of rows at which a sample may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
     if options.rule is not None:
         return legal_starts(state, options.rule)
@@ -119,7 +120,7 @@ def eligible(options: Options, state: Mapping[str, np.ndarray]) -> np.ndarray:
 ROOM = ("head", "count", "serials", "weights", "use_counts")
 
 
-def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
+def room(options: Options, state: Arrays) -> int:
     """Return the number of rows that can be inserted without evicting one that can still be drawn. Cost O(log C)."""
     capacity, head, count, rule = options.capacity, int(state["head"]), int(state["count"]), options.rule
     slot = first_positive(state["weights"], capacity, head)
@@ -135,7 +136,7 @@ def room(options: Options, state: Mapping[str, np.ndarray]) -> int:
     return capacity - count + max(unneeded, 0)
 
 
-def pending_note(options: Options, state: Mapping[str, np.ndarray]) -> str:
+def pending_note(options: Options, state: Arrays) -> str:
     """Return a sentence on the rows that wait for late columns, to end a message with; empty if there are none."""
     if not options.late:
         return ""
@@ -153,7 +154,7 @@ def pending_note(options: Options, state: Mapping[str, np.ndarray]) -> str:
     )
 
 
-def renumbered(arrays: Mapping[str, np.ndarray], inserted: int) -> dict[str, np.ndarray]:
+def renumbered(arrays: Arrays, inserted: int) -> dict[str, np.ndarray]:
     """Return a state with its serial numbers raised, if need be, so that the oldest row's is at least `inserted`."""
     rows, numbers = int(arrays["count"]), arrays["serials"]
     serials = arrays["row_serials"][:rows] if "row_serials" in arrays else np.arange(numbers[0] - rows, numbers[0])
@@ -166,7 +167,7 @@ def renumbered(arrays: Mapping[str, np.ndarray], inserted: int) -> dict[str, np.
     return {**arrays, **raised}
 
 
-def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
+def check(options: Options, state: Arrays) -> None:
     """Raise a ValueError if the arrays, apart from columns, are inconsistent."""
     name, capacity = options.cls_name, options.capacity
     (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
@@ -184,7 +185,7 @@ def check(options: Options, state: Mapping[str, np.ndarray]) -> None:
 
 
 def checked(
-    schema: Schema, options: Options, given: Mapping[str, Any], version: int, others: Layout | None = None
+    schema: Schema, options: Options, given: Arrays, version: int, others: Layout | None = None
 ) -> dict[str, np.ndarray]:
     """Check a saved state, and return its arrays, `others` among them; raise a ValueError if it is invalid."""
     expected = {**layout(schema, options), **(others or {})}
@@ -199,7 +200,7 @@ def checked(
 
 def fitting(
     cls_name: str,
-    given: Mapping[str, Any],
+    given: Arrays,
     expected: Layout,
     bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
 ) -> dict[str, np.ndarray]:
@@ -226,7 +227,7 @@ def fitting(
     return arrays
 
 
-def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray]) -> None:
+def check_cursors(cls_name: str, capacity: int, cursors: Arrays) -> None:
     """Raise a ValueError if ``head``, ``count`` and ``serials`` are inconsistent."""
     head, count = int(cursors["head"]), int(cursors["count"])
     inserted, base = (int(serial) for serial in cursors["serials"])
@@ -240,7 +241,7 @@ def check_cursors(cls_name: str, capacity: int, cursors: Mapping[str, np.ndarray
         )
 
 
-def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+def check_reservoir(cls_name: str, capacity: int, state: Arrays) -> None:
     """Raise a ValueError if cursors and ``row_serials`` are inconsistent."""
     head, count = int(state["head"]), int(state["count"])
     inserted, base = (int(serial) for serial in state["serials"])
@@ -258,7 +259,7 @@ def check_reservoir(cls_name: str, capacity: int, state: Mapping[str, np.ndarray
         )
 
 
-def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+def check_clocks(cls_name: str, capacity: int, state: Arrays) -> None:
     """Raise a ValueError if the clocks of the rows in a reservoir are impossible."""
     count, base, (now, fresh, _) = int(state["count"]), int(state["serials"][1]), state["clock"].tolist()
     clocks = state["insertion_clocks"][:count]
@@ -269,7 +270,7 @@ def check_clocks(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) 
         )
 
 
-def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -> None:
+def check_times(cls_name: str, capacity: int, state: Arrays) -> None:
     """Raise a ValueError if the rows' clocks are impossible, or are not in the order of the rows where they must be."""
     wrong = []
     inserted, count, (now, fresh, unordered) = int(state["serials"][0]), int(state["count"]), state["clock"].tolist()
@@ -286,7 +287,7 @@ def check_times(cls_name: str, capacity: int, state: Mapping[str, np.ndarray]) -
 
 
 def check_weights(
-    cls_name: str, capacity: int, state: Mapping[str, np.ndarray], eligible: np.ndarray, alpha: float, epsilon: float
+    cls_name: str, capacity: int, state: Arrays, eligible: np.ndarray, alpha: float, epsilon: float
 ) -> None:
     """Raise a ValueError if the tree does not follow from its leaves, or a leaf from the priority of its row."""
     leaves = state["weights"][:capacity]

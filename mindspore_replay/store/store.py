@@ -3,8 +3,9 @@
 import contextlib
 import ctypes
 import functools
+import itertools
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,17 +16,19 @@ from .checks import check_positions
 from .epochs import SIZE, has_batch, progress
 from .inputs import as_handles_for, as_new_rows, as_positions, as_priorities, as_values
 from .insertion import Insertion
-from .invocations import Invocations
+from .invocations import Invocations, Key
 from .memory import block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
 from .sharing import is_busy, register
+from .types import Arrays, Experience, Nested, Outputs, Values
 
 if TYPE_CHECKING:
     from .folder import Folder
 
 _Read = TypeVar("_Read")
+_Given = TypeVar("_Given")
 
 #: Version of the layout that `Store.state_dict` writes.
 STATE_VERSION = 1
@@ -72,12 +75,12 @@ class Store:
         self,
         schema: Schema,
         options: Options,
-        arrays: Mapping[str, np.ndarray] | None = None,
+        arrays: Arrays | None = None,
         tensors: Tensors = NO_TENSORS,
         folder: "Folder | None" = None,
     ) -> None:
-        if library.library_for("CPU").handle is None:
-            raise RuntimeError(f"For '{options.cls_name}', {library.library_for('CPU').reason}.")
+        if reason := library.library_for("CPU").reason:
+            raise RuntimeError(f"For '{options.cls_name}', {reason}.")
         self.schema, self.options, self._rows_schema = schema, options, schema
         if folder is not None:
             arrays = folder.arrays
@@ -89,7 +92,7 @@ class Store:
         self._indices = {name: i for i, name in enumerate(schema.given_names or ())}
         self._all_columns = tuple(range(len(schema)))
         self._count = self.arrays["count"]
-        self._handle: Any = library.library_for("CPU").handle
+        self._handle = library.loaded()
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         self.folder, self._holds = folder, 0
         if folder is not None:
@@ -143,12 +146,12 @@ class Store:
     def _kernels(self) -> Invocations:
         return Invocations(self.schema, self.options, self._state, self._tensors)
 
-    def _run(self, key: Any, *arguments: Any) -> Any:
-        """Call a kernel with arguments that fit; raise a KernelError if it failed."""
+    def _run(self, kind: type[_Given], key: Key, *arguments: object) -> _Given:
+        """Call a kernel with arguments that fit, and return what it gives; raise a KernelError if it failed."""
         given = self._kernels[key](*arguments)
-        if type(given) is int:
-            raise library.KernelError(f"replay_{self._kernels.operator(key)}", given)
-        return given
+        if isinstance(given, kind):
+            return given
+        raise library.KernelError(f"replay_{self._kernels.operator(key)}", given)
 
     # Rows in and out.
 
@@ -172,7 +175,14 @@ class Store:
         """The handle of the first row of the last insertion."""
         return self.insertion.first
 
-    def insert(self, exp: Any, priority: Any = None, end: Any = False, final: Any = False, version: Any = None) -> None:
+    def insert(
+        self,
+        exp: Experience,
+        priority: Values | None = None,
+        end: Values = False,
+        final: Values = False,
+        version: Values | None = None,
+    ) -> None:
         """Store one row or a batch.
 
         Args:
@@ -190,14 +200,14 @@ class Store:
             self.insertion(as_new_rows(self._rows_schema, self.options, exp, priority, end, final, version))
 
     @functools.cached_property
-    def try_sample(self) -> Callable[[int], Any]:
+    def try_sample(self) -> Callable[[int], Outputs | int]:
         """Draw a batch in the default way: ``(skip)``, which returns a tuple of the outputs without the first `skip`.
 
         An int if the general path has to draw it, or to raise the error; then nothing has changed.
         """
         return self._kernels["sample"] if self.options.window is None else lambda _: -1
 
-    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
         """Draw a batch.
 
         Args:
@@ -212,34 +222,34 @@ class Store:
             KernelError: If too few rows are eligible.
         """
         if bounds is None and self.options.window is None and beta is None:
-            return self._run("sample")  # type: ignore[no-any-return]
+            return self._run(tuple, "sample")
         where = self.usual_bounds() if bounds is None else bounds
-        return self._run("sample_range", where) if beta is None else self._run("sample_beta", where, beta)
+        return self._run(tuple, "sample_range", where) if beta is None else self._run(tuple, "sample_beta", where, beta)
 
     def usual_bounds(self) -> tuple[int, int]:
         """Return the range of logical rows to draw from by default."""
         return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
 
-    def read(self, index: Any) -> tuple[Any, ...]:
+    def read(self, index: Values) -> Outputs:
         """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
 
         Raises:
             TypeError, ValueError: If `index` holds no ints, or has more axes.
             IndexError: If there is no such row.
         """
-        rows = self._kernels["read"](index)
+        rows: Outputs | int = self._kernels["read"](index)
         if type(rows) is tuple:
             return rows
         positions = as_positions(self.options.cls_name, index)
         while True:
             check_positions(self.options.cls_name, positions, self.count())
-            rows = self._kernels["read"](positions.astype(np.int64))
-            if type(rows) is tuple:
-                return rows
-            if rows != library.OUT_OF_RANGE:  # else rows have gone since they were counted: their writer died
-                raise library.KernelError("replay_read", rows)
+            try:
+                return self._run(tuple, "read", positions.astype(np.int64))
+            except library.KernelError as error:
+                if error.status != library.OUT_OF_RANGE:  # else rows have gone since then: their writer died
+                    raise
 
-    def update(self, handles: Any, values: Any) -> np.ndarray:
+    def update(self, handles: Values, values: Experience) -> np.ndarray:
         """Write columns of stored rows.
 
         Args:
@@ -253,22 +263,24 @@ class Store:
         Raises:
             TypeError, ValueError: If an argument does not fit; then nothing is written.
         """
-        by_name = type(values) is dict
-        columns = tuple(map(self._indices.get, values)) if by_name else self._all_columns
+        columns = self._all_columns
+        fields: Iterable[Nested] | None = values if isinstance(values, (list, tuple)) else None
+        if type(values) is dict:
+            columns, fields = tuple(map(self._indices.get, values, itertools.repeat(-1))), values.values()
         kernel = self._kernels.get(("update", columns))  # made by the first update of these columns that fits
-        if kernel is not None and (by_name or (type(values) in (list, tuple) and len(values) == len(columns))):
-            invalid = kernel(handles, *(values.values() if by_name else values))
+        if kernel is not None and fields is not None and len(values) == len(columns):
+            invalid = kernel(handles, *fields)
             if type(invalid) is np.ndarray:
                 return invalid
         return self._write(*as_values(self.schema, self.options, handles, values))
 
     def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
-        return self._run(("update", tuple(chosen)), where, *arrays)  # type: ignore[no-any-return]
+        return self._run(np.ndarray, ("update", tuple(chosen)), where, *arrays)
 
     # The state of rows.
 
     @functools.cached_property
-    def try_update_priorities(self) -> Callable[[Any, Any], Any]:
+    def try_update_priorities(self) -> Callable[[Values, Values], np.ndarray | int]:
         """Set the priorities of rows: ``(handles, priorities)``, as `update_priorities` does.
 
         It returns the number of invalid handles, an array ``[]``; an int if the general path has to convert them, or to
@@ -276,7 +288,7 @@ class Store:
         """
         return self._kernels["update_priorities"]
 
-    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+    def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set the priorities of rows: one for all, or one for each.
 
         Returns:
@@ -289,41 +301,39 @@ class Store:
         invalid = self.try_update_priorities(handles, priorities)
         if type(invalid) is np.ndarray:
             return invalid
-        arguments = as_priorities(self.options, handles, priorities)
-        return self._run("update_priorities", *arguments)  # type: ignore[no-any-return]
+        return self._run(np.ndarray, "update_priorities", *as_priorities(self.options, handles, priorities))
 
-    def delete(self, handles: Any) -> np.ndarray:
+    def delete(self, handles: Values) -> np.ndarray:
         """Remove the rows of these handles, ``[]`` or ``[n]``, from sampling, and return their number, int32 ``[]``."""
-        removed: Any = -1 if self.options.weighting is None else self._kernels["delete"](handles)
-        if type(removed) is int:
-            removed = self._run("delete", as_handles_for(self.options, "delete", handles))
-        return removed  # type: ignore[no-any-return]
+        removed = None if self.options.weighting is None else self._kernels["delete"](handles)
+        if isinstance(removed, np.ndarray):
+            return removed
+        return self._run(np.ndarray, "delete", as_handles_for(self.options, "delete", handles))
 
-    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+    def info(self, handles: Values) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses of the rows of these handles, each of their shape."""
-        parts: Any = -1 if self.options.weighting is None else self._kernels["info"](handles)
-        if type(parts) is int:
-            parts = self._run("info", as_handles_for(self.options, "info", handles))
-        return parts  # type: ignore[no-any-return]
+        parts = None if self.options.weighting is None else self._kernels["info"](handles)
+        if isinstance(parts, tuple):
+            return parts
+        return self._run(tuple, "info", as_handles_for(self.options, "info", handles))
 
     def advance(self, steps: int = 1) -> None:
         """Advance the learner's clock, and remove rows that became stale."""
-        self._run("advance", steps)
+        self._run(np.ndarray, "advance", steps)
 
     def end_episodes(self) -> np.ndarray:
         """End the open episodes, and return their number, int32 ``[]``."""
-        return self._run("end_episodes")  # type: ignore[no-any-return]
+        return self._run(np.ndarray, "end_episodes")
 
     def reset(self) -> None:
         """Remove all rows. Serial numbers and the random sequence continue; beta is reset."""
-        self._run("reset")
+        self._run(np.ndarray, "reset")
         if self.options.beta is not None:
             self.arrays["beta"][0] = self.options.beta
 
-    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints: a mask of the rows that exist, bool ``[G, L]``, and rows, ``[G, L, *F]``."""
-        template = np.empty((groups, size), np.int8)
-        return self._run("sample_groups", (column, int(ordered)), template)  # type: ignore[no-any-return]
+        return self._run(tuple, "sample_groups", (column, int(ordered)), np.empty((groups, size), np.int8))
 
     # Counts.
 
@@ -351,7 +361,7 @@ class Store:
             return int(self.arrays["weights"][-1])
         if self.options.beta is not None:
             return self._positive(*slice(*where).indices(self._count.item()))
-        return int(self._run("sums", where))
+        return int(self._run(np.ndarray, "sums", where))
 
     def _positive(self, first: int, stop: int, _: int) -> int:
         """Count the rows of a range with a positive weight. Cost O(range)."""
@@ -403,7 +413,7 @@ class Store:
         self._holds -= 1
         self._handle.replay_let_go(self._head)
 
-    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
+    def sole_use(self, arrays: Arrays) -> contextlib.AbstractContextManager[None]:
         """Let nobody attach to a folder during the block, for a state with other rows than those stored now.
 
         Raises:
@@ -413,7 +423,7 @@ class Store:
             return contextlib.nullcontext()
         return self.folder.without_attached()
 
-    def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    def begin_replacing(self, arrays: Arrays) -> Arrays:
         """Declare that all rows are about to be replaced by those of a state, and return the state to write.
 
         The caller has `sole_use` for the state, in a `hold`. If the process dies, no row is left in a folder. There a
@@ -425,7 +435,7 @@ class Store:
         self._handle.replay_replace(self._head)
         return arrays if same else state.renumbered(arrays, int(self.arrays["serials"][0]))
 
-    def _holds_rows_of(self, arrays: Mapping[str, Any]) -> bool:
+    def _holds_rows_of(self, arrays: Arrays) -> bool:
         """Return True if the rows of a state are those stored now, by their serial numbers and their bytes."""
         columns = [key for key in self.arrays if key.startswith("column.")]
         keys = ["serials", *(key for key in ("row_serials",) if key in self.arrays), *columns]  # the small ones first
@@ -483,7 +493,7 @@ class Store:
             arrays = {name: array.copy() for name, array in self.arrays.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
 
-    def load_state_dict(self, given: Mapping[str, Any]) -> None:
+    def load_state_dict(self, given: Arrays) -> None:
         """Load the result of `state_dict` of a store with the same columns and options.
 
         Raises:
