@@ -2,61 +2,20 @@
 
     python examples/actor.py FOLDER NUMBER          # started by actors.py
 
-It evaluates the network with NumPy, and reads newer weights from a file that the learner maps into memory too.
+It evaluates the network with NumPy, and reads newer weights from the folder of the rows.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from mindspore_replay import attach
+from mindspore_replay import SharedWeights, attach
 
 #: Files in the folder of the actors.
-ROWS, WEIGHTS, SETTINGS = "rows", "weights", "settings.json"
-
-
-class SharedWeights:
-    """The weights of a network in a file that processes map into memory.
-
-    The file has two copies. Version v is in copy v % 2, and the number is raised when the copy is complete: a reader
-    whose version is still the same after reading has read a complete copy.
-
-    Args:
-        path (Path): The file.
-        shapes (list[list[int]]): Shapes of the weights.
-        create (bool): Whether to make the file. Default: ``False``.
-    """
-
-    def __init__(self, path: Path, shapes: list[list[int]], create: bool = False) -> None:
-        self._shapes, self._sizes = shapes, [int(np.prod(shape)) for shape in shapes]
-        mode: Any = "w+" if create else "r+"
-        numbers = np.memmap(path, np.float32, mode, shape=(2 + 2 * sum(self._sizes),))
-        self._version = numbers[:2].view(np.int64)
-        self._copies = numbers[2:].reshape(2, -1)
-
-    @property
-    def version(self) -> int:
-        """The number of the newest version; 0 if there is none."""
-        return int(self._version[0])
-
-    def write(self, weights: list[np.ndarray]) -> None:
-        """Publish a new version."""
-        version = self.version + 1
-        self._copies[version % 2] = np.concatenate([weight.ravel() for weight in weights])
-        self._version[0] = version
-
-    def read(self) -> tuple[int, list[np.ndarray]]:
-        """Return the number of the newest version, and its weights."""
-        while True:
-            version = self.version
-            flat = self._copies[version % 2].copy()
-            if self.version == version:
-                parts = np.split(flat, np.cumsum(self._sizes)[:-1])
-                return version, [part.reshape(shape) for part, shape in zip(parts, self._shapes)]
+ROWS, SETTINGS = "rows", "settings.json"
 
 
 def action_values(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -82,8 +41,8 @@ class Actor:
         self.scale = np.array(config["learner"]["observation_scale"], np.float32)
         self.gather = config["actors"]["gather"]
         self.buffer = attach(folder / ROWS)
-        self.weights = SharedWeights(folder / WEIGHTS, settings["shapes"])
-        self.version, self.network = self.weights.read()
+        self.weights = SharedWeights(self.buffer)
+        self.network = list(self.weights.read(timeout=60).values())
         self.rng = np.random.default_rng([settings["seed"], number])
         mode = gym.vector.AutoresetMode.SAME_STEP
         self.envs = gym.make_vec(
@@ -103,8 +62,9 @@ class Actor:
     def run(self) -> None:
         """Act until the learner closes the buffer."""
         while True:
-            if self.weights.version != self.version:
-                self.version, self.network = self.weights.read()
+            weights = self.weights.read()
+            if weights is not None:
+                self.network = list(weights.values())
             self.insert([self.step() for _ in range(self.gather)])
 
     def play(self, actions: np.ndarray) -> list[np.ndarray]:

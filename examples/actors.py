@@ -4,7 +4,7 @@
     python examples/actors.py --seed 1 --actors 2
 
 The buffer is in a folder in shared memory. Actors (``actor.py``) attach to it and insert transitions with their first
-priorities; they need no MindSpore, evaluate the network with NumPy, and read newer weights from shared memory. One call
+priorities; they need no MindSpore, evaluate the network with NumPy, and read newer weights from there. One call
 of a compiled graph draws a prioritized batch from the same rows, learns from it, and writes the new priorities. A rate
 limiter keeps actors and learner in step by counts, so the number of updates per transition does not depend on the speed
 of the machine; the schedule of the processes does, and two runs with one seed differ.
@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-from actor import ROWS, SETTINGS, WEIGHTS, SharedWeights
+from actor import ROWS, SETTINGS
 from device import add_device_option, use_device
 from dqn import ROOT, Policy, Run, conclude, make_network, passed
 from dqn_prioritized import DuelingHead, PrioritizedLearner
 from mindspore import Tensor
 from tqdm import tqdm
 
-from mindspore_replay import create_buffer, load_config
+from mindspore_replay import SharedWeights, create_buffer, load_config
 
 
 def whole_lines(file: Any) -> list[str]:
@@ -83,15 +83,13 @@ class ActorsRun(Run):
 
     def share(self) -> None:
         """Write what the actors read: the network and their settings."""
-        shapes = [list(weight.shape) for weight in self.learner.weights]
-        self.weights = SharedWeights(self.shared / WEIGHTS, shapes, create=True)
+        self.weights = SharedWeights(self.learner.buffer)
         self.publish()
-        given = {"config": self.config, "seed": self.seed, "shapes": shapes}
-        (self.shared / SETTINGS).write_text(json.dumps(given))
+        (self.shared / SETTINGS).write_text(json.dumps({"config": self.config, "seed": self.seed}))
 
     def publish(self) -> None:
         """Give the actors the current network."""
-        self.weights.write([weight.asnumpy() for weight in self.learner.weights])
+        self.weights.publish({weight.name: weight for weight in self.learner.weights})
 
     @contextlib.contextmanager
     def actors(self) -> Iterator[list[subprocess.Popen]]:

@@ -27,8 +27,7 @@ class Unroller(Actor):
 
     def insert(self, steps: list[list[np.ndarray]]) -> None:
         rows = [np.stack(column, 1) for column in zip(*steps)]
-        clock = (self.version - 1) * self.config["learner"]["publish_every"]  # when the learner published it
-        self.buffer.insert(rows, version=clock)  # waits while the queue is full
+        self.buffer.insert(rows, version=self.weights.version)  # waits while the queue is full
 
 
 if __name__ == "__main__":

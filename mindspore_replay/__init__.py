@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
     from .store.attached import attach
+    from .store.weights import SharedWeights
     from .training.collector import Collector
     from .training.limiter import RateLimiter
     from .training.monitor import ReplayMonitor
@@ -55,6 +56,7 @@ _PLACES = {
     "ReplayQueue": "buffers.queue",
     "ReservoirReplayBuffer": "buffers.reservoir",
     "SequenceReplayBuffer": "buffers.sequence",
+    "SharedWeights": "store.weights",
     "TensorBoardSink": "training.sinks",
     "TerminalSink": "training.sinks",
     "TrainingCheckpoint": "checkpoint.training",
@@ -92,6 +94,7 @@ __all__ = [
     "ReplayQueue",
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
+    "SharedWeights",
     "TensorBoardSink",
     "TerminalSink",
     "TrainingCheckpoint",

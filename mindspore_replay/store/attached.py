@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from . import library
@@ -110,6 +111,11 @@ class AttachedBuffer(ArrayBuffer):
     def __repr__(self) -> str:
         rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
         return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self.spec.cls_name}, {rows})"
+
+    @property
+    def folder(self) -> Path:
+        """Files that hold the rows."""
+        return self._folder.path
 
     @property
     def closed(self) -> bool:

@@ -4,12 +4,10 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from places import ROOT
@@ -87,29 +85,3 @@ def test_returns_are_read_whole(actor: Any, tmp_path: Path):
             written.write(text)
             written.flush()
             assert whole_lines(read) == expected
-
-
-def test_weights_are_read_whole(actor: Any, tmp_path: Path):
-    shapes = [[40, 50], [50]]
-    written, read = (actor.SharedWeights(tmp_path / "weights", shapes, create) for create in (True, False))
-    assert read.version == 0
-    stop = threading.Event()
-
-    def write() -> None:
-        for value in range(1, 10**9):
-            if stop.is_set():
-                return
-            written.write([np.full(shape, value, np.float32) for shape in shapes])
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    while read.version == 0:
-        time.sleep(0.001)
-    try:
-        for _ in range(300):
-            version, weights = read.read()
-            assert [weight.shape for weight in weights] == [(40, 50), (50,)]
-            assert {float(value) for weight in weights for value in weight.flat} == {float(version)}
-    finally:
-        stop.set()
-        thread.join()

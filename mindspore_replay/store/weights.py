@@ -1,0 +1,171 @@
+"""Weights of a network for the processes that act, in a file."""
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+
+from .checks import check_number, check_size
+from .inputs import as_array
+from .state import LAST_CLOCK
+from .types import TensorLike, Values
+
+#: Seconds between two looks at a file that is waited for.
+_AGAIN = 0.002
+#: Longest wait, in seconds.
+_LONGEST_WAIT = 1e6
+
+
+class Network(Protocol):
+    """A Cell, which `store` does not import."""
+
+    def parameters_dict(self) -> Mapping[str, TensorLike]:
+        """Return the Parameters by name."""
+
+
+class SharedWeights:
+    """The newest weights of a learner's network, for actors that need no MindSpore.
+
+    The file ``weights`` in the folder is replaced as a whole. So a reader never sees parts of two versions, and a
+    process that is killed leaves the last version there.
+
+    Args:
+        buffer (Union[Buffer, AttachedBuffer, str, PathLike]): The buffer in a folder, of the learner or attached; or
+            any folder that the processes share.
+
+    Attributes:
+        version (Union[int, None]): Version of the weights that this object published or read last, which
+            ``insert(version=...)`` stores with rows; ``None`` before.
+
+    Raises:
+        TypeError: If `buffer` is in no folder.
+        FileNotFoundError: If there is no such folder.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore import nn
+        >>> from mindspore_replay import ReplayBuffer, SharedWeights, attach
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     buffer = ReplayBuffer(1, 100, [()], ["int32"], weighted=True, storage=f"{parent}/rows")
+        ...     print(SharedWeights(buffer.advance(5)).publish(nn.Dense(4, 2)))
+        ...     attached = attach(f"{parent}/rows")  # as in another process
+        ...     weights = SharedWeights(attached)
+        ...     print({name: array.shape for name, array in weights.read().items()}, weights.read())
+        ...     attached = attached.insert([1], version=weights.version)
+        5
+        {'weight': (2, 4), 'bias': (2,)} None
+    """
+
+    def __init__(self, buffer: object) -> None:
+        folder = getattr(buffer, "folder", buffer)
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(
+                f"For 'SharedWeights', 'buffer' must be a buffer in a folder, or a folder, but got {buffer!r}: make "
+                "the buffer with storage=FOLDER."
+            )
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"For 'SharedWeights', 'buffer' must be in a folder, but there is no {folder}.")
+        self.version: int | None = None
+        self._clock = getattr(buffer, "clock", None)
+        self._file = Path(folder, "weights")
+        self._seen: tuple[int, int] | None = None
+
+    def publish(self, network: "Network | Mapping[str, Values]", version: int | None = None) -> int:
+        """Replace the weights. Only one process may publish.
+
+        Args:
+            network (Union[nn.Cell, Mapping]): The network, all of whose Parameters are written; or arrays or Tensors
+                by name. bfloat16 is written as float32.
+            version (Union[int, None]): Version of the policy. Default: ``None``, for the clock of the learner's buffer,
+                if it has weights, or else the number of times that weights were published before.
+
+        Returns:
+            int: The version.
+
+        Raises:
+            TypeError: If `network` is neither, or `version` no int.
+            ValueError: If `version` is negative.
+            OSError: If the file cannot be written. Then the last version is still there.
+        """
+        values = network if isinstance(network, Mapping) else getattr(network, "parameters_dict", dict)()
+        if not values:
+            raise TypeError(
+                "For 'SharedWeights', 'network' must be a Cell with Parameters or a dict of arrays, but got "
+                f"{network!r}."
+            )
+        arrays = {name: _plain(as_array(value)) for name, value in values.items()}
+        if version is None:
+            version = self._following() if self._clock is None else int(self._clock.asnumpy()[0])
+        version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
+        layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+        unfinished = self._file.with_suffix(".part")
+        with unfinished.open("wb") as file:
+            file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
+            for array in arrays.values():
+                file.write(array.reshape(-1).view(np.uint8))
+        unfinished.replace(self._file)
+        self.version, self._seen = version, self._stamp()
+        return version
+
+    def read(self, timeout: float = 0.0) -> dict[str, np.ndarray] | None:
+        """Return the weights if they are newer than those that this object published or read last.
+
+        Args:
+            timeout (float): Seconds to wait for newer weights, as before the first step of an actor. Default: ``0.0``.
+
+        Returns:
+            Union[dict[str, numpy.ndarray], None]: The weights by name; ``None`` if there are no newer ones.
+
+        Raises:
+            TypeError: If `timeout` is no number.
+            ValueError: If `timeout` is negative, or the machine stopped while the file was written.
+        """
+        until = time.monotonic() + check_number("SharedWeights", "timeout", timeout, 0.0, _LONGEST_WAIT)
+        while self._stamp() in (None, self._seen):
+            if time.monotonic() >= until:
+                return None
+            time.sleep(min(_AGAIN, timeout))
+        with self._file.open("rb") as file:
+            stamp = _stamp_of(os.fstat(file.fileno()))
+            version, arrays = self._content(file)
+        self.version, self._seen = version, stamp
+        return arrays
+
+    def _content(self, file: BinaryIO) -> tuple[int, dict[str, np.ndarray]]:
+        """Return the version and the weights in a file."""
+        try:
+            header, arrays = json.loads(file.readline()), {}
+            for name, dtype, shape in header["arrays"]:
+                data = file.read(np.dtype(dtype).itemsize * math.prod(shape))
+                arrays[name] = np.frombuffer(bytearray(data), dtype).reshape(shape)
+            return header["version"], arrays
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"For 'SharedWeights', {self._file} is damaged: publish the weights again.") from error
+
+    def _following(self) -> int:
+        """Return the number after the version in the file, 0 if there is none."""
+        with contextlib.suppress(FileNotFoundError, ValueError), self._file.open("rb") as file:
+            return self._content(file)[0] + 1
+        return 0
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """Return what differs for each file that replaces the last one; ``None`` if there is none."""
+        try:
+            return _stamp_of(os.stat(self._file))
+        except FileNotFoundError:
+            return None
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_ino, status.st_mtime_ns
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return an array that any process with NumPy reads."""
+    return np.asarray(array, np.float32 if array.dtype.name == "bfloat16" else array.dtype, order="C")

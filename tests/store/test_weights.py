@@ -1,0 +1,121 @@
+"""Weights for actors: whole versions, in each process, whoever is killed."""
+
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import nn
+
+from mindspore_replay import ReplayBuffer, SharedWeights, attach
+
+COLUMNS = {"shapes": [()], "types": ["int32"]}
+
+
+def test_an_actor_reads_each_version_once(tmp_path):
+    network = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4))
+    buffer = ReplayBuffer(1, 9, **COLUMNS, weighted=True, storage=str(tmp_path / "rows"))
+    ours, theirs = SharedWeights(buffer), SharedWeights(attach(tmp_path / "rows"))
+    assert theirs.read() is None
+    assert theirs.version is None
+    assert ours.publish(network) == ours.version == 0
+    weights = theirs.read()
+    expected = {name: parameter.asnumpy() for name, parameter in network.parameters_dict().items()}
+    assert list(weights) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(weights[name], array)
+    assert theirs.read() is None
+    buffer.advance(7)
+    assert ours.publish({"w": ms.Tensor([1.5], ms.bfloat16), "scalar": np.float32(2.0)}) == 7
+    assert ours.read() is None
+    weights = theirs.read()
+    assert (weights["w"].dtype, weights["w"].tolist(), weights["scalar"].shape) == (np.float32, [1.5], ())
+    weights["w"][0] = 0.0  # an array of the reader's
+    assert theirs.version == 7
+    attach(tmp_path / "rows").insert([1], version=theirs.version)
+    assert buffer.info([0])[2] == 0
+
+
+def test_versions_count_without_a_clock_and_go_on_in_a_new_process(tmp_path):
+    assert [SharedWeights(tmp_path).publish({"w": np.zeros(2)}) for _ in range(3)] == [0, 1, 2]
+    assert SharedWeights(tmp_path).publish({"w": np.zeros(2)}, version=9) == 9
+
+
+def test_a_read_waits_for_the_first_version(tmp_path):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        wait = pool.apply_async(_first, [str(tmp_path)])
+        SharedWeights(tmp_path).publish({"w": np.arange(3)})
+        assert wait.get(60) == [0, 1, 2]
+    assert SharedWeights(tmp_path / "..").read(timeout=0.01) is None
+
+
+def _first(folder):
+    return SharedWeights(folder).read(timeout=60)["w"].tolist()
+
+
+WRITER = """
+import sys
+import numpy as np
+from mindspore_replay import SharedWeights
+weights = SharedWeights(sys.argv[1])
+while True:
+    version = weights._following()
+    weights.publish({name: np.full(40_000, version) for name in "ab"}, version)
+"""
+
+
+def test_a_version_is_whole_also_if_its_writer_is_killed(tmp_path):
+    reader, last, kills = SharedWeights(tmp_path), -1, 0
+    random = np.random.default_rng(0)
+    while kills < 3:
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
+        until, before = None, last
+        while until is None or time.monotonic() < until:
+            weights = reader.read()
+            if weights is None:
+                continue
+            assert {array.size for array in weights.values()} == {40_000}
+            assert {*weights["a"], *weights["b"]} == {reader.version}
+            assert reader.version > last
+            last = reader.version
+            if until is None and last > before + 10:
+                until = time.monotonic() + random.uniform(0, 0.02)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        kills += 1
+    reader.read()
+    assert SharedWeights(tmp_path).publish({"a": np.zeros(1)}) > last
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:20], lambda data: b"", lambda data: b"[]\n"]
+)
+def test_a_file_that_the_machine_did_not_finish(tmp_path, damage):
+    weights = SharedWeights(tmp_path)
+    weights.publish({"a": np.zeros(9)})
+    file = tmp_path / "weights"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(ValueError, match=r"weights is damaged: publish the weights again"):
+        SharedWeights(tmp_path).read()
+    assert weights.publish({"a": np.ones(9)}) == 0
+    np.testing.assert_array_equal(SharedWeights(tmp_path).read()["a"], np.ones(9))
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(TypeError, match="'buffer' must be a buffer in a folder, or a folder, but got ReplayBuffer"):
+        SharedWeights(ReplayBuffer(1, 9, **COLUMNS))
+    with pytest.raises(FileNotFoundError, match="'buffer' must be in a folder, but there is no"):
+        SharedWeights(tmp_path / "none")
+    weights = SharedWeights(tmp_path)
+    for network in (nn.ReLU(), {}, [np.zeros(3)]):
+        with pytest.raises(TypeError, match="'network' must be a Cell with Parameters or a dict of arrays"):
+            weights.publish(network)
+    with pytest.raises(TypeError, match="'version' must be an int"):
+        weights.publish({"a": np.zeros(1)}, version=1.0)
+    with pytest.raises(ValueError, match="'timeout' must be in"):
+        weights.read(timeout=-1)
+    assert not list(tmp_path.iterdir())
