@@ -108,7 +108,7 @@ class SharedWeights:
         with unfinished.open("wb") as file:
             file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
             for array in arrays.values():
-                file.write(array.reshape(-1).view(np.uint8))
+                file.write(array.reshape(-1).view(np.uint8).data)
         unfinished.replace(self._file)
         self.version, self._seen = version, self._stamp()
         return version

@@ -51,7 +51,7 @@ class Collector:
 
     Examples:
         >>> import gymnasium as gym
-        >>> from mindspore_replay import Collector, ReplayBuffer, columns_of
+        >>> from mindspore_replay import Collector, NStep, ReplayBuffer, columns_of
         >>> envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
         >>> buffer = ReplayBuffer(sample_size=32, capacity=1000, **columns_of(envs), num_envs=2, views=[NStep(1, 0.99)])
         >>> collector = Collector(envs, buffer, policy=lambda observation: (observation[:, 2] > 0).astype(int), seed=0)
@@ -117,7 +117,7 @@ class Collector:
             >>> env = gym.make("CartPole-v1")
             >>> evaluation = Collector(env, None, policy=lambda observation: 0, seed=0)
             >>> print([(episode.total_reward, episode.length) for episode in evaluation.collect(episodes=2)])
-            [(10.0, 10), (9.0, 9)]
+            [(9.0, 9), (10.0, 10)]
         """
         if (steps is None) == (episodes is None):
             raise TypeError(
