@@ -503,7 +503,7 @@ class Store:
         with self.sole_use(arrays):
             self.load_checked(arrays)
 
-    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_checked(self, arrays: Arrays) -> None:
         """Copy checked arrays into the state; the caller has `sole_use` for them."""
         with self.kernels_kept_out():
             replaced = self.begin_replacing(arrays)
