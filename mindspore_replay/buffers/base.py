@@ -22,6 +22,7 @@ from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
+from ..store.showing import table, text
 from ..store.store import Store
 from .changes import Changes
 from .compile_time import compile_time
@@ -316,9 +317,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         """
         return self._outer_lock
 
-    def extend_repr(self) -> str:
-        """Return the sizes and the backend, for the Cell's repr."""
-        return f"sample_size={self.sample_size}, capacity={self.capacity}, backend={self.backend!r}"
+    __repr__, _repr_html_ = text, table
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":

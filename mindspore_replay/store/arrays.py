@@ -7,6 +7,7 @@ import numpy as np
 from .habits import NoContainer, wrong_sample
 from .mixins import mixin
 from .recipe.spec import BufferSpec
+from .showing import table, text
 
 _Self = TypeVar("_Self", bound="Insertable")
 #: What users get of an array, and of a number.
@@ -125,6 +126,8 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
 
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE = "with_sample_size({}).sample()"
+
+    __repr__, _repr_html_ = text, table
 
     def get_item(self, index: Any, *, as_dict: bool = False) -> Any:
         """Read rows by logical position: 0 is the oldest, -1 the newest.

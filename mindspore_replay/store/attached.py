@@ -108,10 +108,6 @@ class AttachedBuffer(ArrayBuffer):
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)
 
-    def __repr__(self) -> str:
-        rows = "closed" if self.closed else f"{len(self)} of {self.capacity} rows"
-        return f"AttachedBuffer({os.fspath(self._folder.path)!r}, {self.spec.cls_name}, {rows})"
-
     @property
     def folder(self) -> Path:
         """Files that hold the rows."""

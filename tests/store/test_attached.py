@@ -274,7 +274,7 @@ def test_no_method_answers_after_a_close(kind: str, limit: bool, tmp_path: Path)
                     call()
                 assert caught.type is RuntimeError, name
         assert attached.closed
-        assert repr(attached).endswith(f"rows', {type(learner).__name__}, closed)")
+        assert repr(attached).startswith(f"AttachedBuffer of {type(learner).__name__} in {tmp_path / 'rows'}: closed\n")
     one.close()
     again = type(learner).open(tmp_path / "rows")
     assert len(other) == len(again) == other.size()
