@@ -4,10 +4,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
-from ..buffers.sequence import SequenceReplayBuffer
 
 #: DI-engine's keys, with the argument that each stands for.
 RENAMED = {
@@ -16,6 +14,7 @@ RENAMED = {
     "priority_power_factor": "alpha",
     "IS_weight_power_factor": "beta",
     "IS_weight_anneal_train_iter": "beta_steps",
+    "set_buffer_size": "window",
 }
 _CORRECTION = ("beta", "anneal_step", "IS_weight_power_factor", "IS_weight_anneal_train_iter")
 #: Keys that switch priorities and importance weights on and off.
@@ -35,7 +34,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "priority_max_limit": ((math.inf, 1000), "limit the priorities that you give to 'update_priorities'"),
     "replay_buffer_start_size": ((0,), "compare size() with it before you sample"),
     "min_sample_ratio": ((1,), "compare size() with a multiple of sample_size before you sample"),
-    "set_buffer_size": ((), "give the size at the start as 'window' and call 'set_window' when it changes"),
     "import_names": ((), "import the module yourself and give the class as 'type'"),
 }
 #: The key that `limiter_arguments` translates, and the keys in its value; those of time have no effect.
@@ -114,7 +112,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
     values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
-    either = issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))  # prioritized or not
+    either = "prioritized" in accepted
     if either:
         if priority is not None:
             need_once("priority", "prioritized" if "prioritized" in values else None, "prioritized")
@@ -146,12 +144,25 @@ def _renamed(accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, 
         argument = key if key in accepted else RENAMED.get(key, key)
         need_once(key, spelled.get(argument), argument)
         spelled[argument] = key
-        if key in _LIMITS and isinstance(value, float) and value == math.inf:
+        if key == "set_buffer_size":
+            value = _first_window(accepted, value, values)
+        elif key in _LIMITS and isinstance(value, float) and value == math.inf:
             value = None
         elif key in _COUNTS and isinstance(value, float) and value.is_integer():
             value = int(value)
         arguments[argument] = value
-    return arguments
+    return {key: value for key, value in arguments.items() if key != "window" or value is not None}
+
+
+def _first_window(accepted: Collection[str], size: object, values: Mapping[str, Any]) -> int | None:
+    """Return the window at the start of the training: a larger one than the capacity holds all rows."""
+    if size is None:
+        return None
+    if "window" not in accepted:
+        raise ValueError("For 'create_buffer', 'set_buffer_size' needs the type 'elastic'.")
+    if not callable(size):
+        raise TypeError(f"For 'create_buffer', 'set_buffer_size' must be a function, but got {size!r}.")
+    return min(int(size(0)), *(values[key] for key in ("capacity", "replay_buffer_size") if key in values))
 
 
 def need_once(key: str, other: str | None, argument: str) -> None:

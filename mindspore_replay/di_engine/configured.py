@@ -40,7 +40,23 @@ class Config(dict):  # type: ignore[type-arg]
 
 
 class IBuffer(abc.ABC):
-    """Base of the buffers that configurations make, on a `DequeBuffer`.
+    """Base of the buffers that configurations make."""
+
+    @abc.abstractmethod
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Append rows."""
+
+    @abc.abstractmethod
+    def update(self, info: Any) -> None:
+        """Take in what the learner knows of rows."""
+
+    @abc.abstractmethod
+    def count(self) -> int:
+        """Return the number of rows."""
+
+
+class NaiveReplayBuffer(IBuffer):
+    """The newest rows, drawn uniformly, in the `DequeBuffer` that is the attribute `buffer`.
 
     Args:
         cfg (Mapping): Any keys of `default_config`; the others have its values. `objects` keeps rows as objects.
@@ -51,9 +67,22 @@ class IBuffer(abc.ABC):
     Raises:
         TypeError: If a value is of another type.
         ValueError: If a key is unknown, or a value outside its range.
+
+    Examples:
+        >>> from mindspore_replay.di_engine import NaiveReplayBuffer
+        >>> buffer = NaiveReplayBuffer({"replay_buffer_size": 4})
+        >>> buffer.push([{"step": step} for step in range(6)], cur_collector_envstep=6)
+        >>> print(buffer.count(), sorted(row["step"] for row in buffer.sample(4, 0)), buffer.sample(5, 0))
+        4 [2, 3, 4, 5] None
     """
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = {
+        "type": "naive",
+        "replay_buffer_size": 10000,
+        "deepcopy": False,
+        "enable_track_used_data": False,
+        "periodic_thruput_seconds": 60,
+    }
 
     def __init__(
         self,
@@ -68,33 +97,18 @@ class IBuffer(abc.ABC):
         unknown = sorted(map(str, set(cfg) - _KNOWN))
         if unknown:
             raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
-        self.cfg = Config(self.config, cfg)
-        self._name, self._log = instance_name, Log(tb_logger, exp_name, instance_name)
-        self.buffer = DequeBuffer(self.cfg.replay_buffer_size, objects=self.cfg.get("objects", False))
+        self.cfg = cfg = Config(self.config, cfg)
+        self._name, self._log, self._envstep = instance_name, Log(tb_logger, exp_name, instance_name), -1
+        self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False))
+        seconds = cfg.monitor.periodic_thruput.seconds if "monitor" in cfg else cfg.get("periodic_thruput_seconds")
+        self._thruput = PeriodicThruputMonitor(self._log, float(seconds or _INFINITY))
+        self._controller, self._remover = ThruputController(_NO_LIMIT, 1.0), UsedDataRemover()
+        self.buffer.gone = self._remover.add_used_data if cfg.get("enable_track_used_data") else None
 
     @classmethod
     def default_config(cls) -> Config:
         """Return the default configuration."""
         return Config(cls.config, {"cfg_type": f"{cls.__name__}Dict"})
-
-    @abc.abstractmethod
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them; after an error nothing is stored."""
-
-    @abc.abstractmethod
-    def sample(self, size: int, cur_learner_iter: int) -> list[Any] | None:
-        """Draw rows; ``None`` if there are too few."""
-
-    def update(self, info: Any) -> None:  # noqa: B027
-        """Take in what the learner knows of rows: here nothing."""
-
-    def start(self) -> None:  # noqa: B027
-        """Begin what runs beside: here nothing."""
-
-    def close(self) -> None:
-        """Remove all rows, and flush what was logged."""
-        self.clear()
-        self._log.close()
 
     @property
     def replay(self) -> Any:
@@ -110,6 +124,66 @@ class IBuffer(abc.ABC):
     def push_count(self) -> int:
         """Rows pushed since the buffer was made or cleared."""
         return self.buffer.pushed()[1]
+
+    def start(self) -> None:
+        """Begin to delete the files of rows that left, if `enable_track_used_data`."""
+        self._remover.start()
+
+    def close(self) -> None:
+        """Remove all rows, delete the files that are left, and flush what was logged."""
+        self.clear()
+        self._remover.close()
+        self._log.close()
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
+
+        After an error nothing is stored.
+        """
+        rows = data if isinstance(data, list) else [data]
+        if not self._controller.can_push(len(rows)):
+            self._log.say(f"refused {len(rows)} rows, since too few were sampled")
+            return
+        kept = [self._taken(row) for row in rows]
+        if self.buffer.gone and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
+            raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
+        self.buffer.extend([row for row, _ in kept], [meta for _, meta in kept])
+        self._envstep = cur_collector_envstep
+        self._count(pushed=len(rows))
+
+    def _count(self, **rows: int) -> None:
+        self._thruput.add(self.count, **rows)
+        self._controller.add(**rows)
+
+    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
+        """Return a row as it is stored, and what is known of it."""
+        return self._copied(row), {}
+
+    def _copied(self, row: Any) -> Any:
+        return copy.deepcopy(row) if self.cfg.deepcopy else row
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> list[Any] | None:
+        """Draw `size` rows, also of a slice of the rows, oldest first; ``None`` if there are too few.
+
+        By priority a row may come again, and `sample_range` is ``slice(-n, None)``.
+        """
+        rows = self.buffer.draw(size, replace, sample_range) if self._may_sample(size) else []
+        if len(rows) < size:
+            self._log.say(f"refused a sample of {size} rows of {self.count()}")
+            return None
+        self._count(sampled=size)
+        return [self._given(row) for row in rows]
+
+    def _may_sample(self, size: int) -> bool:
+        return self._controller.can_sample(size)
+
+    def _given(self, row: BufferedData) -> Any:
+        return self._copied(row.data)
+
+    def update(self, info: Any) -> None:
+        """Do nothing: these rows have no priorities."""
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -138,101 +212,6 @@ class IBuffer(abc.ABC):
         """Push the rows of a file of `save_data`. It must be one you trust."""
         rows = load(file_name)
         self.buffer.extend([row for row, _ in rows], [meta for _, meta in rows])
-
-
-class NaiveReplayBuffer(IBuffer):
-    """The newest rows, drawn uniformly. `replay` is the buffer underneath, as of a `DequeBuffer`.
-
-    Examples:
-        >>> from mindspore_replay.di_engine import NaiveReplayBuffer
-        >>> buffer = NaiveReplayBuffer({"replay_buffer_size": 4})
-        >>> buffer.push([{"step": step} for step in range(6)], cur_collector_envstep=6)
-        >>> print(buffer.count(), sorted(row["step"] for row in buffer.sample(4, 0)), buffer.sample(5, 0))
-        4 [2, 3, 4, 5] None
-    """
-
-    config: Mapping[str, Any] = {
-        "type": "naive",
-        "replay_buffer_size": 10000,
-        "deepcopy": False,
-        "enable_track_used_data": False,
-        "periodic_thruput_seconds": 60,
-    }
-
-    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(cfg, *args, **kwargs)
-        given = self.cfg
-        seconds = given.monitor.periodic_thruput.seconds if "monitor" in given else given.periodic_thruput_seconds
-        self._thruput, self._envstep = PeriodicThruputMonitor(self._log, float(seconds)), -1
-        self._controller = ThruputController(_NO_LIMIT, 1.0)
-        self._remover = UsedDataRemover() if given.enable_track_used_data else None
-        self.buffer.gone = self._remover.add_used_data if self._remover else None
-
-    def start(self) -> None:
-        """Begin to delete the files of rows that left, if `enable_track_used_data`."""
-        if self._remover:
-            self._remover.start()
-
-    def close(self) -> None:
-        """Remove all rows, delete the files that are left, and flush what was logged."""
-        super().close()
-        if self._remover:
-            self._remover.close()
-
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
-
-        After an error nothing is stored.
-        """
-        rows = data if isinstance(data, list) else [data]
-        if not self._controller.can_push(len(rows)):
-            self._log.say(f"refused {len(rows)} rows, since too few were sampled")
-            return
-        kept = [self._taken(row) for row in rows]
-        if self._remover and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
-            raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
-        self.buffer.extend([row for row, _ in kept], [meta for _, meta in kept])
-        self._envstep = cur_collector_envstep
-        self._count(pushed=len(rows))
-
-    def _count(self, **rows: int) -> None:
-        self._thruput.add(self.count, **rows)
-        self._controller.add(**rows)
-
-    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
-        """Return a row as it is stored, and what is known of it."""
-        return self._copied(row), {}
-
-    def _copied(self, row: Any) -> Any:
-        return copy.deepcopy(row) if self.cfg.deepcopy else row
-
-    def sample(
-        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> list[Any] | None:
-        """Draw rows.
-
-        Args:
-            size (int): Number of rows.
-            cur_learner_iter (int): The learner's iteration.
-            sample_range (Union[slice, None]): The rows to draw from, oldest first; by priority ``slice(-n, None)``.
-                Default: ``None``, for all.
-            replace (bool): Whether a row may come again; by priority it may. Default: ``False``.
-
-        Returns:
-            Union[list, None]: The rows; ``None`` if there are too few, or too few were pushed.
-        """
-        rows = self.buffer.draw(size, replace, sample_range) if self._may_sample(size) else []
-        if len(rows) < size:
-            self._log.say(f"refused a sample of {size} rows of {self.count()}")
-            return None
-        self._count(sampled=size)
-        return [self._given(row) for row in rows]
-
-    def _may_sample(self, size: int) -> bool:
-        return self._controller.can_sample(size)
-
-    def _given(self, row: BufferedData) -> Any:
-        return self._copied(row.data)
 
 
 class EpisodeReplayBuffer(NaiveReplayBuffer):
@@ -393,7 +372,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             self.replay.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
-class DequeBufferWrapper(IBuffer):
+class DequeBufferWrapper(NaiveReplayBuffer):
     """A `DequeBuffer` with the configuration and methods of the others."""
 
     config = {  # noqa: RUF012
@@ -419,7 +398,7 @@ class DequeBufferWrapper(IBuffer):
         self._last: list[BufferedData] = []
         self._due = -_INFINITY
 
-    def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:
+    def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:  # type: ignore[override]
         """Draw rows; ``None`` if there are too few."""
         if self.count() < size:
             return None

@@ -74,21 +74,29 @@ class PriorityExperienceReplay:
         return row
 
 
-class _Limited:
-    def __init__(self, buffer: DequeBuffer, *limits: Any) -> None:
-        self._buffer, self.limits = buffer, limits
+class use_time_check:  # noqa: N801
+    """Removes rows that were delivered `max_use` times, and counts that in ``meta["use_count"]``."""
 
-    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def __init__(self, buffer_: DequeBuffer, max_use: float = float("inf")) -> None:
+        self.limits = {"max_use": max_use}, {"use_count": 1}
+
+    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
+        """Add nothing to what the buffer does."""
         return chain(*args, **kwargs)
 
 
-def use_time_check(buffer_: DequeBuffer, max_use: float = float("inf")) -> _Chain:
-    """Remove rows that were delivered `max_use` times, and count that in ``meta["use_count"]``."""
-    return _Limited(buffer_, {"max_use": max_use}, {"use_count": 1})
+class staleness_check:  # noqa: N801
+    """Removes rows that are more than `max_staleness` iterations of the learner old when a sample is drawn.
 
+    A row is from ``meta["train_iter_data_collected"]``, and `sample` gets ``train_iter_sample_data=``, which never goes
+    back. Rows of a sample have ``meta["staleness"]``.
+    """
 
-class _StalenessCheck(_Limited):
-    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def __init__(self, buffer_: DequeBuffer, max_staleness: float = float("inf")) -> None:
+        self._buffer, self.limits = buffer_, ({"max_staleness": max_staleness}, {"staleness": 2})
+
+    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: Any) -> object:
+        """Advance the learner's clock at a sample."""
         meta = kwargs.get("meta", args[1] if len(args) > 1 else None)
         if action == "push" and not (isinstance(meta, dict) and "train_iter_data_collected" in meta):
             raise ValueError(
@@ -100,15 +108,6 @@ class _StalenessCheck(_Limited):
                 raise ValueError("For 'staleness_check', 'sample' needs train_iter_sample_data=<iteration>.")
             self._buffer.advance_to(int(kwargs.pop("train_iter_sample_data")))
         return chain(*args, **kwargs)
-
-
-def staleness_check(buffer_: DequeBuffer, max_staleness: float = float("inf")) -> _Chain:
-    """Remove rows that are more than `max_staleness` iterations of the learner old when a sample is drawn.
-
-    A row is from ``meta["train_iter_data_collected"]``, and `sample` gets ``train_iter_sample_data=``, which never goes
-    back. Rows of a sample have ``meta["staleness"]``.
-    """
-    return _StalenessCheck(buffer_, {"max_staleness": max_staleness}, {"staleness": 2})
 
 
 def sample_range_view(buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> _Chain:

@@ -384,7 +384,6 @@ def test_one_meaning_in_two_keys(keys: tuple[str, str]):
         ("priority_max_limit", 1000, 999),
         ("replay_buffer_start_size", 0, 100),
         ("min_sample_ratio", 1.0, 2),
-        ("set_buffer_size", None, len),
         ("import_names", (), ["dizoo.atari"]),
         ("import_names", ["ding.data.buffer.deque_buffer_wrapper"], ["ding.data", "dizoo.atari"]),
     ],
@@ -395,9 +394,25 @@ def test_keys_without_a_counterpart(key: str, nothing: Any, something: Any):
 
 
 def test_every_key_without_a_counterpart_comes_in_one_message():
-    message = refused(ONE | {"set_buffer_size": len, "min_sample_ratio": 2})
+    message = refused(ONE | {"import_names": ["dizoo.atari"], "min_sample_ratio": 2})
     assert message.count("; of ") == 1
-    assert all(key in message for key in ("'set_buffer_size'", "'min_sample_ratio'"))
+    assert all(key in message for key in ("'import_names'", "'min_sample_ratio'"))
+
+
+def test_an_elastic_buffer_begins_with_the_window_of_the_first_step():
+    default = {"type": "elastic", "replay_buffer_size": 9, "deepcopy": False, "periodic_thruput_seconds": 60}
+    config = COLUMNS | default | {"enable_track_used_data": False, "sample_size": 2}
+    for size, window in (lambda step: 3 + step, 3), (lambda step: 1e6, 9), (None, 9):
+        buffer = create_buffer(config | {"set_buffer_size": size})
+        assert type(buffer) is ElasticReplayBuffer
+        assert buffer.window.asnumpy()[0] == window
+    prioritized = create_buffer(config | {"set_buffer_size": lambda step: 4, "priority": True, "alpha": 0.3})
+    assert (prioritized.prioritized, prioritized.alpha) == (True, 0.3)
+    assert refused(ONE | {"set_buffer_size": len}) == "'set_buffer_size' needs the type 'elastic'."
+    assert type(create_buffer(ONE | {"set_buffer_size": None})) is ReplayBuffer
+    message = "'set_buffer_size' must be a function, but got 7."
+    assert refused(config | {"set_buffer_size": 7}, error=TypeError) == message
+    assert "both give 'window'" in refused(config | {"set_buffer_size": abs, "window": 3})
 
 
 @pytest.mark.parametrize("key", ["alpha", "beta", "anneal_step", "priority_power_factor", "IS_weight_power_factor"])
@@ -410,7 +425,6 @@ CONTRADICTIONS = {
     "weights": ({"priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which 'ReplayBuffer' has not: "),
     "neither": ({"priority": False, "priority_IS_weight": True}, "['priority_IS_weight'] need priorities, which "),
     "reservoir": ({"type": "reservoir", "priority": True}, "'priority' is True, but 'ReservoirReplayBuffer' does not "),
-    "elastic": ({"type": "elastic", "priority": True}, "'priority' is True, but 'ElasticReplayBuffer' does not draw "),
 }
 
 
