@@ -1,12 +1,11 @@
 """The configuration of a sharded buffer: that of one buffer, and the settings of the shards."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..buffers.storage import DEVICE, HOST
 from ..columns import Columns
 from ..config.configuration import SHARDS, arguments_of, check_part, flat
-from ..config.di_engine import LIMITER, limiter_arguments
 from ..ops import native
 from ..store.checks import check_size
 from ..store.habits import hint
@@ -51,85 +50,15 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
     return config, settings
 
 
-def shard_configs(config: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """Return the configuration of each shard: a share of the capacity, the larger ones first, and a seed of its own.
-
-    A shard may have fewer rows than a sample, so its own `sample_size` is 1.
-    """
-    if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
-        raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
-    key = "replay_buffer_size" if "replay_buffer_size" in config else "capacity"
-    capacity = config.get(key)
-    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < number:
-        raise ValueError(
-            f"For '{_NAME}', 'capacity' must be an int, at least one row for each of {number} shards, but got "
-            f"{capacity!r}."
-        )
-    seed = config.get("seed")
-    common = {name: value for name, value in _limited(config).items() if name != key}
-    common["sample_size"] = 1  # a call asks for the number of rows
-    return [
-        {**common, key: capacity // number + (i < capacity % number), "backend": "native"}
-        | ({} if seed is None else {"seed": seed + i})
-        for i in range(number)
-    ]
-
-
-def _limited(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with the limiter that DI-engine's key requests, for the whole sample's size."""
-    if config.get(LIMITER) is None or config.get("limiter") is not None:
-        return dict(config)
-    size = check_size(_NAME, "sample_size", config["sample_size"])
-    limits = limiter_arguments(config[LIMITER], size, config.get("num_envs", 1))
-    return {**config, LIMITER: None, "limiter": limits}
-
-
-class SampleSizes(NamedTuple):
-    """The sizes that a sample of all shards may have.
-
-    Attributes:
-        most (int): The largest.
-        shards (int): Number of shards.
-        capacity (int): Rows of all shards together.
-    """
-
-    most: int
-    shards: int
-    capacity: int
-
-    def checked(self, size: Any) -> int:
-        """Return a sample size; raise a TypeError if it is no int, or a ValueError if it is outside the range."""
-        size = check_size(_NAME, "sample_size", size)
-        if size > self.most:
-            raise ValueError(
-                f"For '{_NAME}', 'sample_size' must be at most {self.most}, what {self.shards} shards of "
-                f"capacity={self.capacity} rows together can give, but got {size}."
-            )
-        return size
-
-
-def sample_sizes(specs: Sequence[BufferSpec]) -> SampleSizes:
-    """Return the sizes that a sample of these shards may have. The last shard must be the smallest."""
-    capacity, smallest = sum(spec.capacity for spec in specs), specs[-1]
-    unfinished = smallest.capacity - smallest.options.most_starts
-    return SampleSizes(capacity - len(specs) * unfinished, len(specs), capacity)
-
-
-def shard_specs(spec: BufferSpec, configs: Sequence[Mapping[str, Any]]) -> list[BufferSpec]:
-    """Return the spec of each shard: that of the smallest one, with a capacity and a seed of its own."""
-    return [
-        read({**spec.to_json(), "capacity": own.get("capacity") or own["replay_buffer_size"]}, own.get("seed"))
-        for own in configs
-    ]
-
-
-def smallest_shard(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | None]:
-    """Return the spec of the smallest shard, and the limiter of its configuration if it has one.
+def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | None]:
+    """Return the spec of one buffer with the rows of all shards, and the limiter of its configuration if it has one.
 
     Raises:
         TypeError, ValueError: If the configuration is wrong, or its buffers cannot be shards.
         RuntimeError: If the native backend is not available.
     """
+    if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
+        raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
     if config.get("storage", DEVICE) not in (DEVICE, HOST):
         raise ValueError(
             f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in their own memory, but "
@@ -167,3 +96,33 @@ def smallest_shard(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter |
             "environment a writer of its own."
         )
     return spec, None if limits is None else RateLimiter(**limits)
+
+
+def shard_specs(whole: BufferSpec, number: int, seed: int | None) -> list[BufferSpec]:
+    """Return the spec of each shard: a share of the capacity, the larger ones first, and a seed of its own.
+
+    A shard may have fewer rows than a sample, so its own `sample_size` is 1: a call asks for the number of rows.
+    """
+    if whole.capacity < number:
+        raise ValueError(
+            f"For '{_NAME}', 'capacity' must be at least one row for each of {number} shards, but got {whole.capacity}."
+        )
+    json, (rows, more) = whole.to_json(), divmod(whole.capacity, number)
+    json["arguments"] |= {"sample_size": 1}
+    return [read({**json, "capacity": rows + (i < more)}, None if seed is None else seed + i) for i in range(number)]
+
+
+def check_sample_size(specs: Sequence[BufferSpec], size: Any) -> int:
+    """Return a sample size; raise a TypeError if it is no int, or a ValueError if shards can never give so many rows.
+
+    The last shard must be the smallest.
+    """
+    size = check_size(_NAME, "sample_size", size)
+    capacity, smallest = sum(spec.capacity for spec in specs), specs[-1]
+    most = capacity - len(specs) * (smallest.capacity - smallest.options.most_starts)
+    if size > most:
+        raise ValueError(
+            f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(specs)} shards of capacity={capacity} "
+            f"rows together can give, but got {size}."
+        )
+    return size

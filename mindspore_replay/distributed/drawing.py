@@ -1,7 +1,7 @@
 """Batches from all shards: the number of rows of each, their places in the batch, and their importance weights."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mindspore import Tensor
@@ -9,7 +9,7 @@ from mindspore import Tensor
 from ..mindspore_api import share
 from ..store import library
 from ..store.checks import too_few_rows
-from ..store.plan import SamplePlan
+from ..store.recipe.spec import BufferSpec
 from .cluster import Link
 from .exchange import Exchange, joined
 from .shard import Drawn, Report
@@ -56,30 +56,23 @@ class Batches:
 
     Args:
         exchange (Exchange): Sends requests to the shards.
-        plan (SamplePlan): How to draw.
-        types (Sequence[numpy.dtype]): Dtype of each output; shards send the bits of bfloat16 as uint16.
-        has_handles (bool): Whether rows come with handles.
+        spec (BufferSpec): What one buffer with the rows of all shards is.
         rng (numpy.random.Generator): Chooses shards.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        plan: SamplePlan,
-        types: Sequence[np.dtype[Any]],
-        has_handles: bool,
-        rng: np.random.Generator,
-    ) -> None:
-        self.exchange, self.plan, self.rng = exchange, plan, rng
-        self._types = types
-        self._has_handles, self._weighs = has_handles, plan.draw == "priority"
+    def __init__(self, exchange: Exchange, spec: BufferSpec, rng: np.random.Generator) -> None:
+        self.exchange, self.plan, self.rng = exchange, spec.options.plan, rng
+        plan, columns = self.plan, spec.columns
+        #: Dtype of each output; shards send the bits of bfloat16 as uint16.
+        self._types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
+        self._has_handles, self._weighs = spec.has_handles, plan.draw == "priority"
         self._repeats = plan.max_use is None  # rows drawn for nothing are not used up
         self._steady = False
         self._outputs: tuple[Callable[[], np.ndarray], ...] | None = None
 
-    def resized(self, n: int) -> "Batches":
-        """Return an object that draws batches of n rows, with the same random generator."""
-        return Batches(self.exchange, self.plan._replace(n=n), self._types, self._has_handles, self.rng)
+    def resized(self, spec: BufferSpec) -> "Batches":
+        """Return an object that draws batches of another size, with the same random generator."""
+        return Batches(self.exchange, spec, self.rng)
 
     def draw(self, beta: float) -> list[Tensor]:
         """Draw a batch; rows that a shard does not deliver in time are drawn from the others.

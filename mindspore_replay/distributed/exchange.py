@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.parameters import overwrite
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link, Links, ray_module
@@ -102,7 +101,7 @@ class Exchange:
         if self.beta is not None:
             learner_state["beta"] = self.beta
         if self.limiter is not None:
-            learner_state["counts"] = self.limiter.counts.asnumpy().tolist()
+            learner_state["counts"] = self.limiter.arrays()["counts"].tolist()
             learner_state["seen"] = {str(link.identity): link.seen for link in self.links.all}
         return learner_state
 
@@ -114,7 +113,7 @@ class Exchange:
             self.beta = learner_state.get("beta")
             self.run, self.saves = learner_state["run"], list(learner_state["saves"])
             if self.limiter is not None and "counts" in learner_state:
-                overwrite(self.limiter.counts, np.array(learner_state["counts"]))
+                self.limiter.load_arrays({**self.limiter.arrays(), "counts": np.array(learner_state["counts"])})
                 for link in self.links.all:
                     link.seen = learner_state["seen"].get(str(link.identity), 0)
         self.clock = max([self.clock, *(link.report.clock for link in self.links.all if link.report)])

@@ -4,46 +4,37 @@ import contextlib
 import copy
 import logging
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
 from types import TracebackType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..columns import Columns
+from ..store.arrays import FrontMethods
 from ..store.checks import check_number, check_size
-from ..store.habits import NoContainer, wrong_sample
-from ..store.inputs import as_beta, as_handles_for, as_new_rows, as_priorities, as_steps, as_values, check_versions
-from ..store.naming import named
-from ..store.rate_rule import Wait
-from ..store.recipe.classes import read
+from ..store.habits import wrong_sample
+from ..store.limiter import check_limiter
 from ..store.recipe.registry import registered
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
-from .cluster import Link, Links, actors, claim, connect
-from .configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
+from .cluster import Links, actors, claim, connect
+from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
 from .exchange import MOST_SHARDS, Exchange, begin
-from .own_writers import POLL, OwnWriters
-from .shard import Report
-from .writer import ShardWriter, bits
+from .front import ShardCalls, ShardFront
+from .own_writers import OwnWriters
+from .writer import ShardWriter
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
 _NAME = "ShardedReplay"
 
 
-def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> int:
-    """Return the number of handles that shards skipped, or that no shard answered for."""
-    return handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers)
-
-
 @registered
-class ShardedReplay(NoContainer):
+class ShardedReplay(FrontMethods[Tensor, Tensor]):
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
     Each shard is a Ray actor with a `store.Store`; its process does without MindSpore. Writers, in any process, insert
@@ -149,40 +140,33 @@ class ShardedReplay(NoContainer):
         seconds = check_number(_NAME, "timeout", settings.get("timeout", 5.0), 1e-3, 1e6)
         batch = check_size(_NAME, "batch", settings.get("batch", 64))
         in_flight = check_size(_NAME, "in_flight", settings.get("in_flight", 2))
-        configs = shard_configs(config, self.num_shards)
-        spec, limiter = smallest_shard(configs[-1])
-        parts = shard_specs(spec, configs)
-        self._sizes = sample_sizes(parts)
-        self.sample_size = self._sizes.checked(config["sample_size"])
+        whole, limiter = whole_spec(config)
+        seed = config.get("seed")
+        self._specs = shard_specs(whole, self.num_shards, seed)
+        check_sample_size(self._specs, whole.sample_size)
         if limiter is not None:
-            limiter.check_sizes(batch, self.sample_size)
-        self._spec, plan = spec.called(_NAME), spec.options.plan._replace(n=self.sample_size)
-        columns = cast(Columns, spec.columns)
-        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
-        self.num_envs, self.has_episodes = spec.num_envs, spec.has_episodes
-        self.prioritized, self.weighted = spec.prioritized, spec.weighted
-        self.capacity = sum(part.capacity for part in parts)
+            limiter.check_sizes(batch, whole.sample_size)
         self._ray = connect()
         self._folder, name = settings.get("folder"), settings.get("name")
         place = None if name is None else claim(name)
-        shards, new = actors(parts, settings, resume)
+        shards, new = actors(self._specs, settings, resume)
         self._links = Links(shards, seconds, place)
         self._turn = count()
-        self._drawing = threading.RLock()
-        self._exchange = Exchange(self._links, limiter, spec.options.beta)
+        self._exchange = Exchange(self._links, limiter, whole.options.beta)
         limit = None if limiter is None else limiter.timeout
-        self._writers = OwnWriters(self._exchange, read(spec.to_json()), batch, in_flight, limit)
+        self._writers = OwnWriters(self._exchange, self._specs[-1], batch, in_flight, limit)
         try:
-            self.nbytes, learner_state = begin(self._links, parts, resume, self._folder)
+            self.nbytes, learner_state = begin(self._links, self._specs, resume, self._folder)
             self._exchange.resume(learner_state)
         except BaseException:
             self._links.end(new)
             raise
-        seed = config.get("seed")
         if learner_state:
             seed = [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
-        types = [columns.numpy_type(dtype) for _, dtype in plan.specs(columns)]
-        self._batches = Batches(self._exchange, plan, types, spec.has_handles, np.random.default_rng(seed))
+        spec = whole.called(_NAME)
+        batches = Batches(self._exchange, spec, np.random.default_rng(seed))
+        super().__init__(spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
+        self.prioritized, self.weighted = spec.prioritized, spec.weighted
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -191,13 +175,10 @@ class ShardedReplay(NoContainer):
 
     @limiter.setter
     def limiter(self, limiter: RateLimiter | None) -> None:
-        if limiter is not None and not isinstance(limiter, RateLimiter):
-            raise TypeError(
-                f"For '{_NAME}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}."
-            )
+        check_limiter(_NAME, None, limiter)
         if limiter is not None:
             limiter.check_sizes(self._writers.batch, self.sample_size)
-        self._settle()  # earlier insertions do not count for the new limiter
+        self._front.calls.settled()  # earlier insertions do not count for the new limiter
         self._exchange.limiter = limiter
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":
@@ -217,11 +198,11 @@ class ShardedReplay(NoContainer):
                 too small for it.
         """
         self._links.check_open()
-        size = self._sizes.checked(sample_size)
+        size = check_sample_size(self._specs, sample_size)
         if self.limiter is not None:
             self.limiter.check_sizes(self._writers.batch, size)
-        made = copy.copy(self)
-        vars(made).update(sample_size=size, _batches=self._batches.resized(size))
+        made, spec = copy.copy(self), self.spec.resized(size)
+        FrontMethods.__init__(made, spec, ShardFront(self._front.calls.resized(spec), spec))
         return made
 
     # Rows in.
@@ -242,50 +223,6 @@ class ShardedReplay(NoContainer):
         self._links.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
-
-    def insert(
-        self,
-        exp: Any = None,
-        *_misplaced: NoReturn,
-        priority: Any = None,
-        end: Any = False,
-        final: Any = False,
-        version: Any = None,
-        **_unknown: NoReturn,
-    ) -> "ShardedReplay":
-        """Insert one row or a batch from the learner's own process, into each shard in turn.
-
-        Rows are collected as by a writer. The other methods send them first, and wait until they are inserted.
-
-        Args:
-            exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
-            priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
-            end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
-            final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
-            version (Union[int, Tensor, Sequence[int], None]): As for `ReplayBuffer.insert`. Default: ``None``.
-
-        Returns:
-            ShardedReplay: The buffer itself.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is inserted.
-            TimeoutError: If the limiter has a timeout, and too little was sampled in time.
-        """
-        if _misplaced or _unknown:
-            raise self._spec.columns.wrong_insert(exp, _misplaced, _unknown)
-        self._links.check_open()
-        new = as_new_rows(self._spec.columns, self._spec.options, exp, priority, end, final, version)
-        if new.version is not None:
-            check_versions(_NAME, new.version, self._exchange.clock)
-        self._writers.insert(new)
-        return self
-
-    add = insert
-
-    def _settle(self) -> dict[Link, Report]:
-        """Return the reports after the rows of this process are inserted, as far as they are not blocked."""
-        self._writers.land()
-        return self._exchange.reports()
 
     # Rows out.
 
@@ -317,183 +254,35 @@ class ShardedReplay(NoContainer):
             TimeoutError: If the limiter has a timeout, and too little was inserted in time.
         """
         if _misplaced or _unknown:
-            raise wrong_sample(_NAME, self, _misplaced, _unknown, "with_sample_size({}).sample()")
-        spec = self._spec
-        given = as_beta(spec.options, beta)
-        names = spec.sample_names(as_dict, with_indices)
-        exchange = self._exchange
-        with self.turn_to_sample(None):
-            batch = self._batches.draw((exchange.beta or 0.0) if given is None else given)
-            exchange.samples += 1
-            exchange.sampled += self.sample_size
-            if exchange.beta is not None:
-                exchange.beta = min(exchange.beta + self._batches.plan.beta_step, 1.0)
-        if spec.has_handles and not (with_indices or spec.always_handles):
-            batch = batch[1:]
-        return named(names, batch) if as_dict else tuple(batch)
+            raise wrong_sample(_NAME, self, _misplaced, _unknown, self._OTHER_SIZE)
+        return self._front.sample(None, beta, as_dict, with_indices)
 
-    @contextlib.contextmanager
-    def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
         """Wait until the limiter allows a sample, for the block to draw; raise a RuntimeError once `stop` is set."""
-        begun = False
-        while not begun:
-            self._await_turn(stop)  # without the lock: whoever holds it draws, and is soon done
-            with self._drawing:
-                limiter, rows = self.limiter, self.sample_size
-                if begun := limiter is None or limiter.lets_sample(rows):
-                    with contextlib.nullcontext() if limiter is None else limiter.sampling(rows, timeout=0.0):
-                        yield
-                    self._exchange.regulate()
-
-    def _await_turn(self, stop: threading.Event | None) -> None:
-        """Send the rows of this process, and wait until the limiter allows a sample."""
-        self._writers.land()
-        limiter, rows = self.limiter, self.sample_size
-        if limiter is None or limiter.lets_sample(rows):
-            return
-        self._settle()
-        wait = Wait(limiter.account, "sample", rows, limiter.timeout, stop)
-        while not limiter.lets_sample(rows):
-            time.sleep(min(wait.left(), POLL))
-            self._settle()
+        return self._front.turn("sample", self.sample_size, stop)
 
     def can_sample(self) -> Tensor:
         """Return True if the shards that answer hold `sample_size` rows that can be drawn, and the limiter allows it.
 
         Shape ``[]``, bool.
         """
-        eligible = sum(report.eligible for report in self._settle().values())
-        allowed = self.limiter is None or self.limiter.lets_sample(self.sample_size)
-        return Tensor(bool(allowed and eligible >= self.sample_size))
+        return Tensor(self._front.can_sample())
 
     def size(self) -> Tensor:
         """Return the number of rows stored in the shards that answer. Shape ``[]``, int32."""
-        return Tensor(sum(report.rows for report in self._settle().values()), ms.int32)
-
-    def __len__(self) -> int:
-        """Return the number of rows stored in the shards that answer, as `size` does."""
-        return int(self.size())
-
-    def __bool__(self) -> bool:
-        return True
+        return Tensor(len(self), ms.int32)
 
     def full(self) -> Tensor:
         """Return True if every shard is full. Shape ``[]``, bool."""
-        return Tensor(sum(report.rows for report in self._settle().values()) == self.capacity)
-
-    # The state of rows.
-
-    def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
-        """Set the priorities of rows.
-
-        Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
-            priorities (Union[Tensor, Sequence[float], float]): As for `PrioritizedReplayBuffer.update_priorities`.
-
-        Returns:
-            Tensor: Number of invalid handles, including those of shards that do not answer or were replaced. They are
-            skipped. Shape ``[]``, int32.
-
-        Raises:
-            RuntimeError, TypeError, ValueError: As for the buffer's `update_priorities`; then nothing is changed.
-        """
-        handles, given = as_priorities(self._spec.options, indices, priorities)
-        self._writers.land()
-        answers = self._exchange.call("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
-        invalid = _invalid(handles, answers)
-        self._exchange.invalid_handles += invalid
-        return Tensor(invalid, ms.int32)
-
-    def update(self, indices: Any, values: Any) -> Tensor:
-        """Write columns of stored rows.
-
-        Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
-            values (Union[dict, Sequence]): As for `ReplayBuffer.update`.
-
-        Returns:
-            Tensor: Number of invalid handles, including those of shards that do not answer or were replaced. They are
-            skipped. Shape ``[]``, int32.
-
-        Raises:
-            RuntimeError: If the buffers give no handles.
-            TypeError, ValueError: As for the buffer's `update`; then nothing is written.
-        """
-        handles, chosen, arrays = as_values(self._spec.columns, self._spec.options, indices, values)
-        self._writers.land()
-        arrays = [bits(array) for array in arrays]
-        given = arrays if self.names is None else {self.names[i]: array for i, array in zip(chosen, arrays)}
-        return Tensor(_invalid(handles, self._exchange.call("update", handles, (given,))), ms.int32)
-
-    def delete(self, indices: Any) -> Tensor:
-        """Remove rows, as a buffer's `delete` does; those of shards that do not answer stay.
-
-        Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
-
-        Returns:
-            Tensor: Number of rows removed. Shape ``[]``, int32.
-
-        Raises:
-            RuntimeError: If the buffers keep no weights.
-            TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
-        """
-        handles = as_handles_for(self._spec.options, "delete", indices).reshape(-1)
-        self._writers.land()
-        answers = self._exchange.call("delete", handles)
-        return Tensor(sum(int(removed) for _, removed in answers), ms.int32)
-
-    def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return priority, use count and staleness of rows, as a buffer's `info` does.
-
-        Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`. Shape ``[]`` or ``[n]``.
-
-        Returns:
-            tuple[Tensor, Tensor, Tensor]: Priority, float32; use count, int32; staleness, int64; each of the shape of
-            `indices`. For rows no longer stored, or in a shard that does not answer: 0, -1, -1.
-
-        Raises:
-            RuntimeError: If the buffers keep no weights.
-            TypeError, ValueError: If `indices` holds no ints, or has more than one axis.
-        """
-        handles = as_handles_for(self._spec.options, "info", indices)
-        parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
-        self._writers.land()
-        for rows, answer in self._exchange.call("info", handles.reshape(-1)):
-            for part, known in zip(parts, answer):
-                part[rows] = known
-        priority, uses, staleness = (Tensor(part.reshape(handles.shape)) for part in parts)
-        return priority, uses, staleness
-
-    # The whole.
-
-    def advance(self, steps: int = 1) -> "ShardedReplay":
-        """Advance the learner's clock, in every shard.
-
-        Args:
-            steps (int): Learner steps to advance by, at least 0. Default: ``1``.
-
-        Returns:
-            ShardedReplay: The buffer itself.
-
-        Raises:
-            RuntimeError, TypeError, ValueError: As for the buffer's `advance`.
-        """
-        given = as_steps(self._spec.options, steps, lambda: self._exchange.clock)
-        self._settle()
-        self._exchange.advance(given)
-        return self
+        return Tensor(len(self) == self.capacity)
 
     def reset(self) -> "ShardedReplay":
-        """Remove all rows, in every shard that answers, and reset clock and beta.
+        """Remove all rows, in every shard that answers, and reset clock, beta and the limiter.
 
         Returns:
             ShardedReplay: The buffer itself.
         """
-        with self._drawing, self._writers.landing:
-            self._writers.land()
-            self._exchange.reset()
+        self._front.reset()
         return self
 
     def save(self, *, incremental: bool = False) -> None:
@@ -514,7 +303,7 @@ class ShardedReplay(NoContainer):
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
         with self._writers.landing:
-            links, left = list(self._settle()), self._writers.on_their_way
+            links, left = list(self._front.calls.settled()), self._writers.on_their_way
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
@@ -529,7 +318,7 @@ class ShardedReplay(NoContainer):
         Returns:
             Statistics: Values and distributions.
         """
-        self._settle()  # also counts the latest insertions
+        self._front.calls.settled()  # also counts the latest insertions
         parts = self._links.ask("statistics", dict.fromkeys(self._links.alive(), ()))
         whole = merged({link.number: part for link, part in parts.items()})
         own: dict[str, Any] = {
@@ -554,15 +343,6 @@ class ShardedReplay(NoContainer):
     def timeouts(self) -> int:
         """Answers of shards that did not come in time."""
         return self._links.timeouts
-
-    def check_valid(self) -> None:
-        """Check the state of every shard that answers, as a buffer's `check_valid` does.
-
-        Raises:
-            ValueError: If the state of a shard is inconsistent.
-        """
-        self._writers.land()
-        self._links.ask("check_valid", dict.fromkeys(self._links.alive(), ()))
 
     def close(self) -> None:
         """End the shards, including those with a name. Every later call but this is a RuntimeError."""

@@ -3,11 +3,12 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from ..store.arrays import Insertable
 from ..store.episodes import FINAL, continues, marks_of
 from ..store.inputs import NewRows, as_new_rows, check_versions
 from ..store.rate_rule import PATIENCE
@@ -22,7 +23,38 @@ logger = logging.getLogger("mindspore_replay.distributed")
 _AGAIN = 0.1
 
 
-class ShardWriter:
+class InsertionFront:
+    """The insertion of rows into shards, where they land later.
+
+    Args:
+        spec (BufferSpec): What the buffer is.
+        ready (Callable): Raises a RuntimeError if the shards have ended.
+        store (Callable): Takes checked rows.
+        clock (Callable): Returns the newest version that rows may have.
+    """
+
+    def __init__(
+        self, spec: BufferSpec, ready: Callable[[], None], store: Callable[[NewRows], None], clock: Callable[[], int]
+    ) -> None:
+        self.spec, self.ready, self._store, self._clock = spec, ready, store, clock
+
+    def try_insert(self, *_: object) -> bool:
+        """Return False: there is no faster way for rows that obviously fit."""
+        return False
+
+    def insert(self, *given: Any) -> None:
+        """Check rows, and hand them on."""
+        name, with_indices = self.spec.cls_name, given[-1]
+        new = as_new_rows(self.spec.columns, self.spec.options, *given)
+        if with_indices:
+            raise RuntimeError(f"For '{name}', 'insert' has no handles to return: rows land in a shard later.")
+        self.ready()
+        if new.version is not None:
+            check_versions(name, new.version, self._clock())
+        self._store(new)
+
+
+class ShardWriter(Insertable):
     """Collects rows and inserts them into one shard, a batch at a time.
 
     Made by `ShardedReplay.writer`. It may be passed to other Ray actors, each of which gets a copy of its own. A batch
@@ -71,12 +103,14 @@ class ShardWriter:
         in_flight: int,
         timeout: float | None = None,
     ) -> None:
+        spec = spec.called("ShardWriter")
+        super().__init__(spec, InsertionFront(spec, self._check_open, self._collect, lambda: LAST_CLOCK))
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
         self._actors, self._session = list(actors), session()
         self._has_ended = False
-        self._spec, self._timeout = spec.called("ShardWriter"), timeout
+        self._timeout = timeout
         self._batch = batch
         self._in_flight = in_flight
         self._rows = 0
@@ -92,71 +126,13 @@ class ShardWriter:
                 f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
                 f"collected and {self._in_transit} on their way: flush() it before."
             )
-        return ShardWriter, (self._actors, self.shard, self._spec, self._batch, self._in_flight, self._timeout)
+        return ShardWriter, (self._actors, self.shard, self.spec, self._batch, self._in_flight, self._timeout)
 
     def __repr__(self) -> str:
         return (
             f"ShardWriter(shard={self.shard}, inserted={self.inserted}, sent={self._in_transit}, "
             f"collected={self.collected}, lost={self.lost})"
         )
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Names of the columns; ``None`` without."""
-        return self._spec.columns.given_names
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """Dtype of each column."""
-        return self._spec.columns.dtypes
-
-    @property
-    def num_envs(self) -> int:
-        """Environments that insert in step."""
-        return max(self._spec.options.streams, 1)
-
-    @property
-    def has_episodes(self) -> bool:
-        """Whether rows know their episode."""
-        return self._spec.has_episodes
-
-    def insert(
-        self,
-        exp: Any = None,
-        *_misplaced: NoReturn,
-        priority: Any = None,
-        end: Any = False,
-        final: Any = False,
-        version: Any = None,
-        **_unknown: NoReturn,
-    ) -> "ShardWriter":
-        """Collect one row or a batch, and send a complete batch. The arrays may change afterwards.
-
-        Args:
-            exp (Union[Sequence, dict]): The rows, as for `ReplayBuffer.insert`.
-            priority (Union[float, Tensor, Sequence, None]): As for `PrioritizedReplayBuffer.insert`. Default: ``None``.
-            end (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
-            final (Union[bool, Tensor, Sequence[bool]]): As for `ReplayBuffer.insert`. Default: ``False``.
-            version (Union[int, Tensor, Sequence[int], None]): As for `ReplayBuffer.insert`; a shard whose clock is
-                behind it advances to it. Default: ``None``, for the shard's clock when the rows land.
-
-        Returns:
-            ShardWriter: The writer itself.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: As for the buffer's `insert`; then none of these rows is collected.
-            TimeoutError: If the limiter has a timeout, and too little was sampled in time.
-            RuntimeError: If no shard is left, since the buffer was closed, for example.
-        """
-        spec = self._spec
-        if _misplaced or _unknown:
-            raise spec.columns.wrong_insert(exp, _misplaced, _unknown)
-        self._check_open()
-        new = as_new_rows(spec.columns, spec.options, exp, priority, end, final, version)
-        if new.version is not None:
-            check_versions(spec.cls_name, new.version, LAST_CLOCK)
-        self._collect(new)
-        return self
 
     def _collect(self, new: NewRows) -> None:
         """Collect checked rows, and send a complete batch."""
@@ -173,7 +149,7 @@ class ShardWriter:
                 )
         if self._rows + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
-        shapes = self._spec.columns.shapes
+        shapes = self.spec.columns.shapes
         fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
         self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
         self._more.append({key: np.array(part) for key, part in more.items()})
@@ -186,7 +162,7 @@ class ShardWriter:
 
         If it `waits`, the newest episode is held back while a final row of it may still come.
         """
-        rule = self._spec.options.rule
+        rule = self.spec.options.rule
         if rule is None:
             return self._rows
         parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them

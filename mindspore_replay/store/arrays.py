@@ -32,7 +32,7 @@ class Insertable:
 
     def __init__(self, spec: BufferSpec, front: Any) -> None:
         self.spec, self._front, columns = spec, front, spec.columns
-        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.dtypes
+        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
         self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
         self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
 
@@ -86,6 +86,9 @@ class Insertable:
 class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
     """The methods of a buffer that need no order of its rows, with arrays or with Tensors."""
 
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE = "with_sample_size({}).sample()"
+
     def update_priorities(self, indices: Any, priorities: Any) -> _Number:
         """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
         return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
@@ -123,9 +126,6 @@ class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
 @mixin
 class ArrayBuffer(FrontMethods[np.ndarray, int]):
     """A buffer on NumPy arrays: the methods of `Buffer`, with arrays in place of Tensors."""
-
-    #: Code for a sample of ``{}`` rows, for errors.
-    _OTHER_SIZE = "with_sample_size({}).sample()"
 
     __repr__, _repr_html_ = text, table
 

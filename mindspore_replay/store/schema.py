@@ -129,6 +129,11 @@ class Schema:
     def __len__(self) -> int:
         return len(self.shapes)
 
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """Dtype of each column, as users get it."""
+        return self.dtypes
+
     @staticmethod
     def numpy_type(dtype: str) -> np.dtype[Any]:
         """Return the NumPy dtype for a name. NumPy has no bfloat16, whose bits are uint16."""

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -165,19 +165,29 @@ class Waiting:
         """
         return self._counting("sample", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
 
-    def sampling_unless(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait; ``None`` never is."""
-        return self._counting("sample", rows, None, stop)
+    def sampling_unless(
+        self, stop: threading.Event | None, rows: int, poll: Callable[[float], None] | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait; ``None`` never is.
+
+        If counts come from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may take.
+        """
+        return self._counting("sample", rows, None, stop, poll)
 
     @contextlib.contextmanager
     def _counting(
-        self, what: str, rows: int, seconds: float | None, stop: threading.Event | None = None
+        self,
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: threading.Event | None = None,
+        poll: Callable[[float], None] | None = None,
     ) -> Iterator[None]:
         """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
         if getattr(self._inside, what, False):
             yield
             return
-        more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop)
+        more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop, poll)
         setattr(self._inside, what, True)
         try:
             yield
@@ -196,14 +206,21 @@ class Waiting:
         rows = calls.rows_to_insert(*arguments)
         if rows < 1:
             return False
-        more, done = self._begin("insert", rows, self.timeout, None), False
+        more, done = self._begin("insert", rows, self.timeout), False
         try:
             done = calls.try_insert(*arguments)
         finally:
             self._end(more, more if done else more * 0)
         return done
 
-    def _begin(self, what: str, rows: int, seconds: float | None, stop: threading.Event | None) -> np.ndarray:
+    def _begin(
+        self,
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: threading.Event | None = None,
+        poll: Callable[[float], None] | None = None,
+    ) -> np.ndarray:
         """Wait until rows may be inserted or sampled, and return what they add to the counts."""
         wait: Wait | None = None
         self._changed.acquire()
@@ -215,7 +232,10 @@ class Waiting:
                         f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
                     )
                 wait = wait or Wait(self.account, what, rows, seconds, stop)
-                self._changed.wait(min(wait.left(), _LONGEST_WAIT))
+                if poll is None:
+                    self._changed.wait(min(wait.left(), _LONGEST_WAIT))
+                else:
+                    self._poll(poll, wait.left())
             increments: np.ndarray = now.increments(what, rows, self._in_progress)
             in_progress = self._in_progress
             in_progress += increments
@@ -223,6 +243,14 @@ class Waiting:
         finally:
             self._waiting[what].remove(rows)
             self._changed.release()
+
+    def _poll(self, poll: Callable[[float], None], seconds: float) -> None:
+        """Let counts come without the lock, which the caller holds: those who count them need it."""
+        self._changed.release()
+        try:
+            poll(seconds)
+        finally:
+            self._changed.acquire()
 
     def _end(self, in_progress: np.ndarray, done: np.ndarray) -> None:
         self._changed.acquire()

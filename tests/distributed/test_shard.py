@@ -14,7 +14,7 @@ from mindspore import Tensor, bfloat16
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
 from mindspore_replay.checkpoint import description
 from mindspore_replay.distributed import shard as shard_module
-from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
+from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
 from mindspore_replay.store.recipe.spec import BufferSpec
@@ -51,7 +51,7 @@ def config(kind: str) -> dict[str, Any]:
 
 
 def spec_of(kind: str) -> BufferSpec:
-    return shard_specs(smallest_shard(config(kind))[0], [config(kind)])[0]
+    return shard_specs(whole_spec(config(kind))[0], 1, 3)[0]
 
 
 def rows(first: int, n: int) -> list[np.ndarray]:
@@ -182,7 +182,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     assert again.begin(spec_of(kind).to_json())[1] == {"saves": [3]}
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
-    if smallest_shard(config(other))[0].kind != buffer.spec.kind:
+    if spec_of(other).kind != buffer.spec.kind:
         with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
             begun(other, shard._path)
 
@@ -190,7 +190,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
 def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
     own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
-    shard, buffer = Shard(shard_specs(smallest_shard(own)[0], [own])[0], None, False), create_buffer(own)
+    shard, buffer = Shard(shard_specs(whole_spec(own)[0], 1, 0)[0], None, False), create_buffer(own)
     shard.grant(np.inf)
     given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]
     shard.insert([bits(array) for array in given], 2, {})
@@ -229,8 +229,8 @@ def test_it_does_without_mindspore(kind: str, tmp_path: Path):
 
 
 def test_each_shard_has_its_capacity_and_seed():
-    configs = [{**config("n steps"), "capacity": 30 - i, "seed": 3 + i} for i in range(2)]
-    for part, own in zip(shard_specs(smallest_shard(configs[-1])[0], configs), configs):
-        buffer = create_buffer(own)
+    whole = whole_spec({**config("n steps"), "capacity": 59, "sample_size": 40})[0]
+    for i, part in enumerate(shard_specs(whole, 2, 3)):
+        buffer = create_buffer({**config("n steps"), "capacity": 30 - i, "seed": 3 + i})
         assert part.options == buffer.options
         assert part.to_json() == description.describe(buffer)

@@ -22,7 +22,7 @@ from mindspore_replay import (
 )
 from mindspore_replay.distributed import ShardWriter, cluster, exchange
 from mindspore_replay.distributed.cluster import Links
-from mindspore_replay.distributed.configuration import sample_sizes, shard_configs, shard_specs, smallest_shard, split
+from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.store.episodes import END
@@ -111,13 +111,11 @@ def test_configurations_of_shards():
         {**CONFIG, "seed": 7, "shards": {"number": 3, "timeout": 2.0}}, {"timeout": 1.0, "name": None}
     )
     assert settings == {"number": 3, "timeout": 1.0}
-    parts = shard_configs(config, 3)
-    assert [part["capacity"] for part in parts] == [34, 33, 33]
-    assert [part["seed"] for part in parts] == [7, 8, 9]
-    assert all("shards" not in part for part in parts)
+    parts = shard_specs(whole_spec(config)[0], 3, config["seed"])
+    assert [(part.capacity, part.seed, part.sample_size) for part in parts] == [(34, 7, 1), (33, 8, 1), (33, 9, 1)]
     assert split({"params": CONFIG, "shards": 2}, {})[1] == {"number": 2}
-    dqn = {"type": "priority", "replay_buffer_size": 9, "data_shape": [[]], "data_type": ["int32"]}
-    assert [part["replay_buffer_size"] for part in shard_configs(dqn, 2)] == [5, 4]
+    dqn = {"type": "priority", "replay_buffer_size": 9, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
+    assert [part.capacity for part in shard_specs(whole_spec(dqn)[0], 2, None)] == [5, 4]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,7 @@ def test_configurations_of_shards():
         ({"shards": {}}, "must say how many 'shards'"),
         ({"number": 2}, "must be that of one buffer"),
         ({"multi_buffer": True}, "must be that of one buffer"),
-        ({"capacity": 1}, "at least one row for each of 2 shards, but got 1"),
-        ({"capacity": "many"}, "'capacity' must be an int"),
+        ({"capacity": 1, "sample_size": 1}, "at least one row for each of 2 shards, but got 1"),
         ({"type": "reservoir"}, "must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer"),
         ({"type": "sequence", "sequence_length": 2, "num_envs": 2}, "'num_envs' must be 1"),
         ({"alpha": 1.0}, "'alpha'"),
@@ -147,7 +144,7 @@ def test_configurations_of_shards():
 def test_wrong_configurations(change: dict[str, Any], message: str):
     def make() -> None:
         config, settings = split({**CONFIG, "shards": 2, **change}, {})
-        smallest_shard(shard_configs(config, settings["number"])[-1])
+        shard_specs(whole_spec(config)[0], settings["number"], None)
 
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
@@ -156,21 +153,20 @@ def test_wrong_configurations(change: dict[str, Any], message: str):
 def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
     rates = {"push_sample_rate_limit": {"max": 1, "min": 0.5}, "sample_min_limit_ratio": 2}
     config = {**CONFIG, "sample_size": 60, "thruput_controller": rates}
-    parts = shard_configs(config, 3)
-    spec, limiter = smallest_shard(parts[-1])
-    sizes = sample_sizes(shard_specs(spec, parts))
-    assert sizes.checked(config["sample_size"]) == 60
-    rules = [limiter.rule.asnumpy() for limiter in (limiter, create_buffer(config).limiter)]
+    whole, limiter = whole_spec(config)
+    parts = shard_specs(whole, 3, None)
+    assert check_sample_size(parts, whole.sample_size) == 60
+    rules = [limiter.arrays()["rule"] for limiter in (limiter, create_buffer(config).limiter)]
     assert rules[0].tolist() == rules[1].tolist()
     assert 120 in rules[0]
-    assert sizes.checked(100) == 100
+    assert check_sample_size(parts, 100) == 100
     with pytest.raises(ValueError, match=r"'sample_size' must be at most 100, .* 3 shards of capacity=100 .* got 101"):
-        sizes.checked(101)
+        check_sample_size(parts, 101)
     with pytest.raises(TypeError, match="'sample_size' must be an int"):
-        sizes.checked("many")
-    sequences = shard_configs({**CONFIG, "type": "sequence", "sequence_length": 11}, 3)
+        check_sample_size(parts, "many")
+    sequences, _ = whole_spec({**CONFIG, "type": "sequence", "sequence_length": 11})
     with pytest.raises(ValueError, match="'sample_size' must be at most 70,"):
-        sample_sizes(shard_specs(smallest_shard(sequences[-1])[0], sequences)).checked(71)
+        check_sample_size(shard_specs(sequences, 3, None), 71)
 
 
 def test_a_configuration_is_a_mapping():

@@ -16,7 +16,7 @@ from mindspore_replay.checkpoint import files
 from mindspore_replay.distributed import cluster, exchange
 from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.cluster import Links
-from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
+from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.exchange import Exchange, begin
 from mindspore_replay.distributed.shard import Shard, save_number
 from mindspore_replay.store.recipe.spec import BufferSpec
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of thei
 
 WIDTH = 100  # wide rows: an incremental file is smaller than a full one
 CONFIG: dict[str, Any] = {
-    "capacity": 20,
+    "capacity": 40,
     "sample_size": 1,
     "data_shape": [[WIDTH]],
     "data_type": ["int32"],
@@ -83,7 +83,7 @@ class Actor:
 @functools.cache
 def parts() -> list[BufferSpec]:
     """Return what the two shards hold."""
-    return shard_specs(smallest_shard(CONFIG)[0], [CONFIG] * 2)
+    return shard_specs(whole_spec(CONFIG)[0], 2, 0)
 
 
 class World:

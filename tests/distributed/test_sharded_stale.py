@@ -10,11 +10,10 @@ from clusters import assert_distribution
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import cluster
 from mindspore_replay.distributed.cluster import Links
-from mindspore_replay.distributed.configuration import shard_specs, smallest_shard
+from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.drawing import Batches, Piece
 from mindspore_replay.distributed.exchange import Exchange
 from mindspore_replay.distributed.shard import Shard
-from mindspore_replay.store.plan import SamplePlan
 from mindspore_replay.store.recipe.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -50,20 +49,16 @@ class Setting:
     """A learner and two shards. Rows hold their numbers, from 0 in one shard and from `ROWS` in the other."""
 
     def __init__(self, kind: str = "prioritized", by_buffer: bool = True, **more: Any) -> None:
-        weights = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
-        config = {"type": kind, "capacity": ROWS, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
+        weights: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
+        if weights and by_buffer:
+            weights["normalize"] = "buffer"
+        config = {"type": kind, "capacity": 2 * ROWS, "data_shape": [[]], "data_type": ["int32"], **weights, **more}
+        whole, _ = whole_spec({**config, "sample_size": BATCH if more.get("replace", True) else 4})
         self.asked: list[str] = []
-        configs = [{**config, **weights, **more, "seed": i, "backend": "native"} for i in range(2)]
-        parts = shard_specs(smallest_shard(configs[-1])[0], configs)
-        actors = [Actor(part, self.asked) for part in parts]
+        actors = [Actor(part, self.asked) for part in shard_specs(whole, 2, 0)]
         self.stores = [actor.shard.rows for actor in actors]
         self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
-        options, schema = parts[0].options, parts[0].columns
-        types = [schema.numpy_type(dtype) for _, dtype in options.plan.specs(schema)]
-        replace, uses = more.get("replace", True), more.get("max_use")
-        rows = BATCH if replace else 4
-        plan = SamplePlan(rows, "priority" if weights else "uniform", (), replace, max_use=uses, by_buffer=by_buffer)
-        self.batches = Batches(self.exchange, plan, types, options.has_handles, np.random.default_rng(0))
+        self.batches = Batches(self.exchange, whole, np.random.default_rng(0))
         self.exchange.reports()
 
     def fill(self, *rows: int, first: int = 0) -> None:

@@ -6,7 +6,7 @@ import pytest
 from places import ROOT
 
 from mindspore_replay.config.configuration import BUFFER_TYPES
-from mindspore_replay.distributed.configuration import shard_configs, smallest_shard
+from mindspore_replay.distributed.configuration import whole_spec
 
 SECTION = (ROOT / "docs" / "sampling.md").read_text(encoding="utf-8").split("## What composes")[1].split("##")[0]
 HEAD, _, *ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in SECTION.splitlines() if line]
@@ -30,13 +30,12 @@ def test_options(kind: str):
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_shards(kind: str):
     sizes = {"sequence": {"sequence_length": 2}, "episode": {"max_episode_length": 2}, "elastic": {"window": 4}}
-    config = {"type": kind, "capacity": 16, "shapes": [()], "types": ["int32"], **sizes.get(kind, {})}
-    shards = shard_configs(config, 2)
+    config = {"type": kind, "capacity": 16, "sample_size": 2, "shapes": [()], "types": ["int32"], **sizes.get(kind, {})}
     if said("shards", kind):
-        smallest_shard(shards[-1])
+        whole_spec(config)
         return
     with pytest.raises(ValueError, match="'type' must"):
-        smallest_shard(shards[-1])
+        whole_spec(config)
 
 
 def test_all_types_are_in_the_table():

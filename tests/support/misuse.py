@@ -179,8 +179,8 @@ CASES["handles"] = Case("named", RuntimeError, _WEIGHT, ("sample",), {"with_indi
 CASES["handles of new rows"] = Case("named", RuntimeError, _WEIGHT, ("insert", ROW), {"with_indices": True})
 CASES["range"] = Case("named", TypeError, "'sample_range' must be (start, stop)", ("sample", (0.5, 2)))
 
-#: Those that shards do not know.
-NOT_OF_SHARDS = [CASES["range"], CASES["handles of new rows"]]
+#: Shards take no range.
+NOT_OF_SHARDS = [CASES["range"]]
 
 #: Parts of messages that a front says in its own way: its class, keywords and way out; what only it knows.
 _OWN = [

@@ -1,0 +1,178 @@
+"""The calls of a sharded buffer from Python, which become messages to its shards."""
+
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+
+from ..mindspore_api import share
+from ..store.front import LimitedFront
+from ..store.inputs import NewRows, as_handles_for, as_priorities, as_values
+from ..store.recipe.spec import BufferSpec
+from ..training.limiter import RateLimiter
+from .cluster import Link
+from .drawing import Batches
+from .exchange import Exchange
+from .own_writers import POLL, OwnWriters
+from .shard import Report
+from .writer import InsertionFront, bits
+
+
+def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> np.ndarray:
+    """Return the number of handles that shards skipped, or that no shard answered for. Shape ``[]``, int32."""
+    return np.array(handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers), np.int32)
+
+
+class ShardCalls:
+    """What the rows in shards can be asked for. Rows of this process land first, unless they are blocked.
+
+    Args:
+        exchange (Exchange): Sends requests to the shards.
+        writers (OwnWriters): The writers of this process.
+        batches (Batches): Draws batches.
+        spec (BufferSpec): What one buffer with the rows of all shards is.
+    """
+
+    def __init__(self, exchange: Exchange, writers: OwnWriters, batches: Batches, spec: BufferSpec) -> None:
+        self.exchange, self.writers, self.batches, self.spec = exchange, writers, batches, spec
+        #: Held by a thread that draws a batch.
+        self.drawing = threading.RLock()
+
+    def resized(self, spec: BufferSpec) -> "ShardCalls":
+        """Return an object on the same shards for another sample size."""
+        made = copy.copy(self)
+        made.batches, made.spec = self.batches.resized(spec), spec
+        return made
+
+    def settled(self) -> dict[Link, Report]:
+        """Return the reports after the rows of this process have landed."""
+        self.writers.land()
+        return self.exchange.reports()
+
+    def _asked(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
+        """Call a method of the shards that hold these rows, once the rows of this process have landed."""
+        self.writers.land()
+        return self.exchange.call(method, handles, arguments)
+
+    def count(self) -> int:
+        """Return the number of rows stored in the shards that answer."""
+        return sum(report.rows for report in self.settled().values())
+
+    def eligible(self, bounds: tuple[int, int] | None = None) -> int:
+        """Return the number of rows at which a sample may start, in the shards that answer."""
+        return sum(report.eligible for report in self.settled().values())
+
+    def clock(self) -> int:
+        """Return the learner's clock."""
+        return self.exchange.clock
+
+    def insertion(self, new: NewRows) -> None:
+        """Insert rows into each shard in turn."""
+        self.writers.insert(new)
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
+        """Draw a batch from all shards that answer."""
+        exchange = self.exchange
+        batch = self.batches.draw((exchange.beta or 0.0) if beta is None else beta)
+        exchange.samples += 1
+        exchange.sampled += self.spec.sample_size
+        if exchange.beta is not None:
+            exchange.beta = min(exchange.beta + self.spec.options.plan.beta_step, 1.0)
+        return tuple(batch)
+
+    def update(self, indices: Any, values: Any) -> np.ndarray:
+        """Write columns of stored rows, and return the number of invalid handles."""
+        handles, chosen, arrays = as_values(self.spec.columns, self.spec.options, indices, values)
+        given = {self.spec.columns.names[i]: bits(array) for i, array in zip(chosen, arrays)}
+        of_all = given if self.spec.columns.given_names else list(given.values())
+        return _invalid(handles, self._asked("update", handles, (of_all,)))
+
+    def update_priorities(self, indices: Any, priorities: Any) -> np.ndarray:
+        """Set the priorities of rows, and return the number of invalid handles."""
+        handles, given = as_priorities(self.spec.options, indices, priorities)
+        answers = self._asked("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
+        invalid = _invalid(handles, answers)
+        self.exchange.invalid_handles += int(invalid)
+        return invalid
+
+    def delete(self, indices: Any) -> np.ndarray:
+        """Remove rows, and return their number."""
+        handles = as_handles_for(self.spec.options, "delete", indices).reshape(-1)
+        return np.array(sum(int(removed) for _, removed in self._asked("delete", handles)), np.int32)
+
+    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
+        """Return priorities, use counts and stalenesses of rows; 0, -1, -1 for those that no shard answers for."""
+        handles = as_handles_for(self.spec.options, "info", indices)
+        parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
+        for rows, answer in self._asked("info", handles.reshape(-1)):
+            for part, known in zip(parts, answer):
+                part[rows] = known
+        return tuple(part.reshape(handles.shape) for part in parts)
+
+    def advance(self, steps: int) -> None:
+        """Advance the learner's clock, in every shard."""
+        self.writers.land()
+        self.exchange.advance(steps)
+
+    def reset(self) -> None:
+        """Remove all rows, in every shard that answers."""
+        with self.drawing, self.writers.landing:
+            self.writers.land()
+            self.exchange.reset()
+
+    def check(self) -> None:
+        """Raise a ValueError if the state of a shard that answers is inconsistent."""
+        self.writers.land()
+        links = self.exchange.links
+        links.ask("check_valid", dict.fromkeys(links.alive(), ()))
+
+
+class ShardFront(InsertionFront, LimitedFront):
+    """The calls of a learner on shards, of which one at a time draws a batch; others wait for no lock.
+
+    Args:
+        calls (ShardCalls): What the rows can be asked for.
+        spec (BufferSpec): What one buffer with the rows of all shards is.
+    """
+
+    calls: ShardCalls
+
+    def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
+        LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
+        InsertionFront.__init__(self, spec, calls.exchange.links.check_open, calls.insertion, calls.clock)
+        self.ready_to_read = self.ready
+
+    @property
+    def limiter(self) -> RateLimiter | None:
+        """The limiter that writers and samples wait for."""
+        return self.calls.exchange.limiter
+
+    @property
+    def is_limited(self) -> bool:
+        """True: samples take turns."""
+        return True
+
+    @contextlib.contextmanager
+    def turn(self, what: str, rows: int, stop: threading.Event | None = None) -> Iterator[None]:
+        """Wait until the limiter allows a sample, and no other thread draws one; end the wait once `stop` is set."""
+        limiter = self.limiter
+        self.calls.writers.land()
+        if limiter is None:
+            wait: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        else:
+            if not limiter.lets_sample(rows):
+                self.calls.settled()  # other processes may have inserted
+            wait = limiter.sampling_unless(stop, rows, self._ask_again)
+        with wait, self.calls.drawing:
+            yield
+        self.calls.exchange.regulate()
+
+    def _ask_again(self, seconds: float) -> None:
+        """Ask the shards for new insertions, soon and within so many seconds."""
+        time.sleep(min(seconds, POLL))
+        self.calls.settled()
