@@ -23,10 +23,15 @@ def check_size(cls_name: str, argument: str, value: object, maximum: int = MAX_C
 
 def check_number(cls_name: str, argument: str, value: object, minimum: float = 0.0, maximum: float = 1.0) -> float:
     """Check a number to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
+    if not minimum <= (number := any_number(cls_name, argument, value)) <= maximum:
+        raise ValueError(f"For '{cls_name}', '{argument}' must be in [{minimum:g}, {maximum:g}], but got {value}.")
+    return number
+
+
+def any_number(cls_name: str, argument: str, value: object) -> float:
+    """Return a number, also NaN or infinity; raise a TypeError if the value is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
-    if not minimum <= value <= maximum:
-        raise ValueError(f"For '{cls_name}', '{argument}' must be in [{minimum:g}, {maximum:g}], but got {value}.")
     return float(value)
 
 

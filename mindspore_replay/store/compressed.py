@@ -14,13 +14,14 @@ import numpy as np
 
 from . import library, state
 from .call import NO_TENSORS, Tensors
-from .inputs import NewRows, as_values
+from .inputs import NewRows, as_array, as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
 from .plan import STACK, WINDOW
 from .schema import Schema
 from .store import STATE_VERSION, Store
+from .types import Experience, Outputs, Values
 
 #: For an output with rows of a compressed column, the column and a function that makes its array.
 Place = tuple[int, Callable[[], np.ndarray]] | None
@@ -97,14 +98,14 @@ class CompressedColumn:
         """
         library.calls.decompress(self._codec.decompress, self._rows, tuple(parts))
 
-    def __getitem__(self, slots: Any) -> np.ndarray:
+    def __getitem__(self, slots: np.ndarray | slice) -> np.ndarray:
         numbers = np.ascontiguousarray(np.maximum(self.numbers[slots], ZEROS))
         rows = np.empty((*numbers.shape, *self.shape[1:]), self.dtype)
         if numbers.size:
             self.fill([(numbers, rows)])
         return rows
 
-    def __setitem__(self, slots: Any, rows: np.ndarray) -> None:
+    def __setitem__(self, slots: np.ndarray | slice, rows: np.ndarray) -> None:
         where = slots if isinstance(slots, np.ndarray) else np.arange(len(self.numbers))[slots]
         step = max(1, _CHUNK // (math.prod(self.shape[1:]) * self.dtype.itemsize))
         for i in range(0, len(where), step):
@@ -133,11 +134,19 @@ class CompressedInsertion(Insertion):
     Args:
         rows_schema (Schema): The columns of the rows.
         compressed (Mapping[int, CompressedColumn]): The compressed ones, by index.
-        arguments (Any): Those of `Insertion`, for the columns that kernels store.
+        schema, options, state, tensors: As for `Insertion`, for the columns that kernels store.
     """
 
-    def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        rows_schema: Schema,
+        compressed: Mapping[int, CompressedColumn],
+        schema: Schema,
+        options: Options,
+        state: Mapping[str, Any],
+        tensors: Tensors,
+    ) -> None:
+        super().__init__(schema, options, state, tensors)
         self._rows_schema, self._compressed = rows_schema, compressed
         self.now, self.rows = lambda *_: False, lambda *_: -1
 
@@ -206,7 +215,7 @@ class CompressedStore(Store):
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property
-    def try_sample(self) -> Callable[[int], Any]:
+    def try_sample(self) -> Callable[[int], Outputs | int]:
         """Leave all samples to `sample`, whose caller holds the lock until the rows are decompressed."""
         return lambda _: -1
 
@@ -221,15 +230,15 @@ class CompressedStore(Store):
             found.append(None if made is None else (output.column, made))
         return found
 
-    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
         """Draw a batch, as `Store.sample` does."""
         return self._with_rows(super().sample(bounds, beta), self._sampled)
 
-    def read(self, index: Any) -> tuple[Any, ...]:
+    def read(self, index: Values) -> Outputs:
         """Return the rows at logical positions, as `Store.read` does."""
-        return self._with_rows(super().read(index), self._columns_at(np.shape(index)))
+        return self._with_rows(super().read(index), self._columns_at(as_array(index).shape))
 
-    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> tuple[Any, ...]:
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does."""
         given = super().sample_groups(column, ordered, groups, size)
         return self._with_rows(given, [None, *self._columns_at((groups, size))])
@@ -241,7 +250,7 @@ class CompressedStore(Store):
             for i, (shape, dtype) in enumerate(zip(self._rows_schema.shapes, self._rows_schema.numpy_types))
         ]
 
-    def _with_rows(self, given: Sequence[Any], places: Sequence[Place]) -> tuple[Any, ...]:
+    def _with_rows(self, given: Sequence[Any], places: Sequence[Place]) -> Outputs:
         """Replace the numbers that kernels gave by rows."""
         arrays = list(given)
         parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -253,7 +262,7 @@ class CompressedStore(Store):
             self._by_index[i].fill(of_column)
         return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))
 
-    def update(self, handles: Any, values: Any) -> np.ndarray:
+    def update(self, handles: Values, values: Experience) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
         where, chosen, arrays = as_values(self._rows_schema, self.options, handles, values)
         columns = [self._by_index.get(i) for i in chosen]

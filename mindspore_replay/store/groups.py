@@ -1,15 +1,17 @@
 """Samples of groups: rows with equal values in a column."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from .calls import Calls
 from .checks import check_bool, check_size
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import sample_names
 from .nested import Names
 from .recipe.spec import BufferSpec
+from .types import Outputs
 
 
 class Groups(NamedTuple):
@@ -28,7 +30,7 @@ class Groups(NamedTuple):
     size_in_group: int
 
 
-def as_groups(spec: BufferSpec, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> Groups:
+def as_groups(spec: BufferSpec, key: object, groups: object, size_in_group: object, ordered: object) -> Groups:
     """Return checked arguments; raise a TypeError or ValueError if one is invalid."""
     name, columns = spec.cls_name, spec.columns
     if columns.given_names is None:
@@ -55,8 +57,8 @@ def names_of_groups(spec: BufferSpec) -> Names:
 
 
 def sampled_groups(
-    calls: Any, spec: BufferSpec, given: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
-) -> tuple[Any, ...]:
+    calls: Calls, spec: BufferSpec, given: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
+) -> Outputs:
     """Draw groups; the caller holds the lock.
 
     Args:
@@ -75,7 +77,7 @@ def sampled_groups(
     if check_first:
         _need_groups(calls.count(), spec, given, array)
     try:
-        return calls.sample_groups(*given)  # type: ignore[no-any-return]
+        return calls.sample_groups(*given)
     except KernelError as error:
         if error.status == TOO_FEW_ROWS:
             _need_groups(calls.count(), spec, given, array)

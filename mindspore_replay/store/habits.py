@@ -40,7 +40,7 @@ class NoContainer:
             "EpochReplayBuffer: minibatches()."
         )
 
-    def __getitem__(self, index: Any) -> NoReturn:
+    def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
 
 
@@ -73,7 +73,7 @@ def wrong_insert(
     cls_name: str,
     names: Sequence[str] | None,
     columns: int,
-    exp: Any,
+    exp: object,
     misplaced: Collection[Any],
     unknown: Collection[str],
 ) -> TypeError:
@@ -83,7 +83,7 @@ def wrong_insert(
         cls_name (str): Class of the buffer.
         names (Union[Sequence[str], None]): Names of the columns that are not late, if they have any.
         columns (int): Their number.
-        exp (Any): The first argument; ``None`` if there is none.
+        exp (object): The first argument; ``None`` if there is none.
         misplaced (Collection): Further positional arguments.
         unknown (Collection[str]): Names of unknown keyword arguments.
     """
@@ -139,5 +139,5 @@ def wrong_sample(
     return TypeError(message)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "..." if value is ... or value == "..." else repr(value)

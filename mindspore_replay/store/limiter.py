@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from .mixins import mixin
 from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
 from .state import fitting
 from .waiting import QueueLimiter, Waiting
+
+if TYPE_CHECKING:
+    from .folder import Folder
+    from .sharing import SharedCondition
 
 
 def check_limiter(cls_name: str, now: object, limiter: object) -> None:
@@ -307,7 +311,7 @@ class RateLimiter(Waiting):
             now.check_room(what, rows, self._sizes)
         return now
 
-    def move_to(self, folder: Any, changed: Any) -> None:
+    def move_to(self, folder: "Folder", changed: "SharedCondition") -> None:
         """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
 
         Args:

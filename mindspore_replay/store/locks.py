@@ -2,7 +2,41 @@
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Protocol
+
+#: What is held by a ``with`` statement.
+Held = contextlib.AbstractContextManager[object]
+
+
+class Lock(Held, Protocol):
+    """A lock that one thread may acquire several times."""
+
+    def acquire(self) -> bool:
+        """Wait for it."""
+
+    def release(self) -> None:
+        """Release it once."""
+
+
+class Exclusive(Protocol):
+    """A store, whose kernels can be kept out."""
+
+    def hold(self) -> None:
+        """Keep out kernels of all threads, and of other processes, until `let_go`."""
+
+    def let_go(self) -> None:
+        """End a `hold`."""
+
+    def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
+        """Hold during the block."""
+
+
+class Owner(Protocol):
+    """A buffer."""
+
+    @property
+    def lock(self) -> Held:
+        """The lock of its calls."""
 
 
 class FolderLock:
@@ -13,7 +47,7 @@ class FolderLock:
         store (Store): The rows.
     """
 
-    def __init__(self, lock: Any, store: Any) -> None:
+    def __init__(self, lock: Lock, store: Exclusive) -> None:
         self.of_calls, self.store = lock, store
 
     def __enter__(self) -> None:
@@ -24,44 +58,45 @@ class FolderLock:
             self.of_calls.release()
             raise
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.store.let_go()
         self.of_calls.release()
 
 
-def hold_locks(buffers: Any) -> contextlib.ExitStack:
+def hold_locks(buffers: Iterable[Owner]) -> contextlib.ExitStack:
     """Acquire the locks of several buffers, always in the same order."""
     return _held(buffer.lock for buffer in buffers)
 
 
-def hold_calls(buffers: Any) -> contextlib.ExitStack:
+def hold_calls(buffers: Iterable[Owner]) -> contextlib.ExitStack:
     """Keep calls from Python, of this process, from several buffers."""
     return _held(_of_calls(buffer.lock) for buffer in buffers)
 
 
-def hold_folders(buffers: Any) -> contextlib.ExitStack:
+def hold_folders(buffers: Iterable[Owner]) -> contextlib.ExitStack:
     """Keep all processes, and kernels in graphs of this one, from those of the buffers that are in folders.
 
     Until the end nothing of MindSpore may be used that waits for graphs: they may wait for this.
     """
     stack = contextlib.ExitStack()
-    for lock in sorted((buffer.lock for buffer in buffers if is_in_folder(buffer)), key=lambda lock: id(lock.of_calls)):
+    locks = (buffer.lock for buffer in buffers)
+    for lock in sorted((lock for lock in locks if isinstance(lock, FolderLock)), key=lambda lock: id(lock.of_calls)):
         stack.enter_context(lock.store.kernels_kept_out())
     return stack
 
 
-def is_in_folder(buffer: Any) -> bool:
+def is_in_folder(buffer: Owner) -> bool:
     """Return True if the buffer has a lock of all processes."""
     return isinstance(buffer.lock, FolderLock)
 
 
-def _held(locks: Iterable[Any]) -> contextlib.ExitStack:
+def _held(locks: Iterable[Held]) -> contextlib.ExitStack:
     stack = contextlib.ExitStack()
     for lock in sorted(locks, key=lambda lock: id(_of_calls(lock))):
         stack.enter_context(lock)
     return stack
 
 
-def _of_calls(lock: Any) -> Any:
+def _of_calls(lock: Held) -> Held:
     """Return the part of a lock that keeps out calls from Python of this process."""
-    return getattr(lock, "of_calls", lock)
+    return lock.of_calls if isinstance(lock, FolderLock) else lock

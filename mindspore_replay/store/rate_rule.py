@@ -5,11 +5,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .checks import check_size, no_room
+from .calls import Calls
+from .checks import any_number, check_size, no_room
+from .options import Options
 
 logger = logging.getLogger("mindspore_replay.limiter")
 
@@ -126,7 +128,7 @@ class QueueAccount(NamedTuple):
     pending: str = ""
 
     @classmethod
-    def of(cls, calls: Any, options: Any) -> "QueueAccount":
+    def of(cls, calls: Calls, options: Options) -> "QueueAccount":
         """Return the account of a queue with these `Options`; the caller of the `Calls` holds the lock."""
         room = calls.room() if options.never_evicts_valid else math.inf
         return cls(options.cls_name, options.capacity, calls.eligible(), room, calls.pending_note())
@@ -245,33 +247,27 @@ def check_room(low: float, high: float, error: float, n: int, batch: int) -> Non
         )
 
 
-def checked_rule(ratio: Any, min_size: Any, error_buffer: Any) -> list[float]:
+def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[float]:
     """Return low, high, `min_size` and `error_buffer`; raise a TypeError or ValueError if they make no rule."""
     pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
     if len(pair) != 2:
         raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
-    low, high = (_number("RateLimiter", "samples_per_insert", value) for value in pair)
+    low, high = (any_number("RateLimiter", "samples_per_insert", value) for value in pair)
     if not (0 <= low <= high and high > 0 and math.isfinite(low)):
         raise ValueError(
             "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
             f"low <= high, high above 0 and low finite, but got {ratio!r}."
         )
-    error = _number("RateLimiter", "error_buffer", error_buffer)
+    error = any_number("RateLimiter", "error_buffer", error_buffer)
     if not 1 <= error < math.inf:
         raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
     return [low, high, check_size("RateLimiter", "min_size", min_size), error]
 
 
-def _number(cls_name: str, argument: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"For '{cls_name}', {argument!r} must be a number, but got {value!r}.")
-    return float(value)
-
-
-def seconds_of(timeout: Any, cls_name: str) -> float | None:
+def seconds_of(timeout: object, cls_name: str) -> float | None:
     """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is none."""
     if timeout is None or timeout == math.inf:
         return None
-    if not _number(cls_name, "timeout", timeout) >= 0:
+    if not (seconds := any_number(cls_name, "timeout", timeout)) >= 0:
         raise ValueError(f"For '{cls_name}', 'timeout' must be None or at least 0 seconds, but got {timeout!r}.")
-    return float(timeout)
+    return seconds

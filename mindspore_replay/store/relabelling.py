@@ -3,13 +3,13 @@
 Axes: ``*L`` the axes before a column's shape: ``B`` samples, or ``B, T`` with the steps of a window.
 """
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .inputs import as_array
 from .recipe.layout import RelabelPlan
 from .schema import is_tensor
+from .types import ArrayOrTensor, Outputs
 
 _IN_GRAPHS = (
     " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn from "
@@ -53,15 +53,14 @@ class RelabelOfArrays:
         self._powers = plan.gamma ** self._index.astype(np.float64)
         self._function = plan.columns.reward_fn
 
-    def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Any, ...]:
+    def __call__(self, batch: Outputs, before: int) -> Outputs:
         """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
         plan, outputs = self._plan, list(batch[before : before + self._plan.width])
         relabelled, *hidden = map(_array, batch[before + plan.width :])
         if plan.mask is not None:
             relabelled = relabelled[:, None] & _array(outputs[plan.mask])
         goal = _array(outputs[plan.goal])
-        if plan.next_goal is not None:
-            self._put(outputs, plan.next_goal, relabelled, goal)
+        self._put(outputs, plan.next_goal, relabelled, goal)
         if plan.chain is not None:
             self._put_returns(outputs, relabelled, goal, hidden)
         else:
@@ -72,7 +71,7 @@ class RelabelOfArrays:
         return (*batch[:before], *outputs)
 
     def _put_returns(
-        self, outputs: list[Any], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
+        self, outputs: list[ArrayOrTensor], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
     ) -> None:
         """Put n-step returns, in which every step has the same goal, up to one that ends."""
         plan, chains, achieved = self._plan, hidden[0], hidden[1]
@@ -90,18 +89,18 @@ class RelabelOfArrays:
         shorter = reached & (length < chains)
         self._put(outputs, plan.discount, reached, 0.0)
         self._put(outputs, plan.terminated, reached, True)
-        if plan.truncated is not None:
-            self._put(outputs, plan.truncated, shorter, False)
+        self._put(outputs, plan.truncated, shorter, False)
         for field, observations in zip(plan.following, hidden[2:]):
             for step in range(len(self._index) - 1):
                 steps = step if plan.mask is None else slice(step, step + chains.shape[1])
                 self._put(outputs, field, shorter & (length == step + 1), observations[:, steps])
 
-    def _put(self, outputs: list[Any], at: Any, where: np.ndarray, new: Any) -> None:
-        """Put new values in an output where a mask is true."""
-        array = outputs[at]
-        if is_tensor(array):
-            array = outputs[at] = array.asnumpy().copy()
+    def _put(self, outputs: list[ArrayOrTensor], at: int | None, where: np.ndarray, new: ArrayLike) -> None:
+        """Put new values in an output where a mask is true, if there is this output."""
+        if at is None:
+            return
+        found = outputs[at]
+        array = outputs[at] = found.asnumpy().copy() if is_tensor(found) else np.asarray(found)
         if array.ndim > where.ndim:
             where = where.reshape(*where.shape, *[1] * (array.ndim - where.ndim))
         np.copyto(array, new, "unsafe", where)
@@ -120,11 +119,11 @@ class RelabelOfArrays:
         need_column(plan)
         return rewards, self._checked(terminated, len(goal), None).reshape(lead) != 0
 
-    def _called(self, achieved: np.ndarray, goal: np.ndarray) -> Any:
+    def _called(self, achieved: np.ndarray, goal: np.ndarray) -> object:
         """Return what the user's function returns."""
         return self._function(achieved, goal)
 
-    def _checked(self, result: Any, rows: int, dtype: str | None) -> np.ndarray:
+    def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape; raise an error for anything else."""
         try:
             array = as_array(result)
@@ -145,7 +144,7 @@ def column_type(dtype: str) -> np.dtype:
     return np.dtype("float32" if dtype == "bfloat16" else dtype)
 
 
-def _array(result: Any) -> np.ndarray:
+def _array(result: object) -> np.ndarray:
     """Return the values of an array or a Tensor; bfloat16 as float32."""
     array = as_array(result)
     return array if array.dtype.kind in "biuf" else array.astype(np.float32)

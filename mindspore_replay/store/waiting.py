@@ -4,13 +4,18 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .calls import Calls
 from .checks import check_size
 from .mixins import mixin
-from .rate_rule import KINDS, QueueAccount, Wait, seconds_of
+from .rate_rule import KINDS, Account, QueueAccount, Wait, seconds_of
+
+if TYPE_CHECKING:
+    from .folder import Folder
+    from .sharing import SharedCondition
 
 #: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
@@ -27,13 +32,13 @@ class Waiting:
         cls_name (str): Class to name in errors.
     """
 
-    def __init__(self, timeout: Any, cls_name: str) -> None:
+    def __init__(self, timeout: object, cls_name: str) -> None:
         super().__init__()
         self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
-        self._changed: Any = threading.Condition()
+        self._changed: threading.Condition | SharedCondition = threading.Condition()
         self._inside = threading.local()
         self._in_progress = np.zeros(4, np.int64)  # amounts of blocks in progress
-        self._folder: Any = None
+        self._folder: Folder | None = None
         self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
 
     @property
@@ -41,11 +46,11 @@ class Waiting:
         """True if calls of the buffer wait."""
         return True
 
-    def account(self) -> Any:
+    def account(self) -> Account | QueueAccount:
         """Return the rows and the rule now."""
         raise NotImplementedError
 
-    def _noted_account(self, what: str, rows: int) -> Any:
+    def _noted_account(self, what: str, rows: int) -> Account | QueueAccount:
         """Return the account; raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
         raise NotImplementedError
 
@@ -199,7 +204,7 @@ class Waiting:
         finally:
             setattr(self._inside, what, False)
 
-    def try_insert(self, calls: Any, *arguments: Any) -> bool:
+    def try_insert(self, calls: Calls, *arguments: object) -> bool:
         """Insert rows that obviously fit, as `Store.try_insert` does, when they may be inserted, and count them."""
         if getattr(self._inside, "insert", False):
             return bool(calls.try_insert(*arguments))
@@ -272,7 +277,7 @@ class QueueLimiter(Waiting):
         timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
     """
 
-    def __init__(self, queue: Any, timeout: Any) -> None:
+    def __init__(self, queue: Any, timeout: object) -> None:
         super().__init__(timeout, type(queue).__name__)
         self._queue = queue
         self._changed, self._folder = queue.signals()
@@ -293,7 +298,7 @@ class QueueLimiter(Waiting):
         """Return the rows that can be sampled, and the room."""
         return self._queue.account()
 
-    def try_insert(self, calls: Any, *arguments: Any) -> bool:
+    def try_insert(self, calls: Calls, *arguments: object) -> bool:
         """Insert rows that obviously fit; if it may wait, when there is room."""
         if self.timeout == 0:
             return bool(calls.try_insert(*arguments))

@@ -1,12 +1,15 @@
 """Records constructor arguments, and writes them as JSON, so that objects can be made again from a file."""
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..habits import check_arguments
 from .registry import find
+
+_Made = TypeVar("_Made", bound="KeepsArguments")
 
 
 class KeepsArguments:
@@ -14,11 +17,11 @@ class KeepsArguments:
 
     _given: tuple[tuple[Any, ...], dict[str, Any]]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls: type[_Made], *args: object, **kwargs: object) -> _Made:
         """Make the object, and record its arguments; raise a TypeError if one is unknown."""
         check_arguments(cls, kwargs)
-        alone = super().__new__ is object.__new__  # which takes only the class
-        made: Any = super().__new__(cls) if alone else super().__new__(cls, *args, **kwargs)
+        new: Callable[..., _Made] = super().__new__
+        made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)  # that of object takes only the class
         made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
         return made
 
@@ -30,7 +33,7 @@ class Shown(KeepsArguments):
         return f"{type(self).__name__}({', '.join(f'{k}={_text(v)}' for k, v in given_arguments(self).items())})"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return the repr of a value; of a function, its name."""
     return getattr(value, "__qualname__", None) or repr(value)
 
@@ -48,18 +51,19 @@ def positional_arguments(cls: type) -> str:
     return f"({', '.join(p.name for p in parameters if p.kind != p.KEYWORD_ONLY)})"
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> object:
     """Return the value with its lists as tuples, which the caller cannot change later."""
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def without(view: Any) -> str | None:
+def without(view: object) -> str | None:
     """Return why a file cannot hold a view; ``None`` if it can."""
-    known = find(type(view).__name__) is type(view) and not any(map(callable, given_arguments(view).values()))
+    given = given_arguments(view) if isinstance(view, KeepsArguments) else {}
+    known = find(type(view).__name__) is type(view) and not any(map(callable, given.values()))
     return None if known else f"{type(view).__name__} holds what no file can: Python code"
 
 
-def encoded(value: Any) -> Any:
+def encoded(value: object) -> object:
     """Return an argument as JSON; a function in a view is left out."""
     if isinstance(value, (list, tuple)):
         return [encoded(item) for item in value]
@@ -71,7 +75,7 @@ def encoded(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def decoded(value: Any) -> Any:
+def decoded(value: object) -> Any:
     """Return the argument that JSON stands for."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
@@ -85,6 +89,6 @@ def decoded(value: Any) -> Any:
     return _function_left_out if "function" in value else {key: decoded(item) for key, item in value.items()}
 
 
-def _function_left_out(*_: Any) -> Any:
+def _function_left_out(*_: object) -> NoReturn:
     """Stand for a function that a file does not hold."""
     raise RuntimeError("the function of the view is in the learner's program alone")

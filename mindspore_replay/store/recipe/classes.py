@@ -9,6 +9,7 @@ from typing import Any
 
 from ..schema import Schema
 from .arguments import decoded
+from .layout import View
 from .parts import Episodes, InEpochs, InOrder, Limits, Parts, Prioritized, Sequences, Uniform, sampler_of, span_of
 from .spec import BufferSpec, Recipe, recipes
 
@@ -21,7 +22,7 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         *,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
@@ -30,7 +31,7 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -50,7 +51,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         *,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
@@ -61,7 +62,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -82,7 +83,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         sequence_length: int,
         *,
         burn_in: int = 0,
@@ -99,7 +100,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -123,7 +124,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         max_episode_length: int,
         *,
         prioritized: bool = False,
@@ -137,7 +138,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -160,7 +161,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         window: int | None = None,
         *,
         prioritized: bool = False,
@@ -175,7 +176,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -197,7 +198,7 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         *,
         names: Sequence[str] | None = None,
         replace: bool = True,
@@ -222,7 +223,7 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         sequence_length: int | None = None,
         *,
         burn_in: int = 0,
@@ -236,7 +237,7 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -260,7 +261,7 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         sequence_length: int | None = None,
         *,
         burn_in: int = 0,
@@ -272,7 +273,7 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         max_staleness: int | None = None,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
-        views: Sequence[Any] = (),
+        views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
@@ -290,8 +291,8 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
 
 def spec_of(cls: type, arguments: Mapping[str, Any], columns: type[Schema] = Schema) -> BufferSpec:
     """Return what a buffer of a class with these arguments is, without making it; errors are the constructor's."""
-    recipe: Any = getattr(cls, "recipe", None)
-    if recipe is None or cls.__init__ is not recipe.__init__:  # type: ignore[misc]
+    recipe: type[Recipe] | None = getattr(cls, "recipe", None)
+    if recipe is None or getattr(cls, "__init__") is not getattr(recipe, "__init__"):  # noqa: B009
         raise ValueError(f"For '{cls.__name__}', the constructor must be that of a public class.")
     return _described(cls.__name__, recipe, arguments, columns)
 
@@ -306,6 +307,6 @@ def read(description: Mapping[str, Any], seed: int | None = 0) -> BufferSpec:
     return _described(str(name), recipes[kind], arguments, Schema)
 
 
-def _described(name: str, recipe: Any, arguments: Mapping[str, Any], columns: type[Schema]) -> BufferSpec:
+def _described(name: str, recipe: type[Recipe], arguments: Mapping[str, Any], columns: type[Schema]) -> BufferSpec:
     """Return the `spec` of an object of a class of this name, which errors give."""
     return type(name, (recipe,), {"_columns_of": columns})(**arguments).spec  # type: ignore[no-any-return]

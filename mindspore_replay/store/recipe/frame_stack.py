@@ -1,10 +1,10 @@
 """Stacks of frames, each stored once."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..checks import check_size
 from .arguments import Shown
+from .layout import SampleLayout
 from .registry import registered
 
 
@@ -50,7 +50,7 @@ class FrameStack(Shown):
         self.k = check_size("FrameStack", "k", k)
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
-    def apply_to(self, layout: Any) -> None:
+    def apply_to(self, layout: SampleLayout) -> None:
         """Add the stacks to the layout of a sample. Called by buffers."""
         for name in layout.inside(self.observations):
             layout.column("FrameStack", "observation", name)

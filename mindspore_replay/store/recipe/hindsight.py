@@ -6,8 +6,9 @@ from typing import Any
 
 from ..checks import check_number
 from ..plan import STRATEGIES
+from ..schema import Schema
 from .arguments import Shown
-from .layout import Hindsight
+from .layout import Hindsight, SampleLayout
 from .registry import registered
 
 #: Prefix of the columns of a Dict space, of what an agent sees before it acts.
@@ -98,7 +99,7 @@ class HindsightRelabel(Shown):
         ratio = check_number("HindsightRelabel", "ratio", ratio)
         self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward, terminated)
 
-    def apply_to(self, layout: Any) -> None:
+    def apply_to(self, layout: SampleLayout) -> None:
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
         layout.only_one("HindsightRelabel", layout.hindsight is not None)
         columns, view = layout.columns, self.hindsight
@@ -123,7 +124,7 @@ class HindsightRelabel(Shown):
         layout.hindsight = view
 
 
-def _check_arguments(reward_fn: Any) -> None:
+def _check_arguments(reward_fn: Callable[..., object]) -> None:
     """Raise a TypeError if a function takes other arguments than two goals."""
     try:
         signature = inspect.signature(reward_fn)
@@ -139,13 +140,13 @@ def _check_arguments(reward_fn: Any) -> None:
         ) from None
 
 
-def _in_dict(columns: Any, name: str) -> str:
+def _in_dict(columns: Schema, name: str) -> str:
     """Return a column's name, that of a leaf of a Dict space if there is no other."""
     leaf = f"{_LEAF}{name}"
     return leaf if name not in columns.names and leaf in columns.names else name
 
 
-def _achieved(layout: Any, name: str) -> str:
+def _achieved(layout: SampleLayout, name: str) -> str:
     """Return the column of the goals achieved, in the state after the action."""
     columns, name = layout.columns, _in_dict(layout.columns, name)
     for following in (f"next_{name}", f"next_{_LEAF}{name}"):

@@ -1,10 +1,17 @@
 """Contents of a sample by name: the stored columns, as modified by views."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
 from ..schema import Schema
+
+
+class View(Protocol):
+    """A modification of the contents of a sample."""
+
+    def apply_to(self, layout: "SampleLayout") -> None:
+        """Request what the view changes."""
 
 
 class Steps(NamedTuple):

@@ -1,10 +1,10 @@
 """N-step returns."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..checks import check_number, check_size
 from .arguments import Shown
+from .layout import SampleLayout
 from .registry import registered
 
 _FLOATS = ("float32", "float64")
@@ -80,7 +80,7 @@ class NStep(Shown):
         self.terminated = terminated
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
-    def apply_to(self, layout: Any) -> None:
+    def apply_to(self, layout: SampleLayout) -> None:
         """Add the n-step returns to the layout of a sample. Called by buffers."""
         layout.only_one("NStep", layout.returns is not None)
         columns = layout.columns

@@ -4,7 +4,8 @@ A public class chooses the parts and passes them to `Buffer`, which checks them 
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..checks import check_bool, check_number, check_size
 from ..episodes import WindowRule
@@ -14,7 +15,7 @@ from ..plan import DISCOUNT, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan
 from ..rate_rule import seconds_of
 from ..schema import Schema
 from ..state import LAST_CLOCK
-from .layout import SampleLayout, Steps, past_of
+from .layout import SampleLayout, Steps, View, past_of
 
 
 class Sampler:
@@ -151,9 +152,9 @@ class InEpochs(Sampler):
 
 def sampler_of(
     name: str,
-    prioritized: Any,
+    prioritized: bool,
     priorities: tuple[float, float, int, float, str],
-    replace: Any,
+    replace: bool,
     window: int | None = None,
 ) -> Sampler:
     """Make the sampler of a class that supports both ways to draw."""
@@ -294,7 +295,7 @@ class Parts(NamedTuple):
     sampler: Sampler
     limits: Limits = Limits()
     span: Rows | Sequences | Episodes = Rows()
-    views: Any = ()
+    views: Sequence[View] = ()
     reservoir: bool = False
 
     def checked(self, name: str, sample_size: int, capacity: int) -> "Parts":
@@ -309,7 +310,7 @@ class Parts(NamedTuple):
         self.sampler.check(name, sample_size, capacity)
         return self._replace(limits=self.limits.checked(name), span=self.span.checked(name))
 
-    def layout(self, name: str, columns: Any) -> SampleLayout:
+    def layout(self, name: str, columns: Schema) -> SampleLayout:
         """Return the layout of a sample, with the views applied."""
         layout = SampleLayout(name, columns, self.span.steps)
         for view in self.views:

@@ -71,7 +71,7 @@ class BufferSpec:
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
 
-    def resized(self, sample_size: Any) -> "BufferSpec":
+    def resized(self, sample_size: object) -> "BufferSpec":
         """Return the same buffer for another sample size; raise an error if it is none."""
         size = check_size(self.cls_name, "sample_size", sample_size)
         made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
@@ -225,7 +225,7 @@ class Recipe(KeepsArguments):
 
     spec: BufferSpec
 
-    def __init_subclass__(cls, kind: str | None = None, **others: Any) -> None:
+    def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
         """Keep the name of the public class whose constructor it has."""
         super().__init_subclass__(**others)
         if kind is not None:
@@ -236,7 +236,7 @@ class Recipe(KeepsArguments):
         sample_size: int,
         capacity: int,
         shapes: Sequence[Sequence[int]],
-        types: Sequence[Any],
+        types: Sequence[object],
         parts: Parts,
         names: Sequence[str] | None = None,
         num_envs: int = 1,
@@ -260,6 +260,6 @@ class Recipe(KeepsArguments):
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
 
-    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str], backend: str) -> None:
         """Make the buffer; a class without rows has its `spec` alone."""
         self.spec = spec
