@@ -4,10 +4,11 @@
     python benchmarks/di_engine.py dqn_deque --seeds 0 1      # one of them
     python benchmarks/di_engine.py --speed                    # push, sample and update, side by side: a minute
 
-The pipelines are DI-engine 0.5.3's for CartPole, unchanged: DQN (``serial_pipeline``) on its buffers deque, naive and
-advanced with priorities; R2D2 (``ding.example.r2d2``), which samples windows of groups; PPG
-(``cartpole_ppg_main``) on two advanced buffers. Each runs to its stop value, or to ``--limit`` seconds. DI-engine is
-installed with PyTorch into an environment made for it, into which this command's environment is linked.
+The pipelines are DI-engine 0.5.3's for CartPole: DQN (``serial_pipeline``) on its buffers deque, naive and advanced
+with priorities; R2D2 (``ding.example.r2d2``), which samples windows of groups; PPG (``cartpole_ppg_main``) on two
+advanced buffers, without its auxiliary phase: that collapses the policy, since ``ding.rl_utils.ppg`` gives ``kl_div``
+logarithms of probabilities. Each runs to its stop value, or to ``--limit`` seconds. DI-engine is installed with PyTorch
+into an environment made for it, into which this command's environment is linked.
 """
 
 import argparse
@@ -75,7 +76,11 @@ def pipeline(name: str, whose: str, seed: int) -> None:
     program = {"r2d2": "ding.example.r2d2", "ppg": "dizoo.classic_control.cartpole.entry.cartpole_ppg_main"}.get(name)
     module = importlib.import_module(program) if program else None
     if whose != "DI-engine":
+        import mindspore
+
         from mindspore_replay import di_engine
+
+        mindspore.set_seed(seed)
 
         for one in ("naive", "advanced", "deque"):
             BUFFER_REGISTRY[one] = di_engine.get_buffer_cls({"type": one})
@@ -88,7 +93,8 @@ def pipeline(name: str, whose: str, seed: int) -> None:
         module.main_config.update(exp_name=main.exp_name, seed=seed)
         module.main()
     elif name == "ppg":
-        main.env.pop("replay_path", None)
+        main.policy.learn.update(adv_norm=True, aux_freq=10**9)
+        main.policy.collect.discount_factor = 0.99  # as of the policy's default configuration
         module.main(main, seed=seed)
     else:
         create.replay_buffer = EasyDict(type=kind, import_names=["ding.data.buffer.deque_buffer_wrapper"])

@@ -194,7 +194,7 @@ def arguments_of(config: Mapping[str, Any]) -> tuple[type, dict[str, Any], Mappi
     return buffer_cls, arguments, _limiter_arguments(config, arguments)
 
 
-def _own_storage(common: Mapping[str, Any], name: Any) -> dict[str, Any]:
+def _own_storage(common: Mapping[str, Any], name: object) -> dict[str, Any]:
     """Return the storage of one of several buffers: a subfolder of the folder of all."""
     storage = common.get("storage", DEVICE)
     if storage not in (DEVICE, HOST) and (Path(str(name)).name != str(name) or str(name) in ("", ".", "..")):
@@ -334,7 +334,7 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
     return arguments
 
 
-def _check_mapping(name: str, value: Any) -> None:
+def _check_mapping(name: str, value: object) -> None:
     if not isinstance(value, Mapping):
         raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r} ({type(value).__name__}).")
 

@@ -50,7 +50,7 @@ _LIMITS = ("max_use", "max_staleness")
 _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
 
 
-def class_by_priority(buffer_cls: type, priority: Any) -> type:
+def class_by_priority(buffer_cls: type, priority: object) -> type:
     """Return the uniform or the prioritized class, as the key `priority` says; other classes are unchanged.
 
     Args:
@@ -171,14 +171,14 @@ def need_once(key: str, other: str | None, argument: str) -> None:
         raise ValueError(f"For 'create_buffer', {other!r} and {key!r} both give '{argument}': give one of them.")
 
 
-def _asks_nothing(key: str, value: Any) -> bool:
+def _asks_nothing(key: str, value: object) -> bool:
     """Return True if a key without a counterpart has a value that requests nothing, as modules of DI-engine do."""
     if key == "import_names" and isinstance(value, (list, tuple)):
         return all(isinstance(name, str) and name.startswith("ding.") for name in value)
     return value is None or value in REFUSED[key][0]
 
 
-def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[str, Any] | None:
+def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs: int) -> dict[str, Any] | None:
     """Return the arguments of a `RateLimiter` equivalent to the key `thruput_controller`.
 
     DI-engine's rates are insertions a sample, ours samples an insertion. It counts the operations of the last seconds,
@@ -219,7 +219,7 @@ def limiter_arguments(controller: Any, sample_size: int, num_envs: int) -> dict[
     }
 
 
-def _check_keys(name: str, value: Any, known: Collection[str]) -> None:
+def _check_keys(name: str, value: object, known: Collection[str]) -> None:
     if not isinstance(value, Mapping):
         raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r}.")
     unknown = sorted(map(str, set(value) - set(known)))
@@ -227,7 +227,7 @@ def _check_keys(name: str, value: Any, known: Collection[str]) -> None:
         raise ValueError(f"For 'create_buffer', {name!r} must hold some of {list(known)}, but got {unknown}.")
 
 
-def _checked_bool(key: str, value: Any) -> bool:
+def _checked_bool(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"For 'create_buffer', {key!r} must be a bool, but got {value!r} ({type(value).__name__}).")
     return value

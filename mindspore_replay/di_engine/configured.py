@@ -4,12 +4,14 @@ import abc
 import copy
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..buffers.elastic import ElasticReplayBuffer as ElasticBuffer
+from ..buffers.replay import ReplayBuffer
 from ..store.checks import check_number
 from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
@@ -43,7 +45,7 @@ class IBuffer(abc.ABC):
     """Base of the buffers that configurations make."""
 
     @abc.abstractmethod
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
+    def push(self, data: object, cur_collector_envstep: int) -> None:
         """Append rows."""
 
     @abc.abstractmethod
@@ -104,6 +106,10 @@ class NaiveReplayBuffer(IBuffer):
         self._thruput = PeriodicThruputMonitor(self._log, float(seconds or _INFINITY))
         self._controller, self._remover = ThruputController(_NO_LIMIT, 1.0), UsedDataRemover()
         self.buffer.gone = self._remover.add_used_data if cfg.get("enable_track_used_data") else None
+        self._begin(cfg)
+
+    def _begin(self, cfg: Config) -> None:
+        """Make what a subclass has besides."""
 
     @classmethod
     def default_config(cls) -> Config:
@@ -111,7 +117,7 @@ class NaiveReplayBuffer(IBuffer):
         return Config(cls.config, {"cfg_type": f"{cls.__name__}Dict"})
 
     @property
-    def replay(self) -> Any:
+    def replay(self) -> ReplayBuffer | ElasticBuffer:
         """The buffer of this library that holds the rows."""
         return self.buffer.replay
 
@@ -135,7 +141,7 @@ class NaiveReplayBuffer(IBuffer):
         self._remover.close()
         self._log.close()
 
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
+    def push(self, data: object, cur_collector_envstep: int) -> None:
         """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
 
         After an error nothing is stored.
@@ -155,11 +161,11 @@ class NaiveReplayBuffer(IBuffer):
         self._thruput.add(self.count, **rows)
         self._controller.add(**rows)
 
-    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
+    def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
         """Return a row as it is stored, and what is known of it."""
         return self._copied(row), {}
 
-    def _copied(self, row: Any) -> Any:
+    def _copied(self, row: object) -> Any:
         return copy.deepcopy(row) if self.cfg.deepcopy else row
 
     def sample(
@@ -230,9 +236,8 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     config = {**NaiveReplayBuffer.config, "type": "elastic"}  # noqa: RUF012
 
-    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(cfg, *args, **kwargs)
-        size = self.cfg.get("set_buffer_size")
+    def _begin(self, cfg: Config) -> None:
+        size = cfg.get("set_buffer_size")
         if not callable(size):
             raise TypeError(f"For 'ElasticReplayBuffer', 'set_buffer_size' must be a function, but got {size!r}.")
         self.update(0)
@@ -304,9 +309,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         "monitor": {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}},
     }
 
-    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(cfg, *args, **kwargs)
-        cfg, control = self.cfg, self.cfg.thruput_controller
+    def _begin(self, cfg: Config) -> None:
+        control = cfg.thruput_controller
         limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
         priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
         self.buffer.limit(limits, {"priority": 0, "use_count": 1, "staleness": 2}, priorities)
@@ -330,7 +334,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if self.push_count:
             ops.assign(self.replay.beta, Tensor([beta], self.replay.beta.dtype))
 
-    def _taken(self, row: Any) -> tuple[Any, dict[str, Any]]:
+    def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
         if not isinstance(row, dict):
             raise TypeError(f"For 'AdvancedReplayBuffer', a row must be a dict, but got {row!r}. Nothing was stored.")
         collected = row.get("collect_iter")
@@ -364,7 +368,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
         Rows that are not stored are skipped.
         """
-        if info.get("priority") and self.push_count:
+        if len(info.get("priority", ())) and self.push_count:
             prefix = f"{self._name}_"
             ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
             handles, _ = self.buffer.handles(ids)
@@ -387,9 +391,7 @@ class DequeBufferWrapper(NaiveReplayBuffer):
         "priority_max_limit": 1000,
     }
 
-    def __init__(self, cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
-        super().__init__(cfg, *args, **kwargs)
-        cfg = self.cfg
+    def _begin(self, cfg: Config) -> None:
         if cfg.max_use != _INFINITY:
             self.buffer.use(use_time_check(self.buffer, cfg.max_use))
         if cfg.priority:
@@ -413,7 +415,7 @@ class DequeBufferWrapper(NaiveReplayBuffer):
             row.data["IS"] = row.meta["priority_IS"]
         return [row.data for row in rows]
 
-    def push(self, data: Any, cur_collector_envstep: int = -1) -> None:
+    def push(self, data: Iterable[Any], cur_collector_envstep: int = -1) -> None:  # type: ignore[override]
         """Append rows."""
         for row in data:
             self.buffer.push(row, **{} if self.cfg.priority and "priority" in row else {"meta": {}})
@@ -439,7 +441,7 @@ _KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | {"type", "se
 _KNOWN |= {"cfg_type", "name", "import_names", "multi_buffer", "min_sample_ratio", "replay_buffer_start_size"}
 
 
-def get_buffer_cls(cfg: Mapping[str, Any]) -> Any:
+def get_buffer_cls(cfg: Mapping[str, Any]) -> type:
     """Return the class that `type` of a configuration names or is, after an import of the modules in `import_names`.
 
     Names are those of DI-engine: ``"naive"``, ``"elastic"``, ``"sequence"``, ``"episode"``, ``"advanced"``, also called
@@ -454,13 +456,13 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> Any:
     return kind if isinstance(kind, type) else _CLASSES[kind]
 
 
-def create_buffer(cfg: Mapping[str, Any], *arguments: Any, **more: Any) -> Any:
+def create_buffer(cfg: Mapping[str, Any], *arguments: object, **more: object) -> Any:
     """Return the buffer of a configuration; if that has `multi_buffer`, a dict with one for each mapping in it.
 
     Args:
         cfg (Mapping): The configuration.
-        arguments (Any): More arguments of the class.
-        more (Any): As `arguments`.
+        *arguments (object): More arguments of the class.
+        **more (object): As `arguments`.
 
     Examples:
         >>> from mindspore_replay.di_engine import create_buffer

@@ -10,7 +10,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..store.inputs import as_priority
 from .layout import HINT, BufferedData, RowLayout, copied
 
 _MOST_SIZES = 32  # sizes of samples that stay ready
+Replay: TypeAlias = ReplayBuffer | ElasticReplayBuffer
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -51,7 +52,7 @@ class Buffer:
         self.size = size
         self._middleware: list[Callable[..., Any]] = []
 
-    def use(self, func: Callable[..., Any]) -> Any:
+    def use(self, func: Callable[..., Any]) -> "Buffer":
         """Add middleware, a function ``(action, chain, *args, **kwargs)`` that calls `chain` and returns its result.
 
         The first that was added is the outermost; `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or
@@ -101,17 +102,17 @@ class DequeBuffer(Buffer):
         self._shown: dict[str, int] = {}  # keys of `meta`, with the place in `info` that they come from
         self._hold(None, None, [None] * size)
 
-    def _hold(self, replay: Any, layout: RowLayout | None, kept: list[BufferedData | None]) -> None:
+    def _hold(self, replay: Replay | None, layout: RowLayout | None, kept: list[BufferedData | None]) -> None:
         self._replay, self._layout, self._kept = replay, layout, kept
         #: The buffer for a size of samples.
-        self._sized = functools.lru_cache(_MOST_SIZES)(lambda size: replay.with_sample_size(size))
+        self._sized = functools.lru_cache(_MOST_SIZES)(lambda size: self.replay.with_sample_size(size))
 
     @property
-    def replay(self) -> ReplayBuffer | ElasticReplayBuffer:
+    def replay(self) -> Replay:
         """The buffer of this library that holds the rows."""
         if self._replay is None:
             raise RuntimeError(f"For '{self._owner}', 'replay' is made with the first row: push one before.")
-        return self._replay  # type: ignore[no-any-return]
+        return self._replay
 
     @property
     def storage(self) -> list[BufferedData]:
@@ -122,9 +123,10 @@ class DequeBuffer(Buffer):
         """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
         if hasattr(func, "limits"):
             self.limit(*func.limits)
-        return super().use(func)  # type: ignore[no-any-return]
+        super().use(func)
+        return self
 
-    def limit(self, limits: Mapping[str, float], shown: dict[str, int], priorities: Any = None) -> None:
+    def limit(self, limits: Mapping[str, float], shown: dict[str, int], *priorities: dict[str, Any]) -> None:
         """Set limits, of which the smallest hold, what `meta` shows, and priorities. Stored rows stay."""
         with self.lock:
             least = dict(self._limits)
@@ -133,7 +135,7 @@ class DequeBuffer(Buffer):
                     limit = int(value) if float(value).is_integer() else value
                     limit = check_size(self._owner, key, limit, minimum=int(key == "max_use"))
                     least[key] = min(limit, least.get(key, limit))
-            new = {"_limits": least, "_shown": self._shown | shown, "priorities": priorities or self.priorities}
+            new = {"_limits": least, "_shown": self._shown | shown, "priorities": (*priorities, self.priorities)[0]}
             rows, made = list(self), self._copy({"state": None, "layout": None, "kept": [None] * self.size}, new)
             for row, pushed in zip(rows, made.extend([row.data for row in rows], [row.meta for row in rows])):
                 row.index = pushed.index
@@ -194,7 +196,7 @@ class DequeBuffer(Buffer):
                 self._keep(handle, BufferedData(None, row.index, row.meta) if layout else row)
             return pushed
 
-    def _make(self, layout: RowLayout | None) -> ReplayBuffer | ElasticReplayBuffer:
+    def _make(self, layout: RowLayout | None) -> Replay:
         columns = layout.arguments() if layout else {"names": ["object"], "shapes": [()], "types": ["uint8"]}
         if not self.priorities:
             return ReplayBuffer(1, self.size, weighted=True, replace=False, **columns, **self._limits)
@@ -206,7 +208,7 @@ class DequeBuffer(Buffer):
         if self.gone is not None and before is not None:
             self.gone(before.data)
 
-    def _arguments(self, replay: Any, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _arguments(self, replay: Replay, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         priorities = [meta.get("priority") for meta in metas] if self.priorities else []
         if any(one is not None for one in priorities):
@@ -218,12 +220,12 @@ class DequeBuffer(Buffer):
             arguments["version"] = [now if one is None else int(one) for one in versions]
         return arguments
 
-    def advance_to(self, clock: int, replay: Any = None) -> int:
+    def advance_to(self, clock: int, replay: Replay | None = None) -> int:
         """Move the learner's clock forward to a value, and return it; rows that become stale are removed."""
         with self.lock:
             replay = self._replay if replay is None else replay
             now = clock if replay is None else int(replay.clock.asnumpy()[0])
-            if clock > now:
+            if replay is not None and clock > now:
                 replay.advance(clock - now)
             return max(clock, now)
 
@@ -231,29 +233,29 @@ class DequeBuffer(Buffer):
 
     def count(self) -> int:
         """Return the number of rows."""
-        return 0 if self._replay is None else self._replay.eligible()
+        return 0 if self._replay is None else self.replay.eligible()
 
     __len__ = count
 
     def pushed(self) -> tuple[int, int]:
         """Return the number of rows pushed, in all and since the last `clear`."""
-        total, first = (0, 0) if self._replay is None else self._replay.serials.asnumpy().tolist()
+        total, first = (0, 0) if self._replay is None else self.replay.serials.asnumpy().tolist()
         return total, total - first
 
     def live(self) -> np.ndarray:
         """Return the handles of the rows, oldest first."""
-        handles = np.zeros(0, np.int64) if self._replay is None else self._first() + np.arange(len(self._replay))
+        handles = np.zeros(0, np.int64) if self._replay is None else self._first() + np.arange(len(self.replay))
         return handles[self._stored(handles)]
 
     def _first(self) -> int:
-        return self.pushed()[0] - len(self._replay)
+        return self.pushed()[0] - len(self.replay)
 
     def _stored(self, handles: np.ndarray) -> np.ndarray:
         if self._replay is None:
             return np.zeros(handles.shape, bool)
         positions = handles - self._first()
-        slots = (int(self._replay.head.asnumpy()) + positions) % self.size
-        return (positions >= 0) & (positions < len(self._replay)) & (self._replay.use_counts.asnumpy()[slots] >= 0)
+        slots = (int(self.replay.head.asnumpy()) + positions) % self.size
+        return (positions >= 0) & (positions < len(self.replay)) & (self.replay.use_counts.asnumpy()[slots] >= 0)
 
     def handles(self, indices: Iterable[object]) -> tuple[np.ndarray, np.ndarray]:
         """Return the handles of indices, and for each whether its row is stored."""
@@ -274,7 +276,7 @@ class DequeBuffer(Buffer):
 
     def items(self, handles: np.ndarray) -> list[BufferedData]:
         """Return stored rows."""
-        return self._rows(handles, self._replay.get_item(handles - self._first()) if handles.size else ())
+        return self._rows(handles, tuple(self.replay.get_item(handles - self._first())) if handles.size else ())
 
     def _rows(self, handles: np.ndarray, fields: Sequence[Any]) -> list[BufferedData]:
         if self._layout is None:
@@ -380,7 +382,8 @@ class DequeBuffer(Buffer):
 
     def _drawn(self, n: int, start: int | None) -> list[BufferedData]:
         """Draw rows from a position on; without priorities the one that is there."""
-        replay, weights = self._sized(n), None
+        replay: Any = self._sized(n)
+        weights = None
         if not self.priorities:
             handles, *fields = replay.sample(None if start is None else (start, start + 1), with_indices=True)
         else:
@@ -393,7 +396,7 @@ class DequeBuffer(Buffer):
         for row, weight in zip(rows, () if weights is None else weights.asnumpy().tolist()):
             row.meta["priority_IS"] = weight
         if self._shown:
-            known = [part.asnumpy().tolist() for part in self._replay.info(handles)]
+            known = [part.asnumpy().tolist() for part in self.replay.info(handles)]
             for key, part in self._shown.items():
                 for row, value in zip(rows, known[part]):
                     row.meta[key] = value
@@ -443,11 +446,11 @@ class DequeBuffer(Buffer):
             kept = BufferedData(None, index, self.meta(handle)) if self._layout else self._kept[handle % self.size]
             if data is not None and self._layout:
                 with _hinted():
-                    self._replay.update(handle, self._layout.fields(self._owner, [data]))
+                    self.replay.update(handle, self._layout.fields(self._owner, [data]))
             elif data is not None:
                 kept.data = data
             if priority is not None:
-                self._replay.update_priorities(handle, priority)
+                self.replay.update_priorities(handle, priority)
             kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
             return True
 
@@ -457,7 +460,7 @@ class DequeBuffer(Buffer):
         with self.lock:
             handles, stored = self.handles([indices] if isinstance(indices, str) else indices)
             if stored.any():
-                self._replay.delete(handles[stored])
+                self.replay.delete(handles[stored])
                 for handle in set(handles[stored].tolist()):
                     self._keep(handle, None)
 
@@ -468,14 +471,14 @@ class DequeBuffer(Buffer):
             for place in range(self.size):
                 self._keep(place, None)
             if self._replay is not None:
-                self._replay.reset()
+                self.replay.reset()
 
     # Files.
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and the whole state."""
         with self.lock:
-            state = None if self._replay is None else self._replay.state_dict()
+            state = None if self._replay is None else self.replay.state_dict()
             return {"state": state, "layout": self._layout, "kept": list(self._kept)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -23,11 +23,11 @@ class BufferedData:
     """
 
     data: Any
-    index: Any
-    meta: Any
+    index: str
+    meta: dict[str, Any]
 
 
-def copied(value: object) -> object:
+def copied(value: Any) -> Any:
     """Return a copy of a row, or of rows; of tensors of another library by their own `clone`."""
     if isinstance(value, BufferedData):
         return BufferedData(copied(value.data), value.index, copied(value.meta))

@@ -47,7 +47,7 @@ class PriorityExperienceReplay:
         self.limits = ({}, {"priority": 0}, dict(zip(("alpha", "beta", "beta_steps"), factors)))  # type: ignore[var-annotated]
         self._buffer, self._weighs = buffer, IS_weight
 
-    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         """Add to a call what the buffer does not do."""
         if action == "push":
             return self._push(chain, *args, **kwargs)
@@ -62,7 +62,7 @@ class PriorityExperienceReplay:
                 row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
         return result
 
-    def _push(self, chain: _Chain, data: Any, meta: dict[str, Any] | None = None, **kwargs: object) -> Any:
+    def _push(self, chain: _Chain, data: object, meta: object = None, **kwargs: object) -> object:
         if meta is None and isinstance(data, dict) and "priority" in data:
             meta = {"priority": data["priority"]}
             data = {key: value for key, value in data.items() if key != "priority"}
@@ -116,7 +116,7 @@ def sample_range_view(buffer_: DequeBuffer, start: int | None = None, end: int |
         raise ValueError("For 'sample_range_view', 'start' or 'end' must be given.")
     bounds = slice(*(bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end)))
 
-    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         return chain(*args, **{**kwargs, "sample_range": bounds} if action == "sample" else kwargs)
 
     return sample
@@ -125,7 +125,7 @@ def sample_range_view(buffer_: DequeBuffer, start: int | None = None, end: int |
 def clone_object() -> _Chain:
     """Copy rows when they are pushed, and again when they are sampled."""
 
-    def clone(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def clone(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         if action == "push":
             return chain(copied(args[0]), *args[1:], **kwargs)
         return copied(chain(*args, **kwargs)) if action == "sample" else chain(*args, **kwargs)
@@ -152,7 +152,7 @@ def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_g
             raise ValueError(f"For 'group_sample', a group must have {size_in_group} rows, but got {len(group)}.")
         return [group[i] for i in np.random.choice(len(group), size_in_group, False)]
 
-    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         if action != "sample":
             return chain(*args, **kwargs)
         if not kwargs.get("groupby"):
@@ -167,13 +167,13 @@ def padding(policy: str = "random") -> _Chain:
     if policy not in ("random", "none"):
         raise ValueError(f"For 'padding', 'policy' must be 'random' or 'none', but got {policy!r}.")
 
-    def sample(action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         groups = chain(*args, **kwargs)
         if action != "sample" or not groups or isinstance(groups[0], BufferedData):
             return groups
         longest = max(map(len, groups))
         for group in groups:
-            rows = list(group) if policy == "random" else [BufferedData(None, None, None)]
+            rows = list(group) if policy == "random" else [BufferedData(None, None, None)]  # type: ignore[arg-type]
             group += [copied(rows[np.random.randint(len(rows))]) for _ in range(longest - len(group))]
         return groups
 

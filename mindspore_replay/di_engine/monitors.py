@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 
 _ATTRIBUTES = "use", "priority", "staleness"
-#: What is logged: a part, and the attribute.
-_LOGGED = [(part, i, key) for part in ("avg", "max", "min") for i, key in enumerate(_ATTRIBUTES)]
-_LOGGED = [one for one in _LOGGED if one[0] != "min" or one[2] == "priority"]
 
 
 class Log:
@@ -60,8 +57,9 @@ class SampledDataAttrMonitor:
         self._last.append(np.stack([sampled.mean(0), sampled.max(0), sampled.min(0)]))
         if self._samples % self._every == 0:
             mean, largest, smallest = np.stack(self._last, 1)
-            parts = {"avg": mean.mean(0), "max": largest.max(0), "min": smallest.min(0)}
-            values = {f"{key}_{part}": float(parts[part][i]) for part, i, key in _LOGGED}
+            parts = {"avg": mean.mean(0), "max": largest.max(0)}
+            values = {f"{key}_{name}": part[i] for name, part in parts.items() for i, key in enumerate(_ATTRIBUTES)}
+            values["priority_min"] = smallest.min(0)[1]
             self._log.write({**values, "beta": beta}, iter=learner_iter, step=envstep)
         self._samples += 1
 
