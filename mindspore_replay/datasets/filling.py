@@ -1,10 +1,11 @@
 """Fills buffers with steps: makes the buffer, matches its columns to the dataset's, casts, and inserts in chunks."""
 
+import functools
 import importlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ..buffers.sequence import SequenceReplayBuffer
 from ..config.configuration import get_buffer_cls
 from ..store.checks import check_size
 from ..store.optional import install_command
-from .steps import Arrays, EpisodeTable, Steps, chunk_rows
+from .steps import END, FINAL, Arrays, EpisodeTable, Steps, Summary, chunk_rows
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -34,28 +35,43 @@ def optional(module: str, what: str) -> Any:
         raise ImportError(f"'{what}' needs {module}: {install_command('datasets')}") from error
 
 
-class Source(Protocol):
-    """A dataset: its columns, and its episodes in order."""
+class Source:
+    """A dataset: its columns, and its episodes in order.
 
-    #: Name of the dataset, for messages.
+    Attributes:
+        label (str): Name of the dataset, for messages.
+        fields (dict[str, Field]): Columns of steps.
+        transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
+        observations (tuple[str, ...]): The columns that are observations, each of which has a next one.
+        size (int): Number of rows.
+    """
+
     label: str
-    #: Columns of steps.
     fields: dict[str, Field]
-    #: Columns of transitions: the same, with next observations.
     transitions: dict[str, Field]
-    #: The columns that are observations, each of which has a next one.
     observations: tuple[str, ...]
-    #: Number of rows.
     size: int
-
-    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-
-    def table(self) -> EpisodeTable:
-        """Return the table that a function given as `episodes` gets."""
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
+        raise NotImplementedError
+
+    def outline(self) -> Iterator[Steps]:
+        """Return all steps, with the columns that a summary needs."""
+        return self.steps(None)
+
+    @functools.cached_property
+    def summary(self) -> tuple[EpisodeTable, np.ndarray]:
+        """The table that a function given as `episodes` gets, and whether the observation after each is known."""
+        summary = Summary()
+        for steps in self.outline():
+            summary.add(steps)
+        return summary.result()
+
+    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
+        table, known = self.summary
+        return table.length, known, ~known & ~table.terminated
 
 
 def fill(
@@ -193,7 +209,7 @@ def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
     if episodes is None:
         return None
     if callable(episodes):
-        table = source.table()
+        table = source.summary[0]
         episodes, count = episodes(table), len(table.length)
     else:
         count = len(source.lengths()[0])
@@ -238,19 +254,6 @@ class Bar:
             self._bar.close()
 
 
-class _Rows(NamedTuple):
-    """Rows ready to be stored: a copy of each column, and the flags of their episodes."""
-
-    columns: list[np.ndarray]
-    end: np.ndarray
-    final: np.ndarray
-
-    def between(self, begin: int, stop: int) -> "_Rows":
-        """Return a copy of a range of rows."""
-        rows = slice(begin, stop)
-        return _Rows([array[rows].copy() for array in self.columns], self.end[rows].copy(), self.final[rows].copy())
-
-
 class Filler:
     """Inserts rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only.
 
@@ -267,7 +270,7 @@ class Filler:
         self._columns = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
         self._whole = any(name.startswith("next_") for name in sources.values())
         self._chunk = chunk_rows(columns.row_bytes())
-        self._parts: list[_Rows] = []
+        self._parts: list[Arrays] = []
         self._pending = self._rows = self._dropped = self._undrawn = 0
         self._before = int(buffer.size())
         if buffer.has_episodes and self._before:
@@ -282,7 +285,7 @@ class Filler:
         elif steps.following and self._buffer.has_episodes:
             self._put_episodes(steps)
         else:
-            self.put_rows(self._named(steps.columns), steps.end, np.zeros_like(steps.end))
+            self._put_rows(steps.columns, steps.end, np.zeros_like(steps.end) if steps.final is None else steps.final)
 
     def _put_transitions(self, steps: Steps) -> None:
         """Add rows that hold their next observation; a step is dropped if that is needed but unknown."""
@@ -294,11 +297,11 @@ class Filler:
         dropped, end = lacking & ~terminated, steps.end.copy()
         end[:-1] |= dropped[1:]  # the step before a dropped one ends its episode
         if dropped[0] and self._parts:
-            self._parts[-1].end[-1] = True
+            self._parts[-1][END][-1] = True
         self._dropped += int(dropped.sum())
-        rows = self._named({**steps.columns, **{f"next_{name}": array for name, array in following.items()}})
+        rows = {**steps.columns, **{f"next_{name}": array for name, array in following.items()}}
         kept = ~dropped
-        self.put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
+        self._put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
 
     def _put_episodes(self, steps: Steps) -> None:
         """Add rows of single observations; a `final` row holds the observation after an episode, if it is known."""
@@ -311,37 +314,30 @@ class Filler:
             columns[name] = np.insert(array, last + 1, value, axis=0)
         end = steps.end.copy()
         end[last] = False
-        self.put_rows(self._named(columns), np.insert(end, last + 1, True), np.insert(final, last + 1, True))
+        self._put_rows(columns, np.insert(end, last + 1, True), np.insert(final, last + 1, True))
 
-    def _named(self, columns: Mapping[str, np.ndarray]) -> Arrays:
-        return {name: columns[source] for name, source in self._sources.items()}
-
-    def put_rows(self, rows: Arrays, end: np.ndarray, final: np.ndarray) -> None:
-        """Add rows that already have the layout of the buffer."""
+    def _put_rows(self, columns: Mapping[str, np.ndarray], end: np.ndarray, final: np.ndarray) -> None:
+        """Add rows of the dataset's columns, in the layout of the buffer, with the flags of their episodes."""
         if len(end):
-            columns = [
-                fit(self._what, self._label, self._sources[name], rows[name], field)
-                for name, field in self._columns.items()
-            ]
-            self._parts.append(_Rows(columns, end.copy(), final))
+            sources = {name: (source, columns[source]) for name, source in self._sources.items()}
+            rows = {name: fit(self._what, self._label, *sources[name], field) for name, field in self._columns.items()}
+            self._parts.append({**rows, END: end.copy(), FINAL: final})
             self._pending += len(end)
         if self._pending > self._chunk:  # keep at least one row, which may turn out to be the last of its episode
-            rows_here = self._joined()
-            begin = 0
+            joined, begin = self._joined(), 0
             while self._pending - begin > self._chunk:
-                self._insert(rows_here.between(begin, begin + self._chunk))
+                self._insert({name: array[begin : begin + self._chunk].copy() for name, array in joined.items()})
                 begin += self._chunk
-            self._parts = [rows_here.between(begin, self._pending)]
+            self._parts = [{name: array[begin:].copy() for name, array in joined.items()}]
             self._pending -= begin
 
-    def _joined(self) -> "_Rows":
-        columns = [np.concatenate(arrays) for arrays in zip(*(rows.columns for rows in self._parts))]
-        return _Rows(columns, *(np.concatenate([getattr(p, k) for p in self._parts]) for k in ("end", "final")))
+    def _joined(self) -> Arrays:
+        return {name: np.concatenate([rows[name] for rows in self._parts]) for name in self._parts[0]}
 
-    def _insert(self, rows: "_Rows") -> None:
-        flags = {"end": rows.end, "final": rows.final} if self._buffer.has_episodes else {}
-        self._buffer.insert(rows.columns, **flags)
-        self._rows += len(rows.end)
+    def _insert(self, rows: Arrays) -> None:
+        end, final, columns = rows[END], rows[FINAL], [rows[name] for name in self._columns]
+        self._buffer.insert(columns, **({"end": end, "final": final} if self._buffer.has_episodes else {}))
+        self._rows += len(end)
 
     def finish(self) -> None:
         """Insert the rest, and log how many steps were dropped, final or overwritten."""

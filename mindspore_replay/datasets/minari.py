@@ -12,8 +12,8 @@ import numpy as np
 from ..buffers.base import Buffer
 from . import spaces
 from .export import StoredRows
-from .filling import Bar, Field, fill, fit, log, optional, with_next
-from .steps import EpisodeTable, Steps, Summary
+from .filling import Bar, Field, Source, fill, fit, log, optional, with_next
+from .steps import Steps
 
 _EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations", "truncated")
 
@@ -97,7 +97,7 @@ def from_minari(
     return fill("from_minari", source, buffer, episodes, types, progress, arguments)
 
 
-class MinariSource:
+class MinariSource(Source):
     """A Minari dataset as a `Source`.
 
     Args:
@@ -121,25 +121,12 @@ class MinariSource:
         self.fields = {**observation, **action, **scalars}
         self.size = int(self._dataset.total_steps)
         self.transitions = with_next(self.fields, self.observations)
-        self._table: EpisodeTable | None = None
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        if self._table is not None:
-            length = self._table.length
-        else:
-            metadata = self._dataset.storage.get_episode_metadata(self._indices)
-            length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
+        metadata = self._dataset.storage.get_episode_metadata(self._indices)
+        length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
         return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
-
-    def table(self) -> EpisodeTable:
-        """Return the table that a function given as `episodes` gets."""
-        if self._table is None:
-            summary = Summary()
-            for steps in self.steps(None):
-                summary.add(steps)
-            self._table = summary.result()[0]
-        return self._table
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """Return the steps of the chosen episodes; ``None`` for all."""

@@ -18,7 +18,7 @@ from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
 from ..config.configuration import get_buffer_cls
 from .export import StoredRows
-from .filling import Bar, Field, Filler, check_given, fill, knows_episodes, schema_buffer
+from .filling import Bar, Field, fill, knows_episodes
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, chunk_rows
 from .tables import TableSource, d4rl_source
@@ -97,39 +97,16 @@ def from_npz(
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
         has_episodes = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
-        keys = set(table.arrays)
-        if flagged and has_episodes and episodes is None and (buffer is None or keys.issuperset(buffer.columns.names)):
-            return _as_it_is(table, names, buffer, types, progress, arguments)
-        lacking = buffer is not None and not keys.issuperset(buffer.columns.names)
-        by_episode = flagged or has_episodes or lacking or episodes is not None
+        lacking = buffer is not None and not table.arrays.keys() >= set(buffer.columns.names)
+        as_stored = flagged and has_episodes and episodes is None and not lacking
+        by_episode = not as_stored and (flagged or has_episodes or lacking or episodes is not None)
         source = TableSource("from_npz", table, names, by_episode=by_episode)
-        if flagged and not source.observations:
+        if flagged and by_episode and not source.observations:
             raise ValueError(
                 f"For 'from_npz', {table.label} must have a column 'observation' or 'observation.*' where its rows are "
                 f"laid out anew, but it has {list(table.arrays)}."
             )
         return fill("from_npz", source, buffer, episodes, types, progress, arguments)
-
-
-def _as_it_is(
-    table: "NpzTable", names: dict[str, str], buffer: Any, types: Any, progress: bool, arguments: dict[str, Any]
-) -> Any:
-    """Insert the rows with the flags that they had in the buffer that wrote the file."""
-    source = TableSource("from_npz", table, names)
-    if buffer is None:
-        others = {key: value for key, value in arguments.items() if value is not None and key != "buffer_cls"}
-        made = {"capacity": source.size, **others}
-        buffer = schema_buffer("from_npz", _class_of(arguments), source.fields, types, made)
-    else:
-        check_given("from_npz", buffer, types, arguments)
-    columns = {name: name for name in buffer.columns.names}
-    filler = Filler("from_npz", table.label, buffer, columns)
-    with Bar("from_npz", progress, source.size) as shown:
-        for rows in source.rows([*columns, END, FINAL]):
-            filler.put_rows(rows, rows[END], rows[FINAL])
-            shown.update(len(rows[END]))
-    filler.finish()
-    return buffer
 
 
 def _class_of(arguments: dict[str, Any]) -> type:

@@ -56,12 +56,15 @@ class Steps(NamedTuple):
         following (dict): The next observations, by the name of the observation; undefined where `known` is False.
         known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at the end of an episode.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
+        final (Union[numpy.ndarray, None]): Of rows as a buffer stored them, whether a row holds only the observation
+            after an episode, bool ``[n]``. Default: ``None``, for steps.
     """
 
     columns: Arrays
     following: Arrays
     known: np.ndarray
     end: np.ndarray
+    final: np.ndarray | None = None
 
     def flag(self, name: str) -> np.ndarray:
         """Return the column ``"terminated"`` or ``"truncated"`` as bools, all ``False`` if there is none."""

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .filling import Field, row_bytes, with_next
-from .steps import END, FINAL, Arrays, EpisodeTable, Steps, Summary, chunk_rows, is_whole, only, steps_of
+from .filling import Field, Source, row_bytes, with_next
+from .steps import END, FINAL, Arrays, Steps, chunk_rows, is_whole, only, steps_of
 
 #: D4RL's keys, with their columns.
 D4RL = {
@@ -42,7 +42,7 @@ def column_names(keys: Sequence[str]) -> dict[str, str]:
     }
 
 
-class TableSource:
+class TableSource(Source):
     """A file as a `Source`. Its columns have equal lengths.
 
     Args:
@@ -68,7 +68,6 @@ class TableSource:
         following = {f"next_{name}" for name in self.observations}
         self.fields = {name: field for name, field in fields.items() if name not in following}
         self.transitions = fields if self.whole else with_next(self.fields, self.observations)
-        self._summary: tuple[EpisodeTable, np.ndarray] | None = None
         if by_episode and not self.whole and not {END, "truncated"} & names.keys():
             raise ValueError(
                 f"For '{what}', {self.label} must say where an episode ends that did not terminate, by "
@@ -119,31 +118,26 @@ class TableSource:
             )
         return flag
 
-    def _episodes(self) -> tuple[EpisodeTable, np.ndarray]:
-        """Return the table, and whether the last next observation of each is known; reads only the columns needed."""
-        if self._summary is None:
-            summary = Summary()
-            following = [f"next_{name}" for name in self.observations]
-            needed = ["reward", *_ENDS, *([*self.observations, *following] if self.whole else [])]
-            columns = [name for name in needed if name in self._names] or list(self._names)[:1]
-            for steps in steps_of(self.rows(columns), self.observations if self.whole else ()):
-                summary.add(steps)
-            self._summary = summary.result()
-        return self._summary
+    def outline(self) -> Iterator[Steps]:
+        """Return all steps, with the columns that a summary needs: whole ones also need observations, which differ."""
+        following = [f"next_{name}" for name in self.observations]
+        needed = ["reward", *_ENDS, *([*self.observations, *following] if self.whole else [])]
+        columns = [name for name in needed if name in self._names] or list(self._names)[:1]
+        return steps_of(self.rows(columns), self.observations if self.whole else ())
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        if not self._by_episode:  # one entry with all rows, which are not read
-            return np.array([self.size]), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
-        table, known = self._episodes()
-        return table.length, known, ~known & ~table.terminated
-
-    def table(self) -> EpisodeTable:
-        """Return the table that a function given as `episodes` gets."""
-        return self._episodes()[0]
+        """Return the lengths of the episodes; for rows as they are, one entry with all of them, which are not read."""
+        nothing = np.zeros(1, np.bool_)
+        return super().lengths() if self._by_episode else (np.array([self.size]), nothing, nothing)
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """Return the steps of the chosen episodes; ``None`` for all."""
+        if not self._by_episode:
+            for rows in self.rows():
+                no = np.zeros(len(next(iter(rows.values()))), np.bool_)
+                columns = {name: array for name, array in rows.items() if name in self.fields}
+                yield Steps(columns, {}, no, rows.get(END, no), rows.get(FINAL, no))
+            return
         for steps in only(steps_of(self.rows(), self.observations), chosen):
             lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}
             yield steps._replace(columns={**steps.columns, **lacking})
