@@ -1,6 +1,5 @@
 """DI-engine's buffers that configurations make."""
 
-import abc
 import copy
 import importlib
 import os
@@ -41,20 +40,8 @@ class Config(dict):  # type: ignore[type-arg]
     __setattr__ = dict.__setitem__
 
 
-class IBuffer(abc.ABC):
+class IBuffer:
     """Base of the buffers that configurations make."""
-
-    @abc.abstractmethod
-    def push(self, data: object, cur_collector_envstep: int) -> None:
-        """Append rows."""
-
-    @abc.abstractmethod
-    def update(self, info: Any) -> None:
-        """Take in what the learner knows of rows."""
-
-    @abc.abstractmethod
-    def count(self) -> int:
-        """Return the number of rows."""
 
 
 class NaiveReplayBuffer(IBuffer):
