@@ -16,6 +16,8 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
+from ..ops.primitives import named_in_graph
+from ..store.naming import named
 from ..store.recipe.layout import RelabelPlan
 from ..store.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
 from .compile_time import compile_time
@@ -23,7 +25,7 @@ from .compile_time import compile_time
 
 @ms.jit_class
 class RewardFunction:
-    """``(achieved goals [m, *F], goals [m, *F]) -> (rewards, terminated or None)``: calls the user's function.
+    """``(achieved goals [m, *F], goals [m, *F], ...) -> (rewards, terminated or None)``: calls the user's function.
 
     A bound method and an object with ``__call__`` compile; the arguments of a ``functools.partial`` are taken out of
     it, since MindSpore would run it in Python.
@@ -42,9 +44,9 @@ class RewardFunction:
         is_lambda = getattr(function, "__name__", "") == "<lambda>"
         self.function = _unreadable if is_lambda and not _is_alone(function) else function
 
-    def __call__(self, achieved, goal):
+    def __call__(self, *given):
         """Return Tensors."""
-        result = self.function(*self.arguments, achieved, goal, **self.keywords)
+        result = self.function(*self.arguments, *given, **self.keywords)
         if not isinstance(result, tuple):
             return self._tensor(result), None
         if len(result) != 2:
@@ -91,7 +93,7 @@ class Relabel:
     def __init__(self, plan: Any) -> None:
         # The compiler would parse the function wherever it finds it.
         self.plan = plan._replace(columns=plan.columns._replace(reward_fn=None))
-        self.rewards = RewardFunction(plan.columns.reward_fn)
+        self.rewards, self.steps = RewardFunction(plan.columns.reward_fn), plan.batch.steps
         self.chain = plan.chain or 1
         self.powers = Tensor(np.array([plan.gamma**step for step in range(self.chain)]))
         self.index = Tensor(np.arange(self.chain), ms.int32)
@@ -110,7 +112,7 @@ class Relabel:
             outputs = self.put(outputs, plan.next_goal, ops.select(where, goal, outputs[plan.next_goal]))
         if plan.chain is not None:
             return self.with_returns(outputs, relabelled, hidden)
-        rewards, terminated = self.of(outputs[plan.achieved], outputs[plan.goal])
+        rewards, terminated = self.of(outputs[plan.achieved], outputs[plan.goal], outputs)
         outputs = self.put_where(outputs, plan.reward, relabelled, rewards)
         if terminated is None:
             return outputs
@@ -121,7 +123,7 @@ class Relabel:
         plan = self.plan
         chains, achieved = hidden[0], hidden[1]
         goals = ops.broadcast_to(ops.expand_dims(outputs[plan.goal], chains.ndim), achieved.shape)
-        rewards, terminated = self.of(achieved, goals)
+        rewards, terminated = self.of(achieved, goals, hidden)
         inside = self.index < ops.expand_dims(chains, -1)
         if terminated is None:
             return self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards))
@@ -156,17 +158,32 @@ class Relabel:
         terms = ops.select(inside, ops.cast(rewards, ms.float64) * self.powers, self.zero)
         return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]
 
-    def of(self, achieved, goal):
-        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``."""
-        rows = (-1, *self.plan.goal_shape)
+    def of(self, achieved, goal, outputs):
+        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
+
+        The batch that the user's function may take is in some outputs.
+        """
+        plan = self.plan
+        rows = (-1, *plan.goal_shape)
         lead = achieved.shape[: achieved.ndim - len(self.plan.goal_shape)]
         achieved, goal = ops.reshape(achieved, rows), ops.reshape(goal, rows)
-        rewards, terminated = self.rewards(achieved, goal)
+        given = (achieved, goal)
+        if plan.columns.takes_batch:
+            given = (*given, self.batch(goal.shape[0], outputs))
+        rewards, terminated = self.rewards(*given)
         self._check(rewards.shape, rewards.dtype, achieved.shape[0])
         if terminated is None:
             return ops.reshape(rewards, lead), None
         self._check_terminated(terminated.shape, achieved.shape[0])
         return ops.reshape(rewards, lead), ops.reshape(terminated != 0, lead)
+
+    def batch(self, rows, outputs):
+        """Return the columns that the user's function takes, with one axis before their shapes; newest frames alone."""
+        plan, parts = self.plan, ()
+        for i in range(len(plan.batch_at)):
+            frames = ops.reshape(outputs[plan.batch_at[i]], (rows, -1, *plan.batch_fields[i][0]))
+            parts = (*parts, frames[:, -1])
+        return named_in_graph(self.steps, parts)
 
     def end(self, outputs, reached):
         """Return the outputs with the episode ended where a goal is reached."""
@@ -223,19 +240,21 @@ class RelabelFromPython(RelabelOfArrays):
     @functools.cached_property
     def runs_graphs(self) -> bool:
         """True if the user's function computes with Tensors, not with arrays. It is tried on two goals of zeros."""
-        zeros = np.zeros((2, 2, *self._plan.goal_shape), column_type(self._plan.goal_type))
+        plan = self._plan
+        goals = np.zeros((2, 2, *plan.goal_shape), column_type(plan.goal_type))
+        parts = [np.zeros((2, *shape), column_type(dtype)) for shape, dtype in plan.batch_fields]
         with np.errstate(all="ignore"):
             try:
-                result = self._function(*zeros)
+                result = self._function(*goals, *([named(plan.batch, parts)] if plan.columns.takes_batch else ()))
             except Exception:
                 return True
         return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
 
-    def _called(self, achieved: np.ndarray, goal: np.ndarray) -> Any:
+    def _called(self, *arguments: Any) -> Any:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
-            return super()._called(achieved, goal)
-        tensors = share(achieved), share(goal)
+            return super()._called(*arguments)
+        tensors = _shared(arguments)
         try:
             if self._graph is None:
                 self._graph = ms.jit(self._rewards.__call__)
@@ -247,5 +266,12 @@ class RelabelFromPython(RelabelOfArrays):
         except Exception as error:
             raise RuntimeError(
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
-                f"{achieved.shape}, but failed with both, at last with {type(error).__name__}: {error}"
+                f"{arguments[0].shape}, but failed with both, at last with {type(error).__name__}: {error}"
             ) from error
+
+
+def _shared(value: Any) -> Any:
+    """Return Tensors for arrays, in tuples and dicts too."""
+    if isinstance(value, dict):
+        return {key: _shared(part) for key, part in value.items()}
+    return tuple(map(_shared, value)) if isinstance(value, tuple) else share(value)

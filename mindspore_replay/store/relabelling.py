@@ -3,10 +3,13 @@
 Axes: ``*L`` the axes before a column's shape: ``B`` samples, or ``B, T`` with the steps of a window.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .inputs import as_array
+from .naming import named
 from .recipe.layout import RelabelPlan
 from .schema import is_tensor
 from .types import ArrayOrTensor, Outputs
@@ -64,7 +67,7 @@ class RelabelOfArrays:
         if plan.chain is not None:
             self._put_returns(outputs, relabelled, goal, hidden)
         else:
-            rewards, terminated = self._of(_array(outputs[plan.achieved]), goal)
+            rewards, terminated = self._of(_array(outputs[plan.achieved]), goal, outputs)
             self._put(outputs, plan.reward, relabelled, rewards)
             if terminated is not None:
                 self._put(outputs, plan.terminated, relabelled & terminated, True)
@@ -75,7 +78,8 @@ class RelabelOfArrays:
     ) -> None:
         """Put n-step returns, in which every step has the same goal, up to one that ends."""
         plan, chains, achieved = self._plan, hidden[0], hidden[1]
-        rewards, terminated = self._of(achieved, np.broadcast_to(np.expand_dims(goal, chains.ndim), achieved.shape))
+        goals = np.broadcast_to(np.expand_dims(goal, chains.ndim), achieved.shape)
+        rewards, terminated = self._of(achieved, goals, hidden)
         inside = self._index < chains[..., None]
         if terminated is not None:
             ends = terminated & inside
@@ -105,13 +109,22 @@ class RelabelOfArrays:
             where = where.reshape(*where.shape, *[1] * (array.ndim - where.ndim))
         np.copyto(array, new, "unsafe", where)
 
-    def _of(self, achieved: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``."""
+    def _of(
+        self, achieved: np.ndarray, goal: np.ndarray, outputs: Sequence[ArrayOrTensor]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
+
+        The batch that the user's function may take is in some outputs.
+        """
         plan = self._plan
         lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
         rows = (-1, *plan.goal_shape)
         achieved, goal = (np.ascontiguousarray(goals).reshape(rows) for goals in (achieved, goal))
-        result = self._called(achieved, goal)
+        # Of a stack the newest frame.
+        fields = zip(plan.batch_at, plan.batch_fields)
+        frames = (_array(outputs[at]).reshape(len(goal), -1, *shape) for at, (shape, _) in fields)
+        batch = [np.ascontiguousarray(frame[:, -1]) for frame in frames]
+        result = self._called(achieved, goal, *([named(plan.batch, batch)] if plan.columns.takes_batch else ()))
         rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         rewards = self._checked(rewards, len(goal), plan.reward_type).reshape(lead)
         if terminated is None:
@@ -119,9 +132,9 @@ class RelabelOfArrays:
         need_column(plan)
         return rewards, self._checked(terminated, len(goal), None).reshape(lead) != 0
 
-    def _called(self, achieved: np.ndarray, goal: np.ndarray) -> object:
+    def _called(self, *arguments: object) -> object:
         """Return what the user's function returns."""
-        return self._function(achieved, goal)
+        return self._function(*arguments)
 
     def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape; raise an error for anything else."""

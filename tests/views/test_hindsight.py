@@ -453,11 +453,20 @@ def pairs(reward_fn: Any, backend: str = "native", **options: Any) -> Any:
         (distance, "native"),
         (distance, "composite"),  # whose samples the functions are given in the same way
         (functools.partial(Task().compute_reward, info={}), "native"),
+        (Task().compute_reward, "native"),
         (lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)], "native"),
         (lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1), "native"),
         (of_float64, "native"),
     ],
-    ids=["NumPy", "NumPy, composite", "compute_reward of float64", "list", "inline lambda", "Tensor of float64"],
+    ids=[
+        "NumPy",
+        "NumPy, composite",
+        "compute_reward of float64",
+        "compute_reward with info",
+        "list",
+        "inline lambda",
+        "Tensor of float64",
+    ],
 )
 def test_functions_that_serve_samples_from_python(reward_fn: Any, backend: str):
     buffer = pairs(reward_fn, backend)
@@ -626,9 +635,11 @@ def test_flags_need_a_column():
         buffer.sample()
 
 
-def test_a_function_of_three_arguments_is_told_how_to_be_passed():
-    with pytest.raises(TypeError, match=r"must take \(achieved_goal, goal\), .*functools\.partial\(.*info=\{\}\)"):
-        HindsightRelabel("future", 0.8, Task().compute_reward)
+def test_a_function_of_other_arguments_is_told_what_it_gets():
+    with pytest.raises(
+        TypeError, match=r"must take \(achieved_goal, goal\) or \(.*, batch\), but got one with .*\(goal\)"
+    ):
+        HindsightRelabel("future", 0.8, lambda goal: goal)
 
 
 # Columns of goals.

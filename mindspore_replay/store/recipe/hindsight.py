@@ -1,8 +1,8 @@
 """Hindsight experience replay."""
 
+import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ..checks import check_number
 from ..plan import STRATEGIES
@@ -20,15 +20,16 @@ class HindsightRelabel(Shown):
     """A view that gives samples other goals, achieved later, and the rewards for them.
 
     A step achieves a goal in the state after its action. In a relabelled sample, the goal is one that another row
-    achieved, and the reward is ``reward_fn(achieved_goal, goal)``; with `NStep` this applies to each step of the
-    return. If there is a column with the goal of the next observation, such as ``next_desired_goal``, it gets the same
-    goal. Nothing else changes, unless `reward_fn` says which goals end an episode.
+    achieved, and the reward is ``reward_fn(achieved_goal, goal)``, or ``reward_fn(achieved_goal, goal, batch)`` with
+    the other columns; with `NStep` this applies to each step of the return. If there is a column with the goal of the
+    next observation, such as ``next_desired_goal``, it gets the same goal. Nothing else changes, unless `reward_fn`
+    says which goals end an episode.
 
     In a sample of sequences or episodes, all steps of a relabelled one have the same goal, drawn for the row at its
     start, the first after the burn-in, and each step has its own reward for it.
 
     Called from Python, `sample` gives `reward_fn` NumPy arrays, as the ``compute_reward`` of gymnasium-robotics takes
-    them: ``functools.partial(env.unwrapped.compute_reward, info={})``. A function that computes with MindSpore's
+    them; its third argument `info` is then the batch. A function that computes with MindSpore's
     operators gets Tensors. In a compiled graph it becomes part of the graph, so it must be written with MindSpore's
     operators, and return Tensors of the columns' dtypes.
 
@@ -44,7 +45,9 @@ class HindsightRelabel(Shown):
             ``terminated`` set also where the flag is true; with `NStep` the chain ends there, with the return up to it,
             the discount 0 and the observation after it. Without flags a return goes on beyond a goal that was reached,
             and ``terminated`` refers to the original goal. ``n`` is ``B``, or ``B * T`` for sequences of ``T`` steps,
-            and times the ``n`` of `NStep`.
+            and times the ``n`` of `NStep`. If it has three arguments, the third is a dict with the other columns of
+            these rows by name, ``[n, *F]``, nested for dotted names: actions, for example, or what a column holds of
+            the environment's infos.
         achieved_goal (str): Goals achieved. If there is a column ``next_`` of this name, as `VectorRows` fills it from
             a dict observation, its goals are those after the action, and it is taken; else the column itself must hold
             them, as `VectorRows` and `from_minari` then make it. Without a column of the name, that of a Dict space of
@@ -56,7 +59,7 @@ class HindsightRelabel(Shown):
             `reward_fn` need. Default: ``"terminated"``.
 
     Raises:
-        TypeError: If `ratio` is no number, or `reward_fn` cannot be called with two arguments.
+        TypeError: If `ratio` is no number, or `reward_fn` can be called neither with two arguments nor with three.
         ValueError: If `strategy` is unknown, or `ratio` outside [0, 1].
 
         Drawing a sample raises a TypeError or ValueError if `reward_fn` returns something else.
@@ -82,7 +85,7 @@ class HindsightRelabel(Shown):
         self,
         strategy: str,
         ratio: float,
-        reward_fn: Callable[[Any, Any], Any],
+        reward_fn: Callable[..., object],
         *,
         achieved_goal: str = "achieved_goal",
         goal: str = "desired_goal",
@@ -95,9 +98,9 @@ class HindsightRelabel(Shown):
             )
         if not callable(reward_fn):
             raise TypeError(f"For 'HindsightRelabel', 'reward_fn' must be a function, but got {reward_fn!r}.")
-        _check_arguments(reward_fn)
+        takes_batch = _takes_batch(reward_fn)
         ratio = check_number("HindsightRelabel", "ratio", ratio)
-        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward, terminated)
+        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward, terminated, takes_batch)
 
     def apply_to(self, layout: SampleLayout) -> None:
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
@@ -124,20 +127,20 @@ class HindsightRelabel(Shown):
         layout.hindsight = view
 
 
-def _check_arguments(reward_fn: Callable[..., object]) -> None:
-    """Raise a TypeError if a function takes other arguments than two goals."""
+def _takes_batch(reward_fn: Callable[..., object]) -> bool:
+    """Return True if a function takes the other columns beside two goals; raise a TypeError if it takes neither."""
     try:
         signature = inspect.signature(reward_fn)
     except (TypeError, ValueError):  # some builtin functions have none
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise TypeError(
-            "For 'HindsightRelabel', 'reward_fn' must take (achieved_goal, goal), but got one with the arguments "
-            f"{signature}: {error}. Give others by functools.partial, as in "
-            "functools.partial(env.unwrapped.compute_reward, info={})."
-        ) from None
+        return False
+    for number in (2, 3):
+        with contextlib.suppress(TypeError):
+            signature.bind(*(None,) * number)
+            return number == 3
+    raise TypeError(
+        "For 'HindsightRelabel', 'reward_fn' must take (achieved_goal, goal) or (achieved_goal, goal, batch), but got "
+        f"one with the arguments {signature}. Give others by functools.partial."
+    )
 
 
 def _in_dict(columns: Schema, name: str) -> str:

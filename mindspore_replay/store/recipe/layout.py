@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ..nested import NO_NAMES, Names
 from ..plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
 from ..schema import Schema
 
@@ -32,17 +33,19 @@ class Hindsight(NamedTuple):
     Args:
         strategy (str): Choice of the row that gives the goal.
         ratio (float): Share of samples that are relabelled.
-        reward_fn (Callable): Computes rewards from achieved goals and goals.
+        reward_fn (Callable): Computes rewards from achieved goals and goals, and perhaps the other columns.
         achieved (str), goal (str), reward (str), terminated (str): The columns.
+        takes_batch (bool): Whether it takes the other columns. Default: ``False``.
     """
 
     strategy: str
     ratio: float
-    reward_fn: Callable[[Any, Any], Any]
+    reward_fn: Callable[..., Any]
     achieved: str
     goal: str
     reward: str
     terminated: str
+    takes_batch: bool = False
 
 
 class RelabelPlan(NamedTuple):
@@ -62,6 +65,9 @@ class RelabelPlan(NamedTuple):
         discount (int): The discount.
         truncated (Union[int, None]): Field of the column ``"truncated"``.
         following (tuple[int, ...]): Fields of next observations, in the order of their hidden outputs.
+        batch (Names): The columns that the reward function takes.
+        batch_at (tuple[int, ...]): Their fields; with returns, their hidden outputs.
+        batch_fields (tuple): Their shapes and dtypes.
     """
 
     columns: Hindsight
@@ -80,6 +86,9 @@ class RelabelPlan(NamedTuple):
     discount: int = -1
     truncated: int | None = None
     following: tuple[int, ...] = ()
+    batch: Names = NO_NAMES
+    batch_at: tuple[int, ...] = ()
+    batch_fields: tuple[tuple[tuple[int, ...], str], ...] = ()
 
 
 class SampleLayout:
@@ -181,13 +190,22 @@ class SampleLayout:
             return ()
         if self.returns is None:
             return (Output(RELABELLED),)
-        achieved = self.columns.names.index(self.hindsight.achieved)
         first, steps = self.steps or (0, 1)
         lead = (steps,) if self.steps else ()
         chains = Output(CHAIN, first=first, runs=steps, lead=lead)
-        rows = Output(WINDOW, achieved, 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
+        achieved, *batch = (
+            Output(WINDOW, self.columns.names.index(name), 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
+            for name in (self.hindsight.achieved, *self._batch())
+        )
         following = () if self.chain == 1 else tuple(self._after_each(name) for name in self._next)
-        return (Output(RELABELLED), chains, rows, *following)
+        return (Output(RELABELLED), chains, achieved, *following, *batch)
+
+    def _batch(self) -> Names:
+        """Return the names of the columns that the reward function takes beside the goals."""
+        view = self.hindsight
+        if view is None or not view.takes_batch:
+            return NO_NAMES
+        return Names(name for name in self.columns.names if name not in (view.achieved, view.goal))
 
     def relabelling(self, before: int) -> RelabelPlan | None:
         """Return where relabelling finds its outputs, after `before` others; ``None`` without hindsight."""
@@ -208,15 +226,20 @@ class SampleLayout:
             goal_shape=columns.shapes[goal],
             goal_type=columns.dtypes[goal],
             reward_type=columns.dtypes[reward],
+            batch=(batch := self._batch()),
+            batch_at=tuple(at[name] for name in batch),
+            batch_fields=tuple((columns.shapes[i], columns.dtypes[i]) for i in map(columns.names.index, batch)),
         )
         if self.returns is None or self.discount is None:
             return plan
+        following = () if self.chain == 1 else tuple(at[f"next_{name}"] for name in self._next)
         return plan._replace(
             chain=self.chain,
             gamma=self.gamma,
             discount=at[self.discount],
             truncated=at.get("truncated"),
-            following=() if self.chain == 1 else tuple(at[f"next_{name}"] for name in self._next),
+            following=following,
+            batch_at=tuple(2 + len(following) + i for i in range(len(batch))),
         )
 
     def _after_each(self, name: str) -> Output:
