@@ -1,10 +1,10 @@
 """Reads the rows of a buffer in time order, in pieces."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from ..buffers.base import Buffer
 from ..ops.eager import wait_for_work
 from ..store import episodes
 from .filling import row_bytes
@@ -22,7 +22,7 @@ class StoredRows:
         buffer (ReplayBuffer): The buffer.
     """
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         wait_for_work()
         self.columns = buffer.columns
         self._arrays = {

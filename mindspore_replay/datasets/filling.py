@@ -5,17 +5,19 @@ import importlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..buffers.base import Buffer
 from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..config.configuration import get_buffer_cls
 from ..store.checks import check_size
 from ..store.optional import install_command
-from .steps import END, FINAL, Arrays, EpisodeTable, Steps, Summary, chunk_rows
+from .steps import END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -27,7 +29,7 @@ _SAMPLE_SIZE = 256
 Field = tuple[tuple[int, ...], np.dtype]
 
 
-def optional(module: str, what: str) -> Any:
+def optional(module: str, what: str) -> ModuleType:
     """Import an optional package, or raise an ImportError with the pip line."""
     try:
         return importlib.import_module(module)
@@ -75,8 +77,14 @@ class Source:
 
 
 def fill(
-    what: str, source: Source, buffer: Any, episodes: Any, types: Any, progress: bool, arguments: dict[str, Any]
-) -> Any:
+    what: str,
+    source: Source,
+    buffer: Buffer | None,
+    episodes: Episodes,
+    types: Mapping[str, object] | None,
+    progress: bool,
+    arguments: dict[str, Any],
+) -> Buffer:
     """Insert the chosen episodes of a dataset into a buffer, which is made if it is ``None``."""
     fields = source.transitions
     chosen = choose(what, source, episodes)
@@ -106,9 +114,9 @@ def make_buffer(
     source: Source,
     fields: Mapping[str, Field],
     chosen: np.ndarray | None,
-    types: Any,
+    types: Mapping[str, object] | None,
     arguments: dict[str, Any],
-) -> Any:
+) -> Buffer:
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
@@ -136,12 +144,14 @@ def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
-def _relabels(views: Any) -> bool:
+def _relabels(views: object) -> bool:
     """Return True if a view needs the goals achieved after the actions, which are in columns of next observations."""
     return any(hasattr(view, "hindsight") for view in (views if isinstance(views, (list, tuple)) else ()))
 
 
-def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], types: Any, arguments: Any) -> Any:
+def schema_buffer(
+    what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any]
+) -> Buffer:
     """Make a buffer with these columns; `types` overrides dtypes. The arguments contain the capacity."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
@@ -152,11 +162,11 @@ def schema_buffer(what: str, buffer_cls: type, fields: Mapping[str, Field], type
     return buffer_cls(shapes=shapes, types=wanted, names=list(fields), **arguments)
 
 
-def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
+def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object]:
     """Return the dtype of each column: the dataset's, unless `types` names it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
         raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
-    by_name = types or {}
+    by_name: Mapping[str, object] = types or {}
     left, wanted = set(by_name), []
     for name, (_, dtype) in fields.items():
         plain = name.removeprefix("next_")
@@ -168,7 +178,7 @@ def _types(what: str, fields: Mapping[str, Field], types: Any) -> list[Any]:
     return wanted
 
 
-def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]) -> None:
+def check_given(what: str, buffer: Buffer, types: object, arguments: Mapping[str, Any]) -> None:
     """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
@@ -183,7 +193,7 @@ def check_given(what: str, buffer: Any, types: Any, arguments: Mapping[str, Any]
 
 
 def match(
-    what: str, label: str, buffer: Any, fields: Mapping[str, Field], observations: Sequence[str]
+    what: str, label: str, buffer: Buffer, fields: Mapping[str, Field], observations: Sequence[str]
 ) -> dict[str, str]:
     """Map each column of a buffer to the dataset's: the same name, or that of an observation without its prefix."""
     names = {name: name for name in fields}
@@ -204,7 +214,7 @@ def match(
     return {name: names[name] for name in buffer.columns.names}
 
 
-def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
+def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
     """Return the episodes that `episodes` selects, bool ``[n]``; ``None`` for all."""
     if episodes is None:
         return None
@@ -236,7 +246,7 @@ def choose(what: str, source: Source, episodes: Any) -> np.ndarray | None:
 class Bar:
     """A progress bar over rows, or nothing if none is wanted."""
 
-    def __init__(self, what: str, progress: Any, total: int) -> None:
+    def __init__(self, what: str, progress: bool, total: int) -> None:
         if not isinstance(progress, bool):
             raise TypeError(f"For '{what}', 'progress' must be a bool, but got {progress!r}.")
         self._bar = optional("tqdm", what).tqdm(total=total, unit="row", unit_scale=True) if progress else None
@@ -249,7 +259,7 @@ class Bar:
     def __enter__(self) -> "Bar":
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.close()
 
@@ -264,7 +274,7 @@ class Filler:
         sources (Mapping[str, str]): The dataset's column for each column of the buffer.
     """
 
-    def __init__(self, what: str, label: str, buffer: Any, sources: Mapping[str, str]) -> None:
+    def __init__(self, what: str, label: str, buffer: Buffer, sources: Mapping[str, str]) -> None:
         self._what, self._label, self._buffer, self._sources = what, label, buffer, sources
         columns = buffer.columns
         self._columns = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
@@ -335,9 +345,12 @@ class Filler:
         return {name: np.concatenate([rows[name] for rows in self._parts]) for name in self._parts[0]}
 
     def _insert(self, rows: Arrays) -> None:
-        end, final, columns = rows[END], rows[FINAL], [rows[name] for name in self._columns]
-        self._buffer.insert(columns, **({"end": end, "final": final} if self._buffer.has_episodes else {}))
-        self._rows += len(end)
+        columns = [rows[name] for name in self._columns]
+        if self._buffer.has_episodes:
+            self._buffer.insert(columns, end=rows[END], final=rows[FINAL])
+        else:
+            self._buffer.insert(columns)
+        self._rows += len(rows[END])
 
     def finish(self) -> None:
         """Insert the rest, and log how many steps were dropped, final or overwritten."""

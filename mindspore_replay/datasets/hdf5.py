@@ -2,27 +2,30 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..buffers.base import Buffer
 from .filling import Field, fill, optional
-from .steps import Arrays
+from .steps import Arrays, Episodes
 from .tables import D4RL, d4rl_source
+
+if TYPE_CHECKING:
+    import h5py
 
 
 def from_hdf5(
     path: str | PathLike[str],
     *,
     buffer: Buffer | None = None,
-    episodes: Any = None,
+    episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
     buffer_cls: type | str | None = None,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, object] | None = None,
     progress: bool = False,
-    **arguments: Any,
+    **arguments: object,
 ) -> Buffer:
     """Make a buffer with the episodes of an HDF5 file that has D4RL's keys.
 
@@ -47,7 +50,7 @@ def from_hdf5(
         buffer_cls (Union[type, str, None]): As for `from_minari`. Default: ``None``.
         types (Union[dict, None]): As for `from_minari`. Default: ``None``.
         progress (bool): Whether to show a progress bar. Default: ``False``.
-        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
+        arguments: More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
         ReplayBuffer: The buffer.
@@ -78,9 +81,8 @@ def from_hdf5(
          [0. 0.]
          [0. 0.]] [0. 1. 2. 3. 4.] [1. 2. 2. 4. 5.] [False False  True False False] [False False False False False]
     """
-    h5py = optional("h5py", "from_hdf5")
-    with h5py.File(path, "r") as file:
-        source = d4rl_source("from_hdf5", Hdf5Table(h5py, file, fspath(path)))
+    with optional("h5py", "from_hdf5").File(path, "r") as file:
+        source = d4rl_source("from_hdf5", Hdf5Table(file, fspath(path)))
         arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
         return fill("from_hdf5", source, buffer, episodes, types, progress, arguments)
 
@@ -88,19 +90,19 @@ def from_hdf5(
 class Hdf5Table:
     """An open HDF5 file with D4RL's keys, as a `Table`; its other keys are only listed."""
 
-    def __init__(self, h5py: Any, file: Any, label: str) -> None:
+    def __init__(self, file: "h5py.File", label: str) -> None:
         self.label = label
         self._file = file
         self.arrays: dict[str, Field] = {}
         for key, item in file.items():
             if key not in D4RL:
                 self.arrays[key] = (), np.dtype(np.bool_)
-            elif isinstance(item, h5py.Dataset):
+            elif not hasattr(item, "visititems"):
                 self._add(key, item)
             else:
                 item.visititems(lambda name, dataset, key=key: self._add(f"{key}/{name}", dataset))
 
-    def _add(self, key: str, item: Any) -> None:
+    def _add(self, key: str, item: "h5py.Dataset | h5py.Group") -> None:
         if hasattr(item, "dtype"):
             self.arrays[key] = tuple(item.shape), item.dtype
 

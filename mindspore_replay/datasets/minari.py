@@ -1,11 +1,12 @@
 """Makes buffers from Minari datasets, and Minari datasets from buffers."""
 
+import contextlib
 import itertools
 import os
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,22 +14,29 @@ from ..buffers.base import Buffer
 from . import spaces
 from .export import StoredRows
 from .filling import Bar, Field, Source, fill, fit, log, optional, with_next
-from .steps import Steps
+from .steps import Episodes, Steps
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+    from minari import MinariDataset
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.episode_data import EpisodeData
 
 _EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations", "truncated")
 
 
 def from_minari(
-    dataset: Any,
+    dataset: "MinariDataset | str | os.PathLike[str]",
     *,
     buffer: Buffer | None = None,
-    episodes: Any = None,
+    episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
     buffer_cls: type | str | None = None,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, object] | None = None,
     progress: bool = False,
-    **arguments: Any,
+    **arguments: object,
 ) -> Buffer:
     """Make a buffer with the episodes of a Minari dataset.
 
@@ -60,7 +68,7 @@ def from_minari(
             ``observation`` also applies to the next one and, in a Dict or Tuple, to all leaves not named themselves.
             Default: ``None``, those of the dataset.
         progress (bool): Whether to show a progress bar. Default: ``False``.
-        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
+        arguments: More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
         ReplayBuffer: The buffer. A warning is logged if rows were overwritten because of `capacity`.
@@ -105,7 +113,7 @@ class MinariSource(Source):
         dataset (Union[minari.MinariDataset, str, Path]): The dataset.
     """
 
-    def __init__(self, what: str, dataset: Any) -> None:
+    def __init__(self, what: str, dataset: object) -> None:
         self._what = what
         self._dataset = _opened(what, dataset)
         self.label = f"the dataset {self._dataset.id!r}"
@@ -134,13 +142,13 @@ class MinariSource(Source):
             if len(episode.rewards):
                 yield self._steps(episode)
 
-    def _steps(self, episode: Any) -> Steps:
+    def _steps(self, episode: "EpisodeData") -> Steps:
         """Return the steps of one episode; all its observations are known."""
         scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
-            **spaces.flatten(self._dataset.observation_space, episode.observations, "observation"),
-            **spaces.flatten(self._dataset.action_space, episode.actions, "action"),
+            **spaces.flatten(episode.observations, "observation"),
+            **spaces.flatten(episode.actions, "action"),
             **scalars,
         }
         wrong = []
@@ -158,7 +166,7 @@ class MinariSource(Source):
         return Steps(columns, following, np.ones(n, np.bool_), np.arange(n) == n - 1)
 
 
-def _opened(what: str, dataset: Any) -> Any:
+def _opened(what: str, dataset: object) -> "MinariDataset":
     """Open a dataset, given as itself, its folder or its id."""
     minari = optional("minari", what)
     if isinstance(dataset, minari.MinariDataset):
@@ -181,12 +189,12 @@ def to_minari(
     buffer: Buffer,
     dataset_id: str,
     *,
-    env: Any = None,
-    observation_space: Any = None,
-    action_space: Any = None,
+    env: "gymnasium.Env[Any, Any] | EnvSpec | str | None" = None,
+    observation_space: "gymnasium.Space[Any] | None" = None,
+    action_space: "gymnasium.Space[Any] | None" = None,
     progress: bool = False,
-    **metadata: Any,
-) -> Any:
+    **metadata: object,
+) -> "MinariDataset":
     """Write the rows of a buffer as a local Minari dataset.
 
     An episode ends where a row is terminated or truncated, where the buffer marks its end, and where the next
@@ -208,7 +216,7 @@ def to_minari(
         observation_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
         action_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
         progress (bool): Whether to show a progress bar. Default: ``False``.
-        metadata (Any): More arguments for ``minari.create_dataset_from_buffers``: `author`, `description`,
+        metadata: More arguments for ``minari.create_dataset_from_buffers``: `author`, `description`,
             `algorithm_name`, `data_format` and others.
 
     Returns:
@@ -251,8 +259,9 @@ def to_minari(
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
         space_arguments = {f"{key}_space": space for key, space in env_spaces.items()}
-        episodes: Any = itertools.chain(first, buffers)
-        dataset = minari.create_dataset_from_buffers(dataset_id, episodes, env=env, **space_arguments, **metadata)
+        dataset = minari.create_dataset_from_buffers(
+            dataset_id, itertools.chain(first, buffers), env=env, **space_arguments, **metadata
+        )
     export.report()
     return dataset
 
@@ -260,14 +269,14 @@ def to_minari(
 class _EpisodeExport:
     """Converts steps to Minari's episodes, and counts steps that were repeated or dropped."""
 
-    def __init__(self, env_spaces: Mapping[str, Any], dataset_id: str) -> None:
+    def __init__(self, env_spaces: Mapping[str, object], dataset_id: str) -> None:
         self._minari_episode = optional("minari.data_collector", "to_minari").EpisodeBuffer
         self._spaces, self._dataset_id = env_spaces, dataset_id
         self.observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
         self._fields = {**self.observations, **spaces.leaves("to_minari", env_spaces["action"], "action")}
         self._episodes = self._repeated = self._dropped = 0
 
-    def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator[Any]:
+    def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator["EpisodeBuffer"]:
         """Return each episode that has a step, in Minari's form."""
         for steps in episodes:
             shown.update(len(steps.end))
@@ -279,7 +288,7 @@ class _EpisodeExport:
                 self._repeated += not steps.known[-1] and whole
                 yield self._buffer(steps, n, whole)
 
-    def _buffer(self, steps: Steps, n: int, whole: bool) -> Any:
+    def _buffer(self, steps: Steps, n: int, whole: bool) -> "EpisodeBuffer":
         """Convert the first `n` steps and the observation after them, which is the last next observation if `whole`."""
         columns = {name: steps.columns[name][:n] for name in self._fields}
         for name in self.observations:
@@ -316,22 +325,20 @@ class _EpisodeExport:
             )
 
 
-def _spaces(env: Any, observation_space: Any, action_space: Any) -> dict[str, Any]:
+def _spaces(env: object, observation_space: object, action_space: object) -> dict[str, object]:
     """Return the spaces of observations and actions."""
     env_spaces = {"observation": observation_space, "action": action_space}
-    if any(space is None for space in env_spaces.values()):
-        if env is None:
-            raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
-        made = env if hasattr(env, "action_space") else optional("gymnasium", "to_minari").make(env)
-        env_spaces = {
-            key: getattr(made, f"{key}_space") if space is None else space for key, space in env_spaces.items()
-        }
-        if made is not env:
-            made.close()
-    return env_spaces
+    if all(space is not None for space in env_spaces.values()):
+        return env_spaces
+    if env is None:
+        raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
+    if not hasattr(env, "action_space"):
+        with contextlib.closing(optional("gymnasium", "to_minari").make(env)) as made:
+            return _spaces(made, observation_space, action_space)
+    return {key: getattr(env, f"{key}_space") if space is None else space for key, space in env_spaces.items()}
 
 
-def _columns(buffer: Any, env_spaces: Mapping[str, Any]) -> dict[str, str]:
+def _columns(buffer: Buffer, env_spaces: Mapping[str, object]) -> dict[str, str]:
     """Return the buffer's column for each name in a dataset."""
     columns = buffer.columns.names
     observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
@@ -357,7 +364,7 @@ def _columns(buffer: Any, env_spaces: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def _check_images(env_spaces: Mapping[str, Any], data_format: str | None) -> None:
+def _check_images(env_spaces: Mapping[str, object], data_format: object) -> None:
     """Raise a ValueError for images that Minari would write in a form that it cannot read."""
     for key, space in env_spaces.items():
         for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
-from typing import Any, cast
+from typing import IO, cast
 
 import mindspore as ms
 import numpy as np
@@ -20,7 +20,7 @@ from ..config.configuration import get_buffer_cls
 from .export import StoredRows
 from .filling import Bar, Field, fill, knows_episodes
 from .filling import row_bytes as bytes_of
-from .steps import END, FINAL, Arrays, chunk_rows
+from .steps import END, FINAL, Arrays, Episodes, chunk_rows
 from .tables import TableSource, d4rl_source
 
 #: Names of the flags of rows in a file.
@@ -31,13 +31,13 @@ def from_npz(
     path: str | PathLike[str],
     *,
     buffer: Buffer | None = None,
-    episodes: Any = None,
+    episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
     buffer_cls: type | str | None = None,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, object] | None = None,
     progress: bool = False,
-    **arguments: Any,
+    **arguments: object,
 ) -> Buffer:
     """Make a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
 
@@ -62,7 +62,7 @@ def from_npz(
         buffer_cls (Union[type, str, None]): As for `from_minari`. Default: ``None``.
         types (Union[dict, None]): As for `from_minari`. Default: ``None``.
         progress (bool): Whether to show a progress bar. Default: ``False``.
-        arguments (Any): More arguments of the class, such as `views`, `seed` or `sequence_length`.
+        arguments: More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
         ReplayBuffer: The buffer.
@@ -109,7 +109,7 @@ def from_npz(
         return fill("from_npz", source, buffer, episodes, types, progress, arguments)
 
 
-def _class_of(arguments: dict[str, Any]) -> type:
+def _class_of(arguments: Mapping[str, object]) -> type:
     buffer_cls = arguments.get("buffer_cls")
     return get_buffer_cls({"type": "uniform" if buffer_cls is None else buffer_cls})
 
@@ -138,7 +138,7 @@ class NpzTable:
                 shape, _, dtype = self._header(member, stream)
             self.arrays[member.removesuffix(".npy")] = shape, _own_type(dtype)
 
-    def _header(self, member: str, stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    def _header(self, member: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         """Read the shape, whether it is in Fortran order, and the dtype; the stream is then at the first number."""
         try:
             version = npy.read_magic(stream)
@@ -159,7 +159,7 @@ class NpzTable:
             for begin in range(0, length, rows):
                 yield {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
 
-    def _reader(self, key: str, stream: Any) -> Callable[[int, int], np.ndarray]:
+    def _reader(self, key: str, stream: IO[bytes]) -> Callable[[int, int], np.ndarray]:
         """Return a function of a first row and a count that reads consecutive rows in order."""
         shape, fortran, dtype = self._header(key, stream)
         if fortran:
@@ -237,7 +237,7 @@ def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False)
             buffered.detach()
 
 
-def _write(stream: Any, stored: StoredRows, name: str, field: Field, shown: Bar) -> None:
+def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, shown: Bar) -> None:
     """Write one array of rows."""
     shape, dtype = field
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}

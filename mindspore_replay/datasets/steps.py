@@ -4,7 +4,7 @@ Files hold rows. A row may be only the observation after an episode, and the nex
 row. `steps_of` converts rows to steps, one row behind the row that it reads, so that no file has to fit into memory.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +46,10 @@ class EpisodeTable(NamedTuple):
     total_reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+
+
+#: Which episodes to insert; ``None`` for all.
+Episodes = slice | Sequence[int] | np.ndarray | Callable[[EpisodeTable], slice | Sequence[int] | np.ndarray] | None
 
 
 class Steps(NamedTuple):

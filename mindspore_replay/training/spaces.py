@@ -2,15 +2,28 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
+
+
+class Leaf(Protocol):
+    """A space whose values are arrays of one shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a value."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of a value."""
+
 
 #: The keys of a space for goals that `HindsightRelabel` reads.
 _GOALS = {"achieved_goal", "desired_goal"}
 
 
-def columns_of(envs: Any, action_space: Any = None, *, next_observation: bool = True) -> dict[str, list[Any]]:
+def columns_of(envs: object, action_space: object = None, *, next_observation: bool = True) -> dict[str, list[Any]]:
     """Return names, shapes and types of the columns for transitions of an environment.
 
     The columns are those of the observation, of the action, ``reward``, those of the next observation, and
@@ -48,7 +61,7 @@ def columns_of(envs: Any, action_space: Any = None, *, next_observation: bool = 
         >>> buffer = ReplayBuffer(sample_size=32, capacity=1000, **columns)
     """
     observation, action = _spaces(envs, action_space)
-    before, acted = dict(_leaves("observation", observation)), dict(_leaves("action", action))
+    before, acted = _columns("observation", observation), _columns("action", action)
     columns = {**before, **acted, "reward": ((), "float32")}
     if next_observation:
         columns |= {f"next_{name}": column for name, column in before.items()}
@@ -70,7 +83,7 @@ def columns_of(envs: Any, action_space: Any = None, *, next_observation: bool = 
     }
 
 
-def _spaces(envs: Any, action_space: Any) -> tuple[Any, Any]:
+def _spaces(envs: object, action_space: object) -> tuple[object, object]:
     """Return the observation space and the action space of one environment."""
     for prefix in ("single_", ""):
         if hasattr(envs, f"{prefix}observation_space"):
@@ -85,26 +98,32 @@ def _spaces(envs: Any, action_space: Any) -> tuple[Any, Any]:
     return envs, action_space
 
 
-def _leaves(name: str, space: Any) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
-    """Iterate over the names, shapes and dtypes of the spaces in a space."""
+def leaves(what: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
+    """Iterate over the spaces of arrays in a space, with dotted names; raise a TypeError that names `what`."""
     inner = getattr(space, "spaces", None)
     if inner is not None:
         for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-            yield from _leaves(f"{name}.{key}", part)
+            yield from leaves(what, f"{name}.{key}", part)
     elif getattr(space, "shape", None) is None:
         raise TypeError(
-            f"For 'columns_of', each space must be a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple "
-            f"of these, but that of {name!r} is {space}."
+            f"For '{what}', {name!r} must be of a space whose values are arrays of one shape, which are Box, Discrete, "
+            f"MultiBinary and MultiDiscrete, or of Dict or Tuple of those, but got {space!r}."
         )
     else:
-        yield name, (tuple(map(int, space.shape)), _dtype(space))
+        yield name, cast(Leaf, space)
 
 
-def _dtype(space: Any) -> str:
-    """Return the dtype of a column for a space that is no Dict and no Tuple."""
+def _columns(name: str, space: object) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and the dtype of the column for each space of arrays in a space."""
+    found = leaves("columns_of", name, space)
+    return {name: (tuple(map(int, leaf.shape)), _dtype(leaf)) for name, leaf in found}
+
+
+def _dtype(space: Leaf) -> str:
+    """Return the dtype of a column for a space of arrays."""
     sizes = getattr(space, "n" if space.shape == () else "nvec", None)
     if sizes is not None:  # Discrete or MultiDiscrete
-        limits, first = np.iinfo(np.int32), np.asarray(space.start)
+        limits, first = np.iinfo(np.int32), np.asarray(getattr(space, "start"))  # noqa: B009
         if limits.min <= np.min(first) and np.max(first + sizes - 1) <= limits.max:
             return "int32"
     return str(np.dtype(space.dtype))
