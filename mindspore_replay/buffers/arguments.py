@@ -6,11 +6,10 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..mindspore_api import isconstant
-from .attributes import Attributes
 from .compile_time import MAPPING, NUMBER, TENSOR, compile_time
 
 
-class Arguments(Attributes):
+class Arguments:
     """What graph bodies pass to their checks, and what they make of checked arguments."""
 
     def _known(self, value):

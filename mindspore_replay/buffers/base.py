@@ -3,6 +3,7 @@
 import itertools
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 import mindspore as ms
@@ -17,6 +18,7 @@ from ..store import library, state
 from ..store.call import Tensors
 from ..store.compressed import CompressedStore
 from ..store.episodes import END, FINAL
+from ..store.habits import NoContainer
 from ..store.limiter import check_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
@@ -24,6 +26,7 @@ from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.showing import table, text
 from ..store.store import Store
+from .arguments import Arguments
 from .changes import Changes
 from .compile_time import compile_time
 from .compiled import CompiledCalls
@@ -52,7 +55,20 @@ _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
-class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFolder, IsolatedCell, nn.Cell):
+class Buffer(
+    Recipe,
+    Arguments,
+    Insertion,
+    Drawing,
+    Reading,
+    Changes,
+    Saving,
+    Copying,
+    InFolder,
+    IsolatedCell,
+    NoContainer,
+    nn.Cell,
+):
     """Rows on the device: columns, the state of each row, and operators on them.
 
     The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
@@ -74,6 +90,11 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
 
     Attributes:
         spec (BufferSpec): What the buffer is: its columns, sizes and parts, and the contents of a sample.
+        names (Union[tuple[str, ...], None]): Names of the columns; ``None`` if the buffer has no names.
+        shapes (tuple[tuple[int, ...], ...]): Shape of one row of each column.
+        types (tuple[mindspore.dtype, ...]): Dtype of each column.
+        achieved_goal (Union[str, None]): Column of the goals achieved, in the state after an action, if samples get
+            other goals.
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
@@ -123,7 +144,9 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         name, parts = spec.cls_name, spec.parts
         self._is(spec)
         self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
-        self.columns = cast(Columns, spec.columns)
+        self.columns = columns = cast(Columns, spec.columns)
+        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
+        self.achieved_goal = spec.achieved_goal
         self.weighted, self.prioritized = spec.weighted, spec.prioritized
         self.has_episodes, self.has_handles = spec.has_episodes, spec.has_handles
         if isinstance(parts.sampler, Prioritized):
@@ -157,7 +180,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the rows are closed."""
         self._on_these_rows.add(self)
         self.__dict__["_try_insert"] = self._calls.try_insert  # found sooner here, at each insertion
-        if self._direct:
+        if isinstance(self._calls, Store):
             self.__dict__["_guard"] = self._calls.guard
 
     def __getattr__(self, name: str) -> Any:
@@ -188,19 +211,23 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         """Make what a subclass has besides, once all else is there."""
 
     def _make_state(self) -> None:
+        self._outer_lock: AbstractContextManager[object] = self._lock
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
             guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
             kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
             tensors = Tensors(kind, share, address, TYPES, guard)
             if self.columns.compressed:
-                self._calls = CompressedStore(self.columns, self.options, tensors=tensors)
+                store: Store = CompressedStore(self.columns, self.options, tensors=tensors)
             else:
-                self._calls = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
-        self.compressed = self._calls.compressed if self.columns.compressed else {}
-        self._outer_lock: Any = self._lock if self._folder is None else FolderLock(self._lock, self._calls)
-        arrays = dict(self._calls.arrays) if self._direct else state.make(self.columns, self.options)
-        updates = self._calls.updates if self._direct else arrays.pop("updates")
+                store = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
+            self._calls, self.compressed = store, store.compressed if isinstance(store, CompressedStore) else {}
+            arrays, updates = dict(store.arrays), store.updates
+            if self._folder is not None:
+                self._outer_lock = FolderLock(self._lock, store)
+        else:
+            arrays, self.compressed = state.make(self.columns, self.options), {}
+            updates = arrays.pop("updates")
         self._block = None if self._direct or not native.on_cpu() else block_of(arrays["count"])
         # A buffer outside of a Cell gets no prefix from an owner, and a graph with two buffers needs different names.
         prefix = f"{type(self).__name__}_{next(_numbers)}."
@@ -281,7 +308,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter
         made._is(self.spec.resized(sample_size))
-        if made._direct:
+        if isinstance(self._calls, Store):
             made._calls = self._calls.resized(made.options)
         made._make_operators()
         made._watch()
@@ -301,7 +328,7 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
         return sum(array.nbytes for array in (*self.buffer, *own))
 
     @property
-    def lock(self) -> Any:
+    def lock(self) -> AbstractContextManager[object]:
         """The lock that calls from Python hold. Compiled graphs do not wait for it.
 
         Of a buffer in a folder, it is also the lock of all processes, for which graphs wait too.
@@ -322,8 +349,8 @@ class Buffer(Recipe, Insertion, Drawing, Reading, Changes, Saving, Copying, InFo
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":
             check_limiter(type(self).__name__, vars(self).get("limiter"), value)
-        if name == "limiter" and vars(self).get("_folder") is not None:
-            self._share_limiter(value)
+            if (folder := vars(self).get("_folder")) is not None:
+                self._share_limiter(folder, value)
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.

@@ -6,24 +6,34 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..columns import Columns
 from ..mindspore_api import share
 from ..ops.eager import graph_body
+from ..store.calls import Calls
 from ..store.checks import need_episodes
 from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
 from ..store.mixins import mixin
-from .arguments import Arguments
+from ..store.options import Options
+from ..store.recipe.spec import BufferSpec
 from .compile_time import compile_time, stand_in
+from .front import BufferFront
 
 _Self = TypeVar("_Self", bound="Changes")
 
 
 @mixin
-class Changes(Arguments):
+class Changes:
     """The methods that change stored rows.
 
     A *removed* row was deleted, used up or became stale. Its weight is zero until it is overwritten: it is stored,
     counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
     """
+
+    spec: BufferSpec
+    columns: Columns
+    options: Options
+    _calls: Calls
+    _front: BufferFront
 
     # Columns.
 
@@ -118,7 +128,7 @@ class Changes(Arguments):
             >>> print(invalid, priority)
             1 [0. 9. 1.]
         """
-        invalid = self._calls.try_update_priorities(indices, priorities) if self.prioritized else None
+        invalid = self._calls.try_update_priorities(indices, priorities) if self.spec.prioritized else None
         return share(invalid) if type(invalid) is np.ndarray else self._front.update_priorities(indices, priorities)
 
     # Removal, and the state of rows.

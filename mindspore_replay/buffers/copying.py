@@ -10,12 +10,12 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
-from .attributes import Attributes
+from ..store.waiting import Waiting
 from .compile_time import compile_time
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
-_SHARED = {"spec", "columns", "layout", "options", "_check"}
+_SHARED = {"spec", "columns", "names", "shapes", "types", "layout", "options", "_check"}
 _OWN = {
     "limiter",
     "last_saved",
@@ -45,8 +45,12 @@ def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mappi
             made.name = name
 
 
-class Copying(Attributes):
+class Copying:
     """The methods by which Python copies and pickles."""
+
+    sample_size: int
+    limiter: Waiting | None
+    _lock: threading.RLock
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
         """Make an independent buffer with the same rows, random state and options, and a limiter of its own.

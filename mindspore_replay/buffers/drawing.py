@@ -1,8 +1,8 @@
 """Drawing of rows: the common part of every `sample`, and `can_sample`."""
 
-import contextlib
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore as ms
@@ -14,13 +14,24 @@ from ..store.checks import need_priorities
 from ..store.inputs import as_beta
 from ..store.mixins import mixin
 from ..store.nested import Step
-from .arguments import Arguments
+from ..store.options import Options
+from ..store.recipe.spec import BufferSpec
 from .compile_time import compile_time, stand_in
+from .front import BufferFront
+from .relabelling import RelabelFromPython
 
 
 @mixin
-class Drawing(Arguments):
+class Drawing:
     """The methods that draw rows. Each public class has a `sample` with its own arguments."""
+
+    spec: BufferSpec
+    options: Options
+    _front: BufferFront
+    #: Computes the rewards of relabelled samples drawn from Python, if there are any.
+    _relabel: RelabelFromPython | None
+    #: True if calls from Python run kernels, not graphs.
+    _direct: bool
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
         self._check_sample(self._known(beta), as_dict, with_indices)
@@ -77,14 +88,9 @@ class Drawing(Arguments):
         """
         return self._front.eligible()
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[None]:
         """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
-        return self.limiter.sampling_unless(stop, self.sample_size) if self._waits else contextlib.nullcontext()
-
-    @property
-    def _waits(self) -> bool:
-        """True if calls from Python wait for the limiter."""
-        return self._front.is_limited
+        return self._front.turn_to_sample(stop, self.spec.sample_size)
 
     @property
     def runs_graphs(self) -> bool:

@@ -2,17 +2,21 @@
 
 import contextlib
 import os
+import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
+from ..store.calls import Calls
 from ..store.folder import Folder, open_as_learner
 from ..store.folder_header import bad_folder
 from ..store.library import KernelError
+from ..store.limiter import RateLimiter
 from ..store.mixins import mixin
 from ..store.recipe.registry import find
 from ..store.sharing import SharedCondition
-from .attributes import Attributes
+from .front import BufferFront
 
 _Opened = TypeVar("_Opened", bound="InFolder")
 
@@ -34,8 +38,17 @@ class _Closed:
 
 
 @mixin
-class InFolder(Attributes):
+class InFolder:
     """The methods of a buffer whose rows are in a folder."""
+
+    _calls: Calls
+    _front: BufferFront
+    _outer_lock: contextlib.AbstractContextManager[object]
+    _lock: threading.RLock
+    #: Files that hold the rows; ``None`` for memory.
+    _folder: Folder | None
+    #: The buffers on the same rows, which are closed together.
+    _on_these_rows: "weakref.WeakSet[InFolder]"
 
     @classmethod
     def open(cls: type[_Opened], folder: str | os.PathLike[str], *, views: Sequence[Any] | None = None) -> _Opened:
@@ -92,10 +105,12 @@ class InFolder(Attributes):
             ...     buffer.insert([7]).flush()  # from here on a loss of power loses nothing
             ...     buffer.close()
         """
-        self._need_folder("flush")
+        if self._folder is None:
+            raise RuntimeError(f"For '{type(self).__name__}', 'flush' needs a buffer made with storage=folder.")
         with self._lock:
             wait_for_work()
-            self._calls.flush()
+            with self._calls.kernels_kept_out():
+                self._folder.flush()
 
     def close(self) -> None:
         """Free the memory of the rows; of a buffer in a folder, flush it and give up the folder instead.
@@ -128,19 +143,15 @@ class InFolder(Attributes):
                 for buffer in list(self._on_these_rows):
                     vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = buffer._front.calls = closed
 
-    def _share_limiter(self, limiter: Any) -> None:
+    def _share_limiter(self, folder: Folder, limiter: RateLimiter | None) -> None:
         """Let attached processes see the limiter, or that there is none."""
-        changed = SharedCondition(self._outer_lock, self._calls.folder.signals)
+        changed = SharedCondition(self._outer_lock, folder.signals)
         if limiter is not None:
-            limiter.move_to(self._folder, changed)
+            limiter.move_to(folder, changed)
             return
         with changed:
-            self._folder.arrays["shared.limited"][0] = 0
+            folder.arrays["shared.limited"][0] = 0
             changed.notify_all()
-
-    def _need_folder(self, method: str) -> None:
-        if self._folder is None:
-            raise RuntimeError(f"For '{type(self).__name__}', '{method}' needs a buffer made with storage=folder.")
 
 
 def _opened(cls: type[_Opened], folder: Folder, views: Sequence[Any] | None) -> _Opened:

@@ -8,6 +8,7 @@ from ..ops.eager import wait_for_work
 from ..store.front import LocalFront
 from ..store.naming import named
 from ..store.nested import NO_NAMES
+from ..store.waiting import Waiting
 
 
 class BufferFront(LocalFront):
@@ -27,7 +28,7 @@ class BufferFront(LocalFront):
             self.finish = lambda batch: relabel(batch, before)
 
     @property
-    def limiter(self) -> Any:
+    def limiter(self) -> Waiting | None:
         """The buffer's limiter, or ``None``."""
         return self._buffer().limiter  # type: ignore[union-attr]
 

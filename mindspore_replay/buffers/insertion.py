@@ -1,24 +1,36 @@
 """Insertion of rows."""
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from ..columns import Columns
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body
+from ..store.calls import Calls
 from ..store.inputs import as_new_rows, check_versions
 from ..store.mixins import mixin
+from ..store.options import Options
 from ..store.state import LAST_CLOCK
-from .arguments import Arguments
+from ..store.waiting import Waiting
 from .compile_time import compile_time, stand_in
+from .front import BufferFront
 
 _Self = TypeVar("_Self", bound="Insertion")
 
 
 @mixin
-class Insertion(Arguments):
+class Insertion:
     """The methods that store rows."""
+
+    columns: Columns
+    options: Options
+    limiter: Waiting | None
+    _calls: Calls
+    _front: BufferFront
+    _try_insert: Callable[..., bool]
 
     def _insert_graph(
         self, exp=None, *misplaced, priority=None, end=False, final=False, version=None, with_indices=False, **unknown

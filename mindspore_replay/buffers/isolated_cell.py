@@ -8,7 +8,7 @@ from mindspore import Parameter, nn
 
 from ..mindspore_api import isconstant
 from ..ops.eager import wait_for_work
-from ..store.habits import NoContainer, wrong_sample
+from ..store.habits import wrong_sample
 from ..store.inputs import as_array
 from ..store.mixins import mixin
 from .compile_time import compile_time
@@ -18,7 +18,7 @@ _PRECISIONS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
 @mixin
-class IsolatedCell(NoContainer):
+class IsolatedCell:
     """A Cell whose Parameters keep their names and dtypes in any owner.
 
     A checkpoint uses the Cell's own names for its Parameters, and mixed precision of its owner, by ``to_float`` or

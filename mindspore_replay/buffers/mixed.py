@@ -15,6 +15,7 @@ from ..ops.checks import check
 from ..ops.eager import graph_body, wait_for_work
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
+from ..store.habits import NoContainer
 from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe, Mixture
 from ..store.nested import Step
 from ..store.recipe.arguments import given_arguments
@@ -42,7 +43,7 @@ class MixtureOfCells(Mixture):
 
 
 @registered
-class MixedReplay(MixedRecipe, IsolatedCell, nn.Cell):
+class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     r"""Batches with a fixed share of the rows from each of several buffers.
 
     It only draws from the buffers: rows are inserted into each buffer separately. So a buffer of demonstrations that

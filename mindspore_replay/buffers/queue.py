@@ -96,7 +96,7 @@ class ReplayQueue(QueueRecipe, Buffer):
         """Return the condition of waits, and the folder if there is one; for the limiter."""
         if self._folder is None:
             return threading.Condition(self._lock), None
-        return SharedCondition(self._outer_lock, self._calls.folder.signals), self._folder
+        return SharedCondition(self._outer_lock, self._folder.signals), self._folder
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones; only from Python.

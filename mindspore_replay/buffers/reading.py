@@ -10,15 +10,18 @@ from ..ops.primitives import named_in_graph
 from ..store.inputs import as_positions
 from ..store.mixins import mixin
 from ..store.nested import Step
-from .arguments import Arguments
-from .attributes import Attributes
+from ..store.recipe.spec import BufferSpec
 from .compile_time import compile_time, stand_in
+from .front import BufferFront
 from .isolated_cell import IsolatedCell
 
 
 @mixin
-class Reading(Arguments):
+class Reading:
     """The methods that read rows by position, and count them."""
+
+    spec: BufferSpec
+    _front: BufferFront
 
     def _get_item_graph(self, index, *, as_dict=False):
         self._check_index(self._known(index))
@@ -89,7 +92,18 @@ class Reading(Arguments):
         """
         return self._front.rows(as_dict)  # type: ignore[no-any-return]
 
-    @graph_body(Attributes._size_graph)
+    def _size_graph(self):
+        return self._graph.count() + self._zero
+
+    def _stored_graph(self):
+        """Return what stands for the buffer in a graph, where a method cannot return it.
+
+        A tuple has no method by the name of one of a buffer's, so that a chained call stops the compiler; a Tensor has
+        `add`.
+        """
+        return (self._size_graph(),)
+
+    @graph_body(_size_graph)
     def size(self) -> Tensor:
         """Return the number of rows stored. Shape ``[]``, int32.
 
@@ -115,7 +129,7 @@ class Reading(Arguments):
             >>> print(buffer.full(), buffer.insert([[10, 11, 12, 13]]).full())
             False True
         """
-        return Tensor(len(self) >= self.capacity)
+        return Tensor(len(self) >= self.spec.capacity)
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """Copying, loading and checking the whole state of a buffer."""
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,23 +9,41 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
+from ..columns import Columns
 from ..ops.eager import wait_for_work
 from ..store import state
+from ..store.calls import Calls
+from ..store.compressed import CompressedColumn
+from ..store.folder import Folder
+from ..store.limiter import RateLimiter
 from ..store.mixins import mixin
+from ..store.options import Options
+from ..store.recipe.spec import BufferSpec
 from ..store.schema import type_name
 from ..store.store import STATE_VERSION
-from .attributes import Attributes
+from ..store.waiting import Waiting
 from .parameters import count_load, is_on_host, overwrite
 
 
 @mixin
-class Saving(Attributes):
+class Saving:
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
     and monitors, which use only these methods of a buffer, its public methods, `spec`, `with_sample_size`,
     `options`, `layout` and `lock`.
     """
+
+    spec: BufferSpec
+    columns: Columns
+    options: Options
+    limiter: Waiting | None
+    head: Parameter
+    #: The compressed columns, by their names in the state.
+    compressed: dict[str, CompressedColumn]
+    _calls: Calls
+    _lock: threading.RLock
+    _folder: Folder | None
 
     #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
     last_saved: Any = None
@@ -94,7 +113,11 @@ class Saving(Attributes):
 
     def _completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
         """Return such a state with what else `load_state_dict` needs."""
-        return {prefix + "version": np.array(STATE_VERSION), prefix + "capacity": np.array(self.capacity), **arrays}
+        return {
+            prefix + "version": np.array(STATE_VERSION),
+            prefix + "capacity": np.array(self.spec.capacity),
+            **arrays,
+        }
 
     def check_valid(self) -> None:
         """Check the invariants of the state, which hold between any two operations.
@@ -155,7 +178,7 @@ class Saving(Attributes):
                 key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")
             }
             with self.exclusive():
-                yield {"capacity": np.array(self.capacity), **arrays, **(self.compressed if columns else {})}
+                yield {"capacity": np.array(self.spec.capacity), **arrays, **(self.compressed if columns else {})}
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
@@ -185,5 +208,5 @@ class Saving(Attributes):
         self._check_limiter(arrays)
 
     def _check_limiter(self, arrays: Mapping[str, np.ndarray]) -> None:
-        if "limiter.rule" in arrays and "limiter.counts" in arrays:
+        if isinstance(self.limiter, RateLimiter) and "limiter.rule" in arrays and "limiter.counts" in arrays:
             self.limiter.check_state(arrays["limiter.rule"], arrays["limiter.counts"])

@@ -21,8 +21,8 @@ def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
     if isinstance(buffers, Buffer) and in_folders and buffers.folder is not None:
         return {"class": type(buffers).__name__, "folder": os.fspath(buffers.folder)}
     if isinstance(buffers, Buffer):
-        limits = isinstance(buffers.limiter, RateLimiter)
-        limiter = {"limiter": {"timeout": buffers.limiter.timeout}} if limits else {}
+        given = buffers.limiter
+        limiter = {"limiter": {"timeout": given.timeout}} if isinstance(given, RateLimiter) else {}
         return {**buffers.spec.to_json(), **limiter}
     if isinstance(buffers, MixedReplay):
         sources = [describe(source, in_folders) for source in buffers.sources]

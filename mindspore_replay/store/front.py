@@ -1,6 +1,7 @@
 """What a call from Python on a buffer does: it converts its arguments once, waits, locks, calls, and names a sample."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from .naming import named
 from .nested import NO_NAMES
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
+from .waiting import Waiting
 
 
 class BaseFront:
@@ -249,13 +251,24 @@ class Front(BaseFront):
 class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
-    #: Lets insertions and samples wait, as `Waiting` does; ``None`` for no waits.
-    limiter: Any
+    @property
+    def limiter(self) -> Waiting | None:
+        """What insertions and samples wait for; ``None`` for no waits."""
+        raise NotImplementedError
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        enough, limiter = self.eligible() >= self.spec.options.min_rows_to_sample, self.limiter
-        return enough and (limiter is None or limiter.lets_sample(self.spec.sample_size))
+        return self.eligible() >= self.spec.options.min_rows_to_sample and self.lets_sample(self.spec.sample_size)
+
+    def lets_sample(self, rows: int) -> bool:
+        """Return True if the limiter allows a sample of so many rows now."""
+        limiter = self.limiter
+        return limiter is None or limiter.lets_sample(rows)
+
+    def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
+        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
+        limiter = self.limiter
+        return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.sampling_unless(stop, rows)
 
     @property
     def is_limited(self) -> bool:
@@ -266,13 +279,16 @@ class LimitedFront(BaseFront):
     def reset(self) -> None:
         """Remove all rows, and let the limiter begin anew."""
         super().reset()
-        if self.limiter is not None:
-            self.limiter.restart()
+        limiter = self.limiter
+        if limiter is not None:
+            limiter.restart()
 
     @contextlib.contextmanager
     def turn(self, what: str, rows: int) -> Iterator[None]:
         """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""
-        wait = self.limiter.inserting if what == "insert" else self.limiter.sampling
+        limiter = self.limiter
+        assert limiter is not None
+        wait = limiter.inserting if what == "insert" else limiter.sampling
         with wait(rows) if rows else contextlib.nullcontext(), self.lock:
             yield
 

@@ -20,7 +20,7 @@ from .mixins import mixin
 from .naming import named, sample_names
 from .nested import NO_NAMES, Names
 from .random import initial_state, random_bits
-from .recipe.arguments import KeepsArguments
+from .recipe.arguments import keeps_arguments
 from .recipe.spec import BufferSpec
 from .schema import is_tensor
 from .state import fitting
@@ -230,8 +230,7 @@ class Mixture:
         """Wait until the limiters of the sources allow a sample; raise a RuntimeError soon after `stop` is set."""
         with contextlib.ExitStack() as stack:
             for front, n in zip(self._limited, self.counts):
-                if front.is_limited:
-                    stack.enter_context(front.limiter.sampling_unless(stop, n))
+                stack.enter_context(front.turn_to_sample(stop, n))
             yield
 
     def _drawn(self) -> tuple[np.ndarray, ...]:
@@ -287,8 +286,7 @@ class Mixture:
     def can_sample(self) -> bool:
         """Return True if each source has enough eligible rows, and its limiter allows the sample now."""
         return all(
-            part.eligible() >= part.spec.options.min_rows_to_sample
-            and (front.limiter is None or front.limiter.lets_sample(n))
+            part.eligible() >= part.spec.options.min_rows_to_sample and front.lets_sample(n)
             for front, part, n in zip(self._limited, self.fronts, self.counts)
         )
 
@@ -373,7 +371,8 @@ def _fits(value: float, dtype: np.dtype) -> bool:
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
 
-class MixedRecipe(KeepsArguments):
+@keeps_arguments
+class MixedRecipe:
     """The constructor of a mixture; a subclass says which buffers it draws from, and what it makes of the `Mixture`.
 
     Args:

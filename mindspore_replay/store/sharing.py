@@ -1,5 +1,6 @@
 """A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals; see csrc/shared.h."""
 
+import contextlib
 import ctypes
 import mmap
 import secrets
@@ -11,7 +12,6 @@ import numpy as np
 
 from . import library
 from .call import Array, Call
-from .locks import FolderLock
 from .options import Options
 from .schema import Schema
 from .state import Layout
@@ -139,7 +139,7 @@ class SharedCondition:
         signals (Signals): Those of the folder.
     """
 
-    def __init__(self, lock: FolderLock, signals: Signals) -> None:
+    def __init__(self, lock: contextlib.AbstractContextManager[object], signals: Signals) -> None:
         self._lock, self._signals = lock, signals
 
     def acquire(self) -> None:
@@ -148,7 +148,7 @@ class SharedCondition:
 
     def release(self) -> None:
         """Release the lock."""
-        self._lock.__exit__()
+        self._lock.__exit__(None, None, None)
 
     __enter__ = acquire
 
@@ -158,7 +158,7 @@ class SharedCondition:
     def wait(self, seconds: float) -> None:
         """Wait for a change, some seconds at most; the caller holds the lock once."""
         seen = self._signals.seen()
-        self._lock.__exit__()
+        self._lock.__exit__(None, None, None)
         try:
             self._signals.wait(seen, seconds)
         finally:

@@ -218,7 +218,7 @@ OF_NO_ROWS = {
     "achieved_goal", "columns", "folder", "has_groups", "kind", "recipe", "last_saved", "names", "nbytes", "open",
     "runs_graphs",
     "spec", "shapes", "state_parameters", "types", "check_state", "checked_state", "load_checked",
-    "turn_to_sample", "extend_repr",
+    "turn_to_sample", "extend_repr", "signals",
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "insert": ([np.zeros(1, np.int32)],),

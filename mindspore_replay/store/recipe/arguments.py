@@ -9,24 +9,26 @@ import numpy as np
 from ..habits import check_arguments
 from .registry import find
 
-_Made = TypeVar("_Made", bound="KeepsArguments")
+_Class = TypeVar("_Class", bound=type)
 
 
-class KeepsArguments:
-    """Base class whose objects keep the arguments of their constructor."""
+def keeps_arguments(cls: _Class) -> _Class:
+    """Let the objects of a class keep the arguments of their constructor; unknown ones are a TypeError."""
+    base: Any = cls
 
-    _given: tuple[tuple[Any, ...], dict[str, Any]]
-
-    def __new__(cls: type[_Made], *args: object, **kwargs: object) -> _Made:
-        """Make the object, and record its arguments; raise a TypeError if one is unknown."""
-        check_arguments(cls, kwargs)
-        new: Callable[..., _Made] = super().__new__
-        made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)  # that of object takes only the class
+    def new(made_class: type, *args: object, **kwargs: object) -> object:
+        check_arguments(made_class, kwargs)
+        above: Callable[..., object] = super(base, made_class).__new__
+        made = above(made_class) if above is object.__new__ else above(made_class, *args, **kwargs)
         made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
         return made
 
+    type.__setattr__(cls, "__new__", new)
+    return cls
 
-class Shown(KeepsArguments):
+
+@keeps_arguments
+class Shown:
     """Base class whose objects show these arguments in their repr."""
 
     def __repr__(self) -> str:
@@ -38,7 +40,7 @@ def _text(value: object) -> str:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def given_arguments(made: KeepsArguments) -> dict[str, Any]:
+def given_arguments(made: object) -> dict[str, Any]:
     """Return the arguments that an object was made with, by name; lists become tuples."""
     args, kwargs = vars(made)["_given"]
     bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
@@ -58,7 +60,7 @@ def _frozen(value: object) -> object:
 
 def without(view: object) -> str | None:
     """Return why a file cannot hold a view; ``None`` if it can."""
-    given = given_arguments(view) if isinstance(view, KeepsArguments) else {}
+    given = given_arguments(view) if "_given" in vars(view) else {}
     known = find(type(view).__name__) is type(view) and not any(map(callable, given.values()))
     return None if known else f"{type(view).__name__} holds what no file can: Python code"
 
@@ -68,7 +70,7 @@ def encoded(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [encoded(item) for item in value]
     if hasattr(value, "apply_to"):
-        given = given_arguments(value) if isinstance(value, KeepsArguments) else {}
+        given = given_arguments(value) if "_given" in vars(value) else {}
         return {"view": type(value).__name__, "arguments": {key: encoded(item) for key, item in given.items()}}
     if callable(value):
         return {"function": None}

@@ -12,7 +12,7 @@ from ..naming import sample_names
 from ..nested import NO_NAMES, Names
 from ..options import Options
 from ..schema import Schema
-from .arguments import KeepsArguments, encoded, positional_arguments, without
+from .arguments import encoded, keeps_arguments, positional_arguments, without
 from .layout import RelabelPlan, SampleLayout
 from .parts import Parts
 
@@ -197,7 +197,8 @@ class BufferSpec:
         return self.layout.relabelling(len(self.parts.span.bookkeeping(self.layout)))
 
 
-class Recipe(KeepsArguments):
+@keeps_arguments
+class Recipe:
     """Base of all classes of buffers: makes the `spec` of the arguments of their constructors.
 
     A class that names its ``kind`` has the constructor of the public class of this name, without MindSpore.
