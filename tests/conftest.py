@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import mindspore as ms
@@ -18,6 +20,7 @@ import sources
 from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing, shared_driver, shared_drivers
 from emulated_kernels import build_emulated
+from places import ROOT
 
 from mindspore_replay.distributed.cluster import connect
 
@@ -123,6 +126,14 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ to build the emulated device")
     return build_emulated(tmp_path_factory.mktemp("emulated"))
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Return a function that imports a script of `benchmarks/` or `examples/` by its name."""
+    for folder in ("benchmarks", "examples"):
+        monkeypatch.syspath_prepend(ROOT / folder)
+    return importlib.import_module
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,9 @@
 """The words of algorithms.py for what a training of MindSpore RL printed."""
 
+from collections.abc import Callable
+from types import ModuleType
+
 import pytest
-from places import ROOT
 
 pytestmark = pytest.mark.cpu_only("words for output, which no device changes")
 
@@ -30,9 +32,6 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("name", "printed", "ended", "words"), WORDS)
-def test_words(monkeypatch: pytest.MonkeyPatch, name: str, printed: str, ended: int | None, words: str) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import algorithms
-
-    found = algorithms.result_of(name, printed, ended, 7.0)
+def test_words(script: Callable[[str], ModuleType], name: str, printed: str, ended: int | None, words: str) -> None:
+    found = script("algorithms").result_of(name, printed, ended, 7.0)
     assert found.startswith(words) if name == "dqn" else found == words

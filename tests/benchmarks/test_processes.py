@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from places import ROOT
@@ -25,20 +27,15 @@ def test_one_writer_inserts(tmp_path: Path):
     assert one * together == pytest.approx(1e6)
 
 
-def test_every_program_is_there(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import processes
-
+def test_every_program_is_there(script: Callable[[str], ModuleType]):
+    processes = script("processes")
     for place in [*processes.INSERT.values(), *processes.LARGER.values()]:
         assert (SCRIPT.parent / "comparison" / place.package / f"{place.module}.py").exists()
         assert not place.requirements or place.files()
 
 
-def test_a_table_has_medians_and_names_who_is_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import processes
-
-    text = processes.table(
+def test_a_table_has_medians_and_names_who_is_missing(script: Callable[[str], ModuleType]):
+    text = script("processes").table(
         {"a": {"us": [3.0, 1.25, 9.0], "rows/s": [1000.0, 2500.4]}, "b": {"us": [400.0]}, "c": "lost"}
     )
     assert text.splitlines() == [

@@ -15,12 +15,8 @@ SCRIPT = ROOT / "benchmarks" / "soak.py"
 
 
 @pytest.fixture
-def soak(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import the script as a module."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import soak
-
-    return soak
+def soak(script: Any) -> Any:
+    return script("soak")
 
 
 def run(*arguments: str, before: str = "") -> subprocess.CompletedProcess:

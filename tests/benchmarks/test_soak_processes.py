@@ -5,27 +5,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import ROOT
 
 pytestmark = pytest.mark.cpu_only("a program that runs on the CPU")
 
-SCRIPT = ROOT / "benchmarks" / "soak_processes.py"
-
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import the script as a module."""
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import soak_processes
-
-    return soak_processes
+def soak(script: Any) -> Any:
+    return script("soak_processes")
 
 
 @pytest.mark.slow
-def test_no_row_is_torn_or_lost(script: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_no_row_is_torn_or_lost(soak: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """Learners die soon after their first sample."""
-    monkeypatch.setattr(script, "LEARNER_LIVES", 0.1)
-    code = script.main(["--deaths", "3", "--writers", "2"])
+    monkeypatch.setattr(soak, "LEARNER_LIVES", 0.1)
+    code = soak.main(["--deaths", "3", "--writers", "2"])
     output, errors = capfd.readouterr()
     assert code == 0, output + errors[-4000:]
     found = [json.loads(line) for line in output.splitlines()]
@@ -55,13 +48,13 @@ class Rows:
 
 
 @pytest.mark.parametrize("fault", ["", "torn", "lost"])
-def test_the_script_notices(script: Any, fault: str):
-    soak = script.Soak.__new__(script.Soak)
-    columns = script.make_rows(0, range(5, 10), np.random.default_rng(0))
+def test_the_script_notices(soak: Any, fault: str):
+    run = soak.Soak.__new__(soak.Soak)
+    columns = soak.make_rows(0, range(5, 10), np.random.default_rng(0))
     if fault == "torn":
         columns[2][3, 17] += 1
     elif fault == "lost":
         columns = [np.delete(column, 4, 0) for column in columns]
-    vars(soak).update(writers=1, faults=[], checks=0, notes=np.array([9]), buffer=Rows(columns))
-    soak.check()
-    assert soak.faults == {"": [], "torn": ["1 torn rows"], "lost": ["writer 0 lost rows [9]"]}[fault]
+    vars(run).update(writers=1, faults=[], checks=0, notes=np.array([9]), buffer=Rows(columns))
+    run.check()
+    assert run.faults == {"": [], "torn": ["1 torn rows"], "lost": ["writer 0 lost rows [9]"]}[fault]

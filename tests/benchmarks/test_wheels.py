@@ -1,14 +1,10 @@
 """The benchmark of two wheels: each runs in isolation, in turns; and the selection of figures."""
 
-import importlib
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
-
-BENCHMARKS = ROOT / "benchmarks"
 
 SCRIPT = """
 import json, sys, mindspore_replay
@@ -18,13 +14,6 @@ options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 with open(options["--json"], "w") as file:
     json.dump({{options["--only"]: [mindspore_replay.SPEED] * int(options["--rounds"]), "nothing": [0]}}, file)
 """
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import a benchmark by name."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module
 
 
 def wheel(folder: Path, speed: float) -> Path:
@@ -40,8 +29,8 @@ def wheel(folder: Path, speed: float) -> Path:
     return path
 
 
-def test_wheels_take_turns(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    wheels, log = benchmark("wheels"), tmp_path / "log"
+def test_wheels_take_turns(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    wheels, log = script("wheels"), tmp_path / "log"
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(log=str(log)))
     monkeypatch.setattr(wheels, "HERE", tmp_path)
@@ -58,13 +47,13 @@ def test_wheels_take_turns(benchmark: Any, tmp_path: Path, monkeypatch: pytest.M
     assert lines[1:] == [["insert", "8.00", "2.00", "0.25"], ["nothing", "0.00", "0.00", "nan"]]
 
 
-def test_a_script_that_fails_says_why(benchmark: Any, tmp_path: Path):
+def test_a_script_that_fails_says_why(script: Any, tmp_path: Path):
     with pytest.raises(RuntimeError, match=r"ended with 1:(?s:.*)no such thing"):
-        benchmark("wheels").python(tmp_path, "-c", "raise SystemExit('no such thing')")
+        script("wheels").python(tmp_path, "-c", "raise SystemExit('no such thing')")
 
 
-def test_only_what_a_figure_needs_is_made(benchmark: Any):
-    measuring = benchmark("measuring")
+def test_only_what_a_figure_needs_is_made(script: Any):
+    measuring = script("measuring")
     cases = {name: lambda seconds=seconds: lambda: seconds for name, seconds in (("with", 5e-6), ("without", 2e-6))}
     cases["other"] = lambda: pytest.fail("nobody asked for it")
     figures = {"mine": measuring.less("with", "without"), "yours": measuring.micro("other")}
@@ -73,21 +62,21 @@ def test_only_what_a_figure_needs_is_made(benchmark: Any):
 
 
 @pytest.mark.parametrize(
-    ("script", "cases", "figures"),
+    ("name", "cases", "figures"),
     [
         ("operators", "uniform_cases", "uniform_figures"),
         ("operators", "prioritized_cases", "prioritized_figures"),
         ("windows", "cases", "figures"),
     ],
 )
-def test_every_figure_has_its_cases(benchmark: Any, script: str, cases: str, figures: str):
-    module, asked = benchmark(script), benchmark("measuring")._Asked()
+def test_every_figure_has_its_cases(script: Any, name: str, cases: str, figures: str):
+    module, asked = script(name), script("measuring")._Asked()
     for figure in getattr(module, figures)().values():
         figure(asked)
     assert set(asked) <= set(getattr(module, cases)())
 
 
-def test_every_limit_is_of_a_figure(benchmark: Any):
-    operators, windows = benchmark("operators"), benchmark("windows")
+def test_every_limit_is_of_a_figure(script: Any):
+    operators, windows = script("operators"), script("windows")
     assert set(operators.LIMITS) <= {**operators.uniform_figures(), **operators.prioritized_figures()}.keys()
     assert set(windows.LIMITS) <= windows.figures().keys()

@@ -18,15 +18,6 @@ from mindspore_replay import load_config
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
 
-@pytest.fixture
-def actor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import the actor's script as a module."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    import actor
-
-    return actor
-
-
 def command(folder: Path, steps: int) -> list[Any]:
     """Return the script and the options of a run with two actors and short evaluations."""
     config = load_config(ROOT / "configs" / "actors_cartpole.yaml")
@@ -77,9 +68,8 @@ def test_the_end_of_a_process_ends_all(tmp_path: Path, killed: str):
         time.sleep(0.1)
 
 
-def test_returns_are_read_whole(actor: Any, tmp_path: Path):
-    from actors import whole_lines
-
+def test_returns_are_read_whole(script: Any, tmp_path: Path):
+    whole_lines = script("actors").whole_lines
     with open(tmp_path / "returns", "w") as written, open(tmp_path / "returns") as read:
         for text, expected in (("12.0\n3", ["12.0"]), ("4.0", []), ("\n5.0\n", ["34.0", "5.0"]), ("", [])):
             written.write(text)

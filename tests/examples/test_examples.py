@@ -1,6 +1,5 @@
 """The examples as a user runs them, in short runs."""
 
-import importlib
 import json
 import subprocess
 from pathlib import Path
@@ -90,10 +89,8 @@ def test_dqn_with_one_environment_in_pynative_mode(tmp_path: Path):
 
 
 @pytest.fixture
-def dqn(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Import the script dqn.py as a module."""
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    return importlib.import_module("dqn")
+def dqn(script: Any) -> ModuleType:
+    return script("dqn")
 
 
 def dqn_run(dqn: ModuleType, folder: Path, **changes: object) -> Any:

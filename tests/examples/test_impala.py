@@ -38,12 +38,8 @@ def test_actors_fill_the_queue(tmp_path: Path):
 
 
 @pytest.fixture
-def impala(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import the script as a module."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    import impala
-
-    return impala
+def impala(script: Any) -> Any:
+    return script("impala")
 
 
 def v_trace(gamma: float, weight: Any, value: Any, next_value: Any, reward: Any, terminated: Any, done: Any) -> Any:

@@ -1,6 +1,5 @@
 """The states that examples/r2d2.py stores, starts from and refreshes."""
 
-import importlib
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -17,10 +16,9 @@ ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 3
 
 
 @pytest.fixture
-def r2d2(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def r2d2(script: Any) -> Iterator[ModuleType]:
     """Import the script r2d2.py as a module. Its Cells are graphs, as when it runs."""
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    module = importlib.import_module("r2d2")
+    module = script("r2d2")
     before = ms.get_context("mode")
     ms.set_context(mode=ms.GRAPH_MODE)
     yield module

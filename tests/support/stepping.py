@@ -267,7 +267,7 @@ def _fill(folder: Folder, data: bytes) -> None:
 
 
 def check(kind: Kind, parent: Path) -> tuple[int, int]:
-    """Check each state of an operation. Returns how many states are wrong if they are not repaired, and how many are."""
+    """Check each state of an operation. Returns how many are wrong if they are not repaired, and how many there are."""
     folder, copy = create(parent / "rows", kind.spec), create(parent / "copy", kind.spec)
     store = Store(kind.spec.columns, kind.spec.options, folder=folder)
     for number in range(kind.rows):
