@@ -14,7 +14,7 @@ TYPES: dict[str, Any] = {name: getattr(ms, "bool_" if name == "bool" else name) 
 _BFLOAT16 = Tensor([0.0], ms.bfloat16).asnumpy().dtype  # NumPy has none; MindSpore registers its own
 
 
-def numpy_type(dtype: Any) -> np.dtype:
+def numpy_type(dtype: object) -> np.dtype:
     """Return the NumPy dtype for a MindSpore dtype, or for its name."""
     name = type_name(dtype)
     return _BFLOAT16 if name == "bfloat16" else np.dtype(name)

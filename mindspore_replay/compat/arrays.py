@@ -4,7 +4,6 @@ MindSpore RL's A2C and policy gradient collect an episode in them. A handle is t
 """
 
 import itertools
-from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -28,7 +27,7 @@ class _Rows:
         size (int): ``N``, rows.
     """
 
-    def __init__(self, dtype: Any, shape: tuple[int, ...], size: int) -> None:
+    def __init__(self, dtype: object, shape: tuple[int, ...], size: int) -> None:
         name = f"TensorArray_{next(_numbers)}"
         self.dtype = TYPES[type_name(dtype)]
         self.shape = shape
@@ -75,7 +74,9 @@ class TensorArray(Operator):
         name (str): Not used. Default: ``"TA"``.
     """
 
-    def __init__(self, dtype: Any, element_shape: Any, dynamic_size: bool = True, size: int = 0, name: str = "TA"):
+    def __init__(
+        self, dtype: object, element_shape: tuple[int, ...], dynamic_size: bool = True, size: int = 0, name: str = "TA"
+    ) -> None:
         self.array = None if dynamic_size else _Rows(dtype, tuple(element_shape), size)
 
     def __call__(self):
@@ -91,7 +92,7 @@ class TensorArray(Operator):
 class _OnArray(Operator):
     """An operator on an array. It ignores the arguments that it is made with, since the array knows them."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         del args
 
 

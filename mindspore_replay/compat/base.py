@@ -1,7 +1,8 @@
 """Base classes of the operators that MindSpore no longer has."""
 
 import itertools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import mindspore as ms
 import numpy as np
@@ -17,11 +18,16 @@ from ..store.schema import type_name
 
 _numbers = itertools.count()
 
+#: Shapes of one row of each column, and their dtypes.
+Shapes = Sequence[tuple[int, ...]]
+Types = Sequence[object]
+_Self = TypeVar("_Self")
+
 
 class Operator:
     """An operator of compiled graphs that replaces a primitive of MindSpore."""
 
-    def add_prim_attr(self, name: str, value: Any) -> Any:
+    def add_prim_attr(self: _Self, name: str, value: object) -> _Self:
         """Accept an attribute of a primitive, and ignore it: placement and side effects are fixed here.
 
         Returns:
@@ -41,7 +47,7 @@ class RingOperator(Operator):
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``, as for `ReplayBuffer`.
     """
 
-    def _set_up(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, backend: str, seed: int = 0) -> None:
+    def _set_up(self, capacity: int, buffer_shape: Shapes, buffer_dtype: Types, backend: str, seed: int = 0) -> None:
         name = type(self).__name__
         self.capacity = check_size(name, "capacity", capacity)
         self.columns = Columns(name, buffer_shape, buffer_dtype)
@@ -55,7 +61,7 @@ class RingOperator(Operator):
         self.random_state = self._parameter("random_state", initial_state(seed))
         self.check_ring = self._check_in_graph(self._check_ring, "Ring")
 
-    def _check_in_graph(self, check: Any, what: str) -> Any:
+    def _check_in_graph(self, check: Callable[..., bool], what: str) -> Callable[..., bool]:
         """Return a check for compiled bodies. The compiler caches checks by name, so the name is unique."""
         return ops.constexpr(check, name=f"Check{what}Of{type(self).__name__}{self.number}")
 
@@ -65,7 +71,7 @@ class RingOperator(Operator):
         load_in_place(parameter)
         return parameter
 
-    def _check_ring(self, shapes: tuple[Any, ...], types: tuple[Any, ...], cursors: tuple[Any, ...]) -> bool:
+    def _check_ring(self, shapes: Shapes, types: Types, cursors: tuple[Any, ...]) -> bool:
         name, columns = type(self).__name__, self.columns
         if len(shapes) != len(columns):
             raise ValueError(f"For '{name}', 'buffer' must hold {len(columns)} columns, but got {len(shapes)}.")
@@ -87,7 +93,7 @@ class RingOperator(Operator):
                 )
         return True
 
-    def _checked_in_python(self, buffer: Any, count: Tensor, head: Tensor) -> None:
+    def _checked_in_python(self, buffer: Sequence[Tensor], count: Tensor, head: Tensor) -> None:
         raise_earlier_failure()
         shapes, types = tuple(column.shape for column in buffer), tuple(column.dtype for column in buffer)
         self._check_ring(shapes, types, (count.shape, count.dtype, head.shape, head.dtype))

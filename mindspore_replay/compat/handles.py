@@ -1,25 +1,23 @@
 """Operators on a buffer that an integer identifies: prioritized replay and reservoirs, under MindSpore's old names."""
 
 import itertools
-from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
 from ..buffers.base import Buffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..columns import Columns
-from ..ops.eager import graph_body, wait_for_work
-from ..store.checks import check_number, check_size
-from ..store.inputs import one_number
-from .base import Operator
+from ..ops.eager import graph_body
+from ..store.checks import check_size
+from .base import Operator, Shapes, Types
 
 _buffers: dict[int, Buffer] = {}
 _handles = itertools.count()
 
 
-def seed_of(cls_name: str, seed0: Any, seed1: Any) -> int | None:
+def seed_of(cls_name: str, seed0: object, seed1: object) -> int | None:
     """Return the seed that two arguments stand for: `seed1`, or `seed0` if that is 0; ``None`` if both are 0."""
     maximum = 2**63 - 1
     first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
@@ -45,41 +43,29 @@ class _OnHandle(Operator):
 
     def __init__(self, handle: int) -> None:
         name = type(self).__name__
-        self.buffer: Any = _buffers.get(check_size(name, "handle", handle, minimum=0))
-        if not isinstance(self.buffer, self.kind):
+        buffer = _buffers.get(check_size(name, "handle", handle, minimum=0))
+        if not isinstance(buffer, self.kind):
             raise ValueError(
                 f"For '{name}', 'handle' must be that of a {self.kind.__name__} that was not destroyed, but got "
                 f"{handle}."
             )
-        self.number = int(handle)
+        self.buffer, self.number = buffer, int(handle)
         self.handle = Tensor([self.number], ms.int64)
 
 
 class _Sample(_OnHandle):
     """Draws rows of a buffer, through another buffer on the same rows whose samples have this size."""
 
-    def __init__(self, handle: int, batch_size: int, shapes: Any, dtypes: Any) -> None:
+    def __init__(self, handle: int, batch_size: int, shapes: Shapes, dtypes: Types) -> None:
         super().__init__(handle)
         name, buffer = type(self).__name__, self.buffer
-        self.batch_size = check_size(name, "batch_size", batch_size)
         columns = Columns(name, shapes, dtypes)
         if (columns.shapes, columns.types) != (buffer.shapes, buffer.types):
             raise ValueError(
                 f"For '{name}', 'shapes' and 'dtypes' must be those of the buffer, {buffer.shapes} and {buffer.types}, "
                 f"but got {columns.shapes} and {columns.types}."
             )
-        self.resized: Any = buffer.with_sample_size(self.batch_size)
-
-    def _draw(self, **arguments: Any) -> tuple[Tensor, ...]:
-        with self.buffer.lock:
-            wait_for_work()
-            rows = self.buffer.eligible()
-            if rows < self.batch_size:
-                raise RuntimeError(
-                    f"For '{type(self).__name__}', a sample needs batch_size={self.batch_size} rows, but {rows} can be "
-                    "drawn."
-                )
-            return self.resized.sample(**arguments)
+        self.resized = buffer.with_sample_size(check_size(name, "batch_size", batch_size))
 
 
 class _Push(_OnHandle):
@@ -133,8 +119,8 @@ class PriorityReplayBufferCreate(_Create):
         self,
         capacity: int,
         alpha: float,
-        shapes: Any,
-        dtypes: Any,
+        shapes: Shapes,
+        dtypes: Types,
         seed0: int = 0,
         seed1: int = 0,
         *,
@@ -189,15 +175,9 @@ class PriorityReplayBufferSample(_Sample):
 
     kind = PrioritizedReplayBuffer
 
-    def _call_graph(self, beta):
-        return self.resized.sample(beta=ops.reshape(ops.cast(beta, ms.float64), ()))
-
-    @graph_body(_call_graph)
-    def __call__(self, beta: Any) -> tuple[Tensor, ...]:
-        """Check `beta`, and return handles, importance weights and rows of a sample."""
-        name = type(self).__name__
-        number = one_number(name, beta.asnumpy()) if isinstance(beta, Tensor) else beta
-        return self._draw(beta=check_number(name, "beta", number))
+    def __call__(self, beta):
+        """Return handles, importance weights and rows of a sample."""
+        return self.resized.sample(beta=beta)
 
 
 @ms.jit_class
@@ -256,7 +236,7 @@ class ReservoirReplayBufferCreate(_Create):
     """
 
     def __init__(
-        self, capacity: int, shapes: Any, dtypes: Any, seed0: int = 0, seed1: int = 0, *, backend: str = "auto"
+        self, capacity: int, shapes: Shapes, dtypes: Types, seed0: int = 0, seed1: int = 0, *, backend: str = "auto"
     ) -> None:
         seed = seed_of("ReservoirReplayBufferCreate", seed0, seed1)
         self._keep(ReservoirReplayBuffer(1, capacity, shapes, dtypes, seed=seed, backend=backend))
@@ -289,13 +269,9 @@ class ReservoirReplayBufferSample(_Sample):
 
     kind = ReservoirReplayBuffer
 
-    def _call_graph(self):
-        return self.resized.sample()
-
-    @graph_body(_call_graph)
-    def __call__(self) -> tuple[Tensor, ...]:
+    def __call__(self):
         """Return the rows of a sample."""
-        return self._draw()
+        return self.resized.sample()
 
 
 @ms.jit_class

@@ -1,17 +1,24 @@
 """Replay buffers with MindSpore RL's constructors and attributes, for code whose configuration names them."""
 
-from typing import Any
+from typing import TypeVar
 
+from mindspore import Tensor
+
+from ..buffers.base import Buffer
 from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer as Reservoir
 from ..ops.eager import graph_body
 from ..store.mixins import mixin
+from ..store.types import Values
+from .base import Shapes, Types
 from .handles import seed_of
 from .operators import BufferAppend, BufferGetItem, BufferSample
 from .patches import install, uninstall
 
 __all__ = ["PriorityReplayBuffer", "ReservoirReplayBuffer", "UniformReplayBuffer", "install", "uninstall"]
+
+_Buffer = TypeVar("_Buffer", bound="_FieldByField")
 
 
 class UniformReplayBuffer(ReplayBuffer):
@@ -49,7 +56,7 @@ class UniformReplayBuffer(ReplayBuffer):
         3 2 (2, 4)
     """
 
-    def __init__(self, sample_size: int, capacity: int, shapes: Any, types: Any, *, backend: str = "auto") -> None:
+    def __init__(self, sample_size: int, capacity: int, shapes: Shapes, types: Types, *, backend: str = "auto") -> None:
         super().__init__(sample_size, capacity, shapes, types, backend=backend)
         layout = self.shapes, self.types
         self.buffer_append = BufferAppend(capacity, *layout, backend=backend)
@@ -60,18 +67,14 @@ class UniformReplayBuffer(ReplayBuffer):
 
 
 @mixin
-class _FieldByField:
+class _FieldByField(Buffer):
     """Common methods of MindSpore RL's buffers with priorities and reservoirs."""
-
-    add: Any
-    reset: Any
-    _insert_graph: Any
 
     def _push_graph(self, *transition):
         return self._insert_graph(transition)
 
     @graph_body(_push_graph)
-    def push(self, *transition: Any) -> Any:
+    def push(self: _Buffer, *transition: Values) -> _Buffer:
         """Append a row, or a batch, given field by field.
 
         Also available as `insert`. In compiled code call that by a bound method, as MindSpore RL's trainers do:
@@ -88,7 +91,7 @@ class _FieldByField:
         """
         return self.add(list(transition))
 
-    def destroy(self) -> Any:
+    def destroy(self: _Buffer) -> _Buffer:
         """Remove all rows."""
         return self.reset()
 
@@ -129,8 +132,8 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
         alpha: float,
         capacity: int,
         sample_size: int,
-        shapes: Any,
-        types: Any,
+        shapes: Shapes,
+        types: Types,
         seed0: int = 0,
         seed1: int = 0,
         *,
@@ -154,7 +157,9 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
         return self._drawn_graph(None, beta, as_dict, True)
 
     @graph_body(_sample_of_beta_graph)
-    def sample(self, beta: Any = None, *, as_dict: bool = False) -> Any:  # type: ignore[override]
+    def sample(  # type: ignore[override]
+        self, beta: Values | None = None, *, as_dict: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw a sample, as `PrioritizedReplayBuffer.sample` does.
 
         Args:
@@ -197,8 +202,8 @@ class ReservoirReplayBuffer(_FieldByField, Reservoir):
         self,
         capacity: int,
         sample_size: int,
-        shapes: Any,
-        dtypes: Any,
+        shapes: Shapes,
+        dtypes: Types,
         seed0: int = 0,
         seed1: int = 0,
         *,

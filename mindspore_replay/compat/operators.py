@@ -1,6 +1,6 @@
 """Operators on a ring under the names and signatures that they had in MindSpore."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import mindspore as ms
 import numpy as np
@@ -13,7 +13,8 @@ from ..store.checks import check_bool, check_seed, check_size
 from ..store.plan import WINDOW, Output, SamplePlan
 from ..store.random import ALL_ROWS
 from ..store.schema import type_name
-from .base import RingOperator
+from ..store.types import Experience
+from .base import RingOperator, Shapes, Types
 
 
 @ms.jit_class
@@ -45,16 +46,16 @@ class BufferAppend(RingOperator):
         ValueError: If sizes, shapes or the columns do not fit.
     """
 
-    def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
+    def __init__(self, capacity: int, buffer_shape: Shapes, buffer_dtype: Types, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
-        self.write: Any = (
+        self.write: Callable[..., Tensor] = (
             native.custom("replay_insert", lambda *_: (1,), ms.int64)
             if self.native
             else ring.RingWrite(self.capacity, self.columns.shapes)
         )
         self.check_rows = self._check_in_graph(self._check_rows, "Rows")
 
-    def _check_rows(self, shapes: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+    def _check_rows(self, shapes: Shapes, types: Types) -> bool:
         self.columns.check(shapes, [type_name(dtype) for dtype in self.columns.in_order(types)])
         return True
 
@@ -77,14 +78,11 @@ class BufferAppend(RingOperator):
         return self._append(buffer, exp, count, head)
 
     @graph_body(_call_graph)
-    def __call__(self, buffer: Any, exp: Any, count: Tensor, head: Tensor) -> Tensor:
+    def __call__(self, buffer: Sequence[Tensor], exp: Experience, count: Tensor, head: Tensor) -> Tensor:
         """Append one row or a batch, and return the number of rows stored."""
         self._checked_in_python(buffer, count, head)
-        exp = self.columns.in_order(exp)
-        rows = [
-            value if isinstance(value, Tensor) else Tensor(self.columns.to_array(i, value))
-            for i, value in enumerate(exp)
-        ]
+        fields = self.columns.as_fields(self.columns.in_order(exp))
+        rows = [Tensor(field) if isinstance(field, np.ndarray) else field for field in fields]
         self._check_rows(tuple(row.shape for row in rows), tuple(row.dtype for row in rows))
         return self._append(buffer, rows, count, head)
 
@@ -109,10 +107,10 @@ class BufferGetItem(RingOperator):
         IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
     """
 
-    def __init__(self, capacity: int, buffer_shape: Any, buffer_dtype: Any, *, backend: str = "auto") -> None:
+    def __init__(self, capacity: int, buffer_shape: Shapes, buffer_dtype: Types, *, backend: str = "auto") -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend)
         shapes = tuple(shape or (1,) for shape in self.columns.shapes)
-        self.read: Any = (
+        self.read: Callable[..., tuple[Tensor, ...]] = (
             native.custom("replay_read", lambda *_: shapes, tuple(self.columns.types))
             if self.native
             else ring.RingRead(self.capacity, self.columns)
@@ -120,7 +118,7 @@ class BufferGetItem(RingOperator):
         self.single = ring.SingleRow(self.columns)
         self.check_index = self._check_in_graph(self._check_index, "Index")
 
-    def _check_index(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+    def _check_index(self, dtype: object, shape: tuple[int, ...]) -> bool:
         if dtype not in (ms.int32, ms.int64) or tuple(shape) not in ((), (1,)):
             raise TypeError(
                 f"For 'BufferGetItem', 'index' must be one int32 or int64, but got {type_name(dtype)} of shape "
@@ -142,7 +140,9 @@ class BufferGetItem(RingOperator):
         return self._row(buffer, count, head, ops.reshape(ops.cast(index, ms.int64), ()))
 
     @graph_body(_call_graph)
-    def __call__(self, buffer: Any, count: Tensor, head: Tensor, index: Any) -> tuple[Tensor, ...]:
+    def __call__(
+        self, buffer: Sequence[Tensor], count: Tensor, head: Tensor, index: int | Tensor
+    ) -> tuple[Tensor, ...]:
         """Return a copy of the row at a logical position."""
         self._checked_in_python(buffer, count, head)
         position = index if isinstance(index, Tensor) else Tensor(np.asarray(index))
@@ -186,8 +186,8 @@ class BufferSample(RingOperator):
         self,
         capacity: int,
         batch_size: int,
-        buffer_shape: Any,
-        buffer_dtype: Any,
+        buffer_shape: Shapes,
+        buffer_dtype: Types,
         seed: int = 0,
         unique: bool = False,
         *,
@@ -201,7 +201,7 @@ class BufferSample(RingOperator):
         if self.native:
             self.plan = Tensor(plan.options())
             shapes = tuple(shape for shape, _ in plan.specs(self.columns))
-            self.sample: Any = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
+            self.sample = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
             self.draw = random.DrawUniform(self.batch_size, self.capacity, replace, False)
             self.gather, self.blank = ring.Gather(self.columns), blank()
@@ -219,7 +219,7 @@ class BufferSample(RingOperator):
         return self._rows(buffer, count, head)
 
     @graph_body(_call_graph)
-    def __call__(self, buffer: Any, count: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+    def __call__(self, buffer: Sequence[Tensor], count: Tensor, head: Tensor) -> tuple[Tensor, ...]:
         """Return the rows of a sample."""
         self._checked_in_python(buffer, count, head)
         stored = int(count)

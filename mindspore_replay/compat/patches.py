@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -52,21 +52,21 @@ class _Change(NamedTuple):
     """A patch, and the attribute of a module or class, or the key of a dict, that it sets."""
 
     patch: Patch
-    owner: Any
+    owner: object
     key: str
-    value: Any
+    value: object
 
 
-_NOTHING: Any = object()
+_NOTHING = object()
 #: The changes that are applied, each with the value before it.
-_applied: list[tuple[_Change, Any]] = []
+_applied: list[tuple[_Change, object]] = []
 
 
-def _get(owner: Any, key: str) -> Any:
+def _get(owner: object, key: str) -> object:
     return (owner if isinstance(owner, dict) else vars(owner)).get(key, _NOTHING)
 
 
-def _set(owner: Any, key: str, value: Any) -> None:
+def _set(owner: object, key: str, value: object) -> None:
     if isinstance(owner, dict):
         if value is _NOTHING:
             del owner[key]
@@ -169,10 +169,10 @@ def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
 class _BuffersAttribute:
     """`nn.Cell.buffers`: the sub-cell of this name if there is one, else the method."""
 
-    def __init__(self, method: Any) -> None:
+    def __init__(self, method: FunctionType) -> None:
         self.method = method
 
-    def __get__(self, cell: nn.Cell | None, owner: Any = None) -> Any:
+    def __get__(self, cell: nn.Cell | None, owner: type | None = None) -> object:
         cells = mindspore_api.cells_of(cell) if cell is not None else {}
         return cells["buffers"] if "buffers" in cells else self.method.__get__(cell, owner)
 
@@ -182,7 +182,7 @@ def _buffers_attribute() -> Iterator[_Change]:
     if method is None or set_cell is None:
         return
 
-    def set_attr_for_cell(self: Any, name: str, value: Any) -> None:
+    def set_attr_for_cell(self: nn.Cell, name: str, value: nn.Cell) -> None:
         if name == "buffers":
             mindspore_api.reserve_cell(self, name)
         set_cell(self, name, value)
@@ -204,11 +204,11 @@ def _augmented_assignment() -> Iterator[_Change]:
 class _Settings(dict):
     """The settings of `mindspore.set_context` as a dict."""
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         del default
         return ms.get_context(key)
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         ms.set_context(**{key: value})
 
 

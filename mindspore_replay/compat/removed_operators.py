@@ -1,7 +1,6 @@
 """Placeholders for removed operators that have nothing to do with replay: they can be made, and calls raise errors."""
 
 from types import ModuleType
-from typing import Any
 
 import mindspore as ms
 
@@ -13,7 +12,7 @@ class _Removed(Operator):
 
     message = ""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
 
     def __call__(self, *args):

@@ -186,7 +186,7 @@ def fits(counts: np.ndarray, shares: np.ndarray) -> bool:
 def test_errors():
     buffer = Priority("native", sample_size=2)
     buffer.insert(*row_of(0))
-    with pytest.raises(RuntimeError, match="a sample needs batch_size=2 rows, but 1 can be drawn"):
+    with pytest.raises(RuntimeError, match="a sample needs sample_size=2 eligible rows, but got 1"):
         buffer.sample(1.0)
     buffer.insert(*row_of(1))
     with pytest.raises(ValueError, match=r"'beta' must be in \[0, 1\], but got 1.5"):
@@ -259,7 +259,7 @@ def old_reservoir(capacity: int, rows: int, seed: int) -> np.ndarray:
 
 def test_reservoir_samples():
     buffer = Reservoir("native")
-    with pytest.raises(RuntimeError, match="a sample needs batch_size=3 rows, but 0 can be drawn"):
+    with pytest.raises(RuntimeError, match="a sample needs sample_size=3 rows, but got 0"):
         buffer.sample()
     for number in range(4):
         buffer.push(*row_of(number))
