@@ -263,15 +263,9 @@ class Buffer(
         # A flag for all rows, or none; and the flags of a final row, which is also an end.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, END | FINAL))
         if not self._direct:
-            # Set without making it a sub-cell: it has no Parameters of its own.
-            self.__dict__["_calls"] = CompiledCalls(
-                operators,
-                self.state_parameters(),
-                self.columns,
-                self.options,
-                by_kernel and native.fails_later(),
-                self._block,
-            )
+            reports_failures = by_kernel and native.fails_later()
+            given = operators, self.state_parameters(), self.columns, self.options, reports_failures, self._block
+            self._calls = CompiledCalls(*given)
         self._relabel = None if relabel is None else RelabelFromPython(relabel)
         self.__dict__["_front"] = BufferFront(self)
 
