@@ -1,4 +1,7 @@
-"""Files of format version 1, as first written: they load, and the samples that follow are the same."""
+"""Files of format version 1, as first written: they load, and the samples that follow are the same.
+
+They are never made again; `git log -- tests/golden` has the program that made them.
+"""
 
 import json
 import shutil

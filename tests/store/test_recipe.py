@@ -1,14 +1,12 @@
-"""What a buffer is follows from its class and arguments alone, without MindSpore, and goes through JSON."""
+"""What a buffer is follows from its class and arguments alone, and goes through JSON."""
 
 import json
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from kinds import CLASSES, KINDS
+from kinds import KINDS
 
 from mindspore_replay import (
     Buffer,
@@ -19,7 +17,6 @@ from mindspore_replay import (
     ReplayQueue,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store import Store
 from mindspore_replay.store.recipe.classes import ReplayRecipe, SequenceRecipe, read, spec_of
 from mindspore_replay.store.recipe.parts import Parts, Uniform
 
@@ -123,29 +120,3 @@ def test_a_queue_keeps_its_timeout():
     spec = ReplayQueue(2, 16, *COLUMNS, timeout=0.25).spec
     assert spec.arguments()["timeout"] == 0.25
     assert spec.to_json()["arguments"]["timeout"] == 0.25
-
-
-WITHOUT_MINDSPORE = """
-import json, sys
-sys.modules["mindspore"] = None
-from mindspore_replay.store import Store
-from mindspore_replay.store.recipe.classes import read
-for description in json.load(sys.stdin):
-    spec = read(description)
-    print(spec.kind, *spec.bookkeeping, *Store(spec.columns, spec.options).arrays)
-"""
-
-
-def test_it_does_without_mindspore():
-    buffers = {kind: KINDS[kind].make(2, 16, *COLUMNS, names=NAMES) for kind in CLASSES}
-    buffers["stacks"] = ReplayBuffer(2, 16, *COLUMNS, names=NAMES, views=[FrameStack(2)])
-    given = json.dumps([buffer.spec.to_json() for buffer in buffers.values()])
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_MINDSPORE], input=given, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    expected = [
-        " ".join((buffer.spec.kind, *buffer.spec.bookkeeping, *Store(buffer.spec.columns, buffer.spec.options).arrays))
-        for buffer in buffers.values()
-    ]
-    assert done.stdout.splitlines() == expected
