@@ -10,21 +10,21 @@ Times were measured with MindSpore 2.10 on a CPU.
 import importlib
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, nn
 
-_NOTHING: Any = object()
+_NOTHING = object()
 
 
-def _look_up(place: str) -> Any:
+def _look_up(place: str) -> object:
     """Look up ``module:attribute.attribute``; return `_NOTHING` if it does not exist."""
     module, _, attributes = place.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: object = importlib.import_module(module)
     except ImportError:
         return _NOTHING
     for attribute in filter(None, attributes.split(".")):
@@ -74,10 +74,12 @@ wait: Callable[[], None] = _find(
 # ---- The compiler ----
 
 #: In compiled bodies, returns whether a value is known at compile time. No public name.
-isconstant: Any = _find("isconstant", "mindspore.ops.functional:isconstant")
+isconstant: Callable[[object], bool] = _find("isconstant", "mindspore.ops.functional:isconstant")
 
 #: ``(names, values) -> dict`` in compiled bodies, of a constant tuple of names. No public name.
-make_dict: Any = _find("make_dict", "mindspore.ops.functional:make_dict")
+make_dict: Callable[[tuple[str, ...], tuple[Tensor, ...]], dict[str, Tensor]] = _find(
+    "make_dict", "mindspore.ops.functional:make_dict"
+)
 
 #: The parser's function that mistakes a bare statement ``a.insert(...)`` for a list's method. No public switch.
 EXPAND_STATEMENT = "expand_expr_statement"
@@ -103,7 +105,7 @@ def adds_in_place() -> bool:
 # ---- ms.jit(capture_mode="trace") ----
 
 #: The module with the state of tracing. No public name.
-jit_contexts: Any = _find("jit_contexts", "mindspore.graph.jit_context", "mindspore.common.jit_context")
+jit_contexts: ModuleType = _find("jit_contexts", "mindspore.graph.jit_context", "mindspore.common.jit_context")
 
 
 def wait_for_work() -> None:
@@ -130,9 +132,9 @@ def refuse_trace() -> None:
         _refuse()
 
 
-def _tracer() -> Any:
+def _tracer() -> ModuleType | None:
     """Return MindSpore's module in which the current thread is tracing a function; ``None`` if it is not tracing."""
-    frame: Any = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("mindspore.") and name.endswith(".jit_trace"):
@@ -141,7 +143,7 @@ def _tracer() -> Any:
     return None
 
 
-def _end_trace(tracer: Any, context: Any) -> None:
+def _end_trace(tracer: ModuleType, context: Any) -> None:
     """End the trace, since MindSpore would continue recording after an exception, and drop the unfinished graph."""
     if context.is_nested():
         jit_contexts.set_jit_context(None)
@@ -186,12 +188,12 @@ TENSOR_ARRAY = "_tensor_array"
 SET_CELL = "_set_attr_for_cell"
 
 
-def cells_of(cell: Any) -> dict[str, Any]:
+def cells_of(cell: nn.Cell) -> dict[str, Any]:
     """Return the dict of a Cell's sub-cells, which may be changed; `nn.Cell.name_cells` returns a copy."""
     return vars(cell).get("_cells") or {}
 
 
-def reserve_cell(cell: Any, name: str) -> None:
+def reserve_cell(cell: nn.Cell, name: str) -> None:
     """Add an empty entry for a sub-cell, since names that have an entry are not rejected."""
     cell._cells.setdefault(name, None)
 
@@ -203,7 +205,7 @@ CONTEXT_SETTERS = "mindspore.context._Context.setters"
 def context_setters() -> dict[str, Any] | None:
     """Return the functions that `set_context` calls, by key; ``None`` if not found."""
     setters = _look_up(CONTEXT_SETTERS.replace("context.", "context:", 1))
-    return None if setters is _NOTHING else setters
+    return setters if isinstance(setters, dict) else None
 
 
 def context_parameter(key: str) -> Any:

@@ -9,9 +9,10 @@ Examples:
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from ..buffers.base import Buffer
 from ..checkpoint.buffers import load, save
 
 
@@ -56,7 +57,7 @@ def _kind(name: str) -> str:
     return kinds.get(suffix, "minari")
 
 
-def _read(options: argparse.Namespace) -> Any:
+def _read(options: argparse.Namespace) -> Buffer:
     from .. import datasets
 
     kind = _kind(options.source)
@@ -64,14 +65,18 @@ def _read(options: argparse.Namespace) -> Any:
         if options.sample_size is not None:
             raise ValueError("'--sample-size' must not be given for a checkpoint to read, which has one.")
         buffer = load(options.source, progress=options.progress)
-        if not hasattr(buffer, "columns"):
+        if not isinstance(buffer, Buffer):
             raise ValueError(f"'source' must hold one buffer, but {options.source} holds several: load and save each.")
         return buffer
-    readers: dict[str, Any] = {"npz": datasets.from_npz, "hdf5": datasets.from_hdf5, "minari": datasets.from_minari}
+    readers: dict[str, Callable[..., Buffer]] = {
+        "npz": datasets.from_npz,
+        "hdf5": datasets.from_hdf5,
+        "minari": datasets.from_minari,
+    }
     return readers[kind](options.source, sample_size=options.sample_size, progress=options.progress)
 
 
-def _write(buffer: Any, kind: str, options: argparse.Namespace) -> None:
+def _write(buffer: Buffer, kind: str, options: argparse.Namespace) -> None:
     from .. import datasets
 
     if kind == "checkpoint":

@@ -167,7 +167,7 @@ def _reason(device: str, error: str) -> str:
 class _Step(nn.Cell):
     """Stores a row and samples it."""
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: ReplayBuffer) -> None:
         super().__init__()
         self.buffer = buffer
 

@@ -9,7 +9,7 @@ Examples:
 import argparse
 import inspect
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..store.recipe.arguments import encoded
 from ..store.recipe.spec import recipes
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +119,7 @@ def _plot(buffers: list[Overview], readings: list[Statistics], path: str) -> Non
     plt.close(figure)
 
 
-def _draw_histogram(axes: Any, reading: Statistics, name: str, label: str) -> None:
+def _draw_histogram(axes: "Axes", reading: Statistics, name: str, label: str) -> None:
     if name not in reading.histograms:
         _say(axes, f"no {name}")
         return
@@ -125,7 +128,7 @@ def _draw_histogram(axes: Any, reading: Statistics, name: str, label: str) -> No
     axes.set(xlabel=label, ylabel="rows that may be drawn", xlim=(edges[0], edges[-1]))
 
 
-def _draw_returns(axes: Any, returns: np.ndarray) -> None:
+def _draw_returns(axes: "Axes", returns: np.ndarray) -> None:
     if returns.size == 0:
         _say(axes, "no whole episode with rewards")
         return
@@ -136,6 +139,6 @@ def _draw_returns(axes: Any, returns: np.ndarray) -> None:
     axes.legend(frameon=False)
 
 
-def _say(axes: Any, text: str) -> None:
+def _say(axes: "Axes", text: str) -> None:
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="grey")
     axes.set_axis_off()

@@ -22,27 +22,27 @@ def as_array(value: object) -> np.ndarray:
 
 
 def _one_or_many(
-    cls_name: str, value: object, kinds: str, one: str, must: str, many: str = "", shape: str = "[] or [n]"
+    cls_name: str, value: object, kinds: str, what: str, rule: str, shape: str = "[] or [n]"
 ) -> np.ndarray:
-    """Return numbers of these kinds, ``[]`` or ``[n]``; an error calls one of them `one`, and several `many`."""
+    """Return numbers of these kinds, ``[]`` or ``[n]``; an error says the rule that they break."""
     array = as_array(value)
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
-        raise TypeError(f"For '{cls_name}', {one} must {must}, but got {array.dtype.name}.")
+        raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
     if array.ndim > 1 or array.size == 0:
-        raise ValueError(f"For '{cls_name}', {many or one} must have shape {shape}, but got {list(array.shape)}.")
+        raise ValueError(f"For '{cls_name}', {what} must have shape {shape}, but got {list(array.shape)}.")
     return array
 
 
 def as_handles(cls_name: str, indices: object) -> np.ndarray:
     """Return handles as int64 ``[]`` or ``[n]``."""
-    handles = _one_or_many(cls_name, indices, "iu", "'indices'", "hold ints", shape="[] or [n], n at least 1")
+    handles = _one_or_many(cls_name, indices, "iu", "'indices'", "'indices' must hold ints", "[] or [n], n at least 1")
     return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
 
 def as_priority(cls_name: str, priority: object, rows: int) -> np.ndarray:
     """Return priorities of rows as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or inf."""
-    must = "be a number or hold numbers"
-    priorities = _one_or_many(cls_name, priority, "iuf", "a priority", must, "priorities")
+    rule = "a priority must be a number or hold numbers"
+    priorities = _one_or_many(cls_name, priority, "iuf", "priorities", rule)
     if priorities.dtype != np.float32:
         with np.errstate(over="ignore"):
             priorities = priorities.astype(np.float32)
@@ -58,7 +58,7 @@ def as_priority(cls_name: str, priority: object, rows: int) -> np.ndarray:
 
 def as_versions(cls_name: str, version: object, rows: int) -> np.ndarray:
     """Return versions of rows as int64 ``[]`` or ``[n]``."""
-    versions = _one_or_many(cls_name, version, "iu", "'version'", "be an int or hold ints")
+    versions = _one_or_many(cls_name, version, "iu", "'version'", "'version' must be an int or hold ints")
     _check_length(cls_name, versions, rows, "versions")
     return np.ascontiguousarray(versions, np.int64).reshape(versions.shape)
 
@@ -146,7 +146,7 @@ def as_steps(options: Options, steps: object, clock: Callable[[], int]) -> int:
 
 def as_positions(cls_name: str, index: object) -> np.ndarray:
     """Check and convert the argument of `get_item`; positions of rows, ints ``[]`` or ``[k]``."""
-    return _one_or_many(cls_name, index, "iu", "'index'", "be an int or hold ints", shape="[] or [k]")
+    return _one_or_many(cls_name, index, "iu", "'index'", "'index' must be an int or hold ints", "[] or [k]")
 
 
 def as_beta(options: Options, beta: object) -> float | None:
@@ -202,7 +202,7 @@ def ends_of(cls_name: str, end: object, final: object, rows: int, num_envs: int)
 
 def _flags(cls_name: str, argument: str, value: object, rows: int, num_envs: int) -> np.ndarray:
     """Return a flag for each row, or a single one for the rows of a single step. Shape ``[1]`` or ``[n]``, bool."""
-    flags = _one_or_many(cls_name, value, "b", f"'{argument}'", "be a bool or hold bools")
+    flags = _one_or_many(cls_name, value, "b", f"'{argument}'", f"'{argument}' must be a bool or hold bools")
     if flags.shape != (rows,) and (flags.ndim or rows != num_envs):
         raise ValueError(
             f"For '{cls_name}', '{argument}' must have shape [{rows}], one flag for each row"

@@ -153,7 +153,7 @@ class ReplayMonitor:
     def __enter__(self) -> "ReplayMonitor":
         return self
 
-    def __exit__(self, *_error: Any) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 

@@ -58,7 +58,7 @@ class TensorBoardSink:
                 f"For 'TensorBoardSink', tensorboardX is needed: {install_command('monitor')}."
             ) from error
         self._prefix = prefix
-        self._writer: Any = SummaryWriter(os.fspath(folder))
+        self._writer = SummaryWriter(os.fspath(folder))
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
         """Add a point to each curve and a histogram to each distribution."""
@@ -144,7 +144,7 @@ class TerminalSink:
             from rich.live import Live
         except ImportError as error:
             raise ImportError(f"For 'TerminalSink', rich is needed: {install_command('monitor')}.") from error
-        self._live: Any = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
+        self._live = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
         self._live.start()
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
