@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .buffers.elastic import ElasticReplayBuffer
     from .buffers.episode import EpisodeReplayBuffer
     from .buffers.epochs import EpochReplayBuffer
+    from .buffers.files import load
     from .buffers.mixed import MixedReplay
     from .buffers.prioritized import PrioritizedReplayBuffer
     from .buffers.prioritized import PrioritizedReplayBuffer as PriorityReplayBuffer
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from .buffers.replay import ReplayBuffer as UniformReplayBuffer
     from .buffers.reservoir import ReservoirReplayBuffer
     from .buffers.sequence import SequenceReplayBuffer
-    from .checkpoint.buffers import load, save
-    from .checkpoint.training import TrainingCheckpoint
+    from .checkpoint.buffers import save
     from .config.configuration import create_buffer, get_buffer_cls, load_config
     from .ops.status import KernelStatus, kernel_status
     from .store.attached import attach
     from .store.weights import SharedWeights
+    from .training.checkpoint import TrainingCheckpoint
     from .training.collector import Collector
     from .training.limiter import RateLimiter
     from .training.monitor import ReplayMonitor
@@ -59,7 +60,7 @@ _PLACES = {
     "SharedWeights": "store.weights",
     "TensorBoardSink": "training.sinks",
     "TerminalSink": "training.sinks",
-    "TrainingCheckpoint": "checkpoint.training",
+    "TrainingCheckpoint": "training.checkpoint",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
     "attach": "store.attached",
@@ -67,7 +68,7 @@ _PLACES = {
     "create_buffer": "config.configuration",
     "get_buffer_cls": "config.configuration",
     "kernel_status": "ops.status",
-    "load": "checkpoint.buffers",
+    "load": "buffers.files",
     "load_config": "config.configuration",
     "save": "checkpoint.buffers",
     "sequence_priorities": "training.priorities",

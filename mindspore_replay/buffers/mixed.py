@@ -24,7 +24,7 @@ from .base import Buffer
 from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
 from .isolated_cell import IsolatedCell
-from .parameters import load_in_place, overwrite, state_parameter
+from .parameters import Held, load_in_place, overwrite, state_parameter
 
 _numbers = itertools.count()
 
@@ -119,6 +119,10 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     def state_parameters(self) -> dict[str, Parameter]:
         """Return its own state by name, without that of the sources."""
         return dict(self._front.state)
+
+    def state_arrays(self) -> dict[str, Held]:
+        """Return its own state by name, for a file."""
+        return {key: Held(parameter) for key, parameter in self.state_parameters().items()}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Copy the states of all sources and its own, as NumPy arrays.

@@ -1,7 +1,7 @@
 """The Parameters that hold a buffer's state: how they are made, overwritten and loaded."""
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindspore as ms
 import numpy as np
@@ -78,3 +78,44 @@ def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
             Parameter.set_data(parameter, data)
         else:
             ops.assign(parameter, data)
+
+
+class Held(NamedTuple):
+    """A Parameter as an array of a state, with the methods of `checkpoint.parts.Plain`."""
+
+    parameter: Parameter
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the Parameter."""
+        return tuple(self.parameter.shape)
+
+    @property
+    def dtype(self) -> str:
+        """Name of its dtype in files."""
+        return type_name(self.parameter.dtype)
+
+    @property
+    def numpy_type(self) -> np.dtype[Any]:
+        """NumPy dtype of `asnumpy`."""
+        return numpy_type(self.parameter.dtype)
+
+    @property
+    def loads(self) -> int:
+        """Calls of ``set_data``."""
+        return times_loaded(self.parameter)
+
+    @property
+    def in_memory(self) -> bool:
+        """True if `asnumpy` is the memory of the Parameter itself."""
+        return is_on_host(self.parameter)
+
+    def asnumpy(self) -> np.ndarray:
+        """Return the value, after work in flight is done."""
+        wait_for_work()
+        return self.parameter.asnumpy()
+
+    def overwrite(self, array: np.ndarray | np.generic) -> None:
+        """Overwrite the Parameter with values of the same shape and dtype, after work in flight is done."""
+        wait_for_work()
+        overwrite(self.parameter, array)

@@ -10,6 +10,7 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..columns import Columns
+from ..checkpoint.parts import Plain
 from ..ops.eager import wait_for_work
 from ..store import state
 from ..store.calls import Calls
@@ -22,7 +23,7 @@ from ..store.recipe.spec import BufferSpec
 from ..store.schema import type_name
 from ..store.store import STATE_VERSION
 from ..store.waiting import Waiting
-from .parameters import count_load, is_on_host, overwrite
+from .parameters import Held, count_load, is_on_host, overwrite
 
 
 @mixin
@@ -143,6 +144,13 @@ class Saving:
     def state_parameters(self) -> dict[str, Parameter]:
         """Return the Parameters of the state by name, including the limiter's."""
         return dict(self.parameters_and_names())  # type: ignore[attr-defined]
+
+    def state_arrays(self) -> dict[str, Held | Plain]:
+        """Return the arrays of the state by name, for a file."""
+        arrays: dict[str, Held | Plain] = {key: Held(parameter) for key, parameter in self.state_parameters().items()}
+        for i, (key, column) in zip(self.columns.compressed, self.compressed.items()):
+            arrays[key] = Plain(column, self.columns.stored_dtypes[i])
+        return arrays
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

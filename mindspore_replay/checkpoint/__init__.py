@@ -1,1 +1,1 @@
-"""Checkpoints: buffers and whole training runs saved to files and loaded from them."""
+"""Files of buffers, on the device or on arrays, without MindSpore."""

@@ -1,25 +1,61 @@
-"""Saves buffers to files, and loads them from files."""
+"""Saves buffers to files, and makes or fills those of a file."""
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from mindspore import Parameter, nn
-
-from ..buffers.base import Buffer
-from ..buffers.mixed import MixedReplay
-from ..buffers.parameters import is_on_host, overwrite, times_loaded
-from ..columns import numpy_type, type_name
-from ..ops.eager import wait_for_work
 from ..store.checks import check_bool, check_size
-from .description import build, describe
-from .file_format import check_description, summary
+from ..store.limiter import RateLimiter
+from ..store.recipe.arguments import decoded, encoded, given_arguments
+from .file_format import MIXTURE, check_description, summary
 from .loading import load_parts
-from .parts import Part, Plain
+from .parts import Part, is_buffer
 from .saving import save_parts
 from .sources import Source, open_sources
+
+
+class Maker(NamedTuple):
+    """Makes buffers for `load`: Cells, or buffers on arrays.
+
+    Args:
+        find (Callable): Returns the class of a name.
+        list_of (Callable): Makes a list of buffers, given its name in a dict; ``""`` if it is in none.
+        place (dict): More arguments for each buffer.
+    """
+
+    find: Callable[[str], Any]
+    list_of: Callable[[Sequence[Any], str], Any]
+    place: dict[str, Any]
+
+    def make(self, description: Any, capacity: int | None = None, name: str = "") -> Any:
+        """Make buffers from their description. Errors are those of the constructors, or name what is malformed."""
+        if "dict" in description:
+            return {name: self.make(part, None, name) for name, part in description["dict"].items()}
+        if "list" in description:
+            return self.list_of([self.make(part) for part in description["list"]], name)
+        cls_name = description["class"]
+        if "folder" in description:
+            raise ValueError(
+                f"the rows of its {cls_name} are in the folder {description['folder']}: {cls_name}.open opens that"
+            )
+        if "reason" in description:
+            raise ValueError(
+                f"it has no arguments to make the buffer with, since {description['reason']}: make it as it was made "
+                "for saving, and give it as 'buffer'"
+            )
+        arguments = decoded(description["arguments"])
+        if cls_name == MIXTURE:
+            sources = [self.make(part) for part in description["sources"]]
+            return self.find(cls_name)(list(zip(sources, arguments.pop("ratios"), strict=True)), seed=0, **arguments)
+        if capacity is None:
+            capacity = description["capacity"]
+        elif arguments.get("window") is not None:
+            arguments["window"] = min(arguments["window"], capacity)
+        buffer = self.find(cls_name)(capacity=capacity, seed=0, **arguments, **self.place)
+        if "limiter" in description:  # its rule is a part of its state
+            buffer.limiter = self.find("RateLimiter")(1, 1, 1, **description["limiter"])
+        return buffer
 
 
 def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
@@ -30,8 +66,8 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
     not, so save between their calls.
 
     Args:
-        buffer (Union[Cell, dict, CellList]): A buffer, a `MixedReplay`, or a dict or ``CellList`` of them as
-            `create_buffer` makes.
+        buffer (Union[Cell, dict, list, CellList]): A buffer, a `MixedReplay`, or a dict, list or ``CellList`` of them
+            as `create_buffer` makes.
         path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
         incremental (bool): Whether to write only rows inserted or updated since the last save of this buffer to this
             path, to a file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such
@@ -63,54 +99,8 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
     save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    buffer: Any = None,
-    capacity: int | None = None,
-    backend: str = "auto",
-    progress: bool = False,
-) -> Any:
-    """Make the buffer that `save` wrote. It draws the same samples as the saved buffer would have.
-
-    With another capacity it holds the newest rows that fit, with their handles, priorities and other state; the rest
-    count as overwritten. It then draws other samples, since rows lie in other slots.
-
-    Args:
-        path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a
-            `TrainingCheckpoint`, the buffers are loaded, as a dict.
-        buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
-            class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
-            `HindsightRelabel`, or of a class of your own, can only be loaded this way. In a folder rows that replace
-            others get new serial numbers. Default: ``None``.
-        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another capacity too, unless it is
-            a reservoir, whose rows are a sample of its size. Default: ``None``, for that of the saved buffer.
-        backend (str): Backend of a new buffer. Default: ``"auto"``.
-        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
-
-    Returns:
-        Union[Cell, dict, CellList]: What was saved, or `buffer`.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
-            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
-        TypeError: If an argument is of another type.
-        RuntimeError: If the backend is not available, or `buffer` is in a folder that somebody is attached to.
-        ImportError: If `progress` is asked for and tqdm is not installed.
-
-    Examples:
-        >>> import tempfile
-        >>> import numpy as np, mindspore as ms
-        >>> from mindspore_replay import ReplayBuffer, load, save
-        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], seed=0)
-        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save(buffer, f"{folder}/buffer.safetensors")
-        ...     newest = load(f"{folder}/buffer.safetensors", capacity=5)
-        >>> print(newest.size(), *newest.rows())
-        5 [45 46 47 48 49]
-    """
+def load_buffers(maker: Maker, path: str | os.PathLike[str], buffer: Any, capacity: int | None, progress: bool) -> Any:
+    """Make the buffers of a file, or let `buffer` take over its state, as `mindspore_replay.load` does."""
     check_bool("load", "progress", progress)
     if capacity is not None:
         check_size("load", "capacity", capacity)
@@ -121,107 +111,84 @@ def load(
         check_description(sources[0].path, sources[-1].header.description)
         new = buffer is None
         if new:
-            buffer = _made(sources[-1], capacity, backend)
+            buffer = _made(maker, sources[-1], capacity)
         load_parts(sources, parts_of("load", buffer), describe(buffer), new=new, progress=progress)
     return buffer
 
 
-def _made(source: Source, capacity: int | None, backend: str) -> Any:
+def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
     """Return new buffers as the file describes them."""
     description = source.header.description
-    if capacity is not None and ("class" not in description or description["class"] == MixedReplay.__name__):
+    if capacity is not None and ("class" not in description or description["class"] == MIXTURE):
         raise ValueError(
             f"For 'load', 'capacity' must be None for a file with several buffers, {summary(description)}, but got "
             f"{capacity}. Make them with the capacities you want and give them as 'buffer'."
         )
     try:
-        return build(description, capacity, backend)
+        return maker.make(description, capacity)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
 
 
-class Held(NamedTuple):
-    """A Parameter as an array of a state, with the methods of `Plain`."""
+def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
+    """Describe how to make such buffers; for those that cannot be made from a file, give the reason.
 
-    parameter: Parameter
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the Parameter."""
-        return tuple(self.parameter.shape)
-
-    @property
-    def dtype(self) -> str:
-        """Name of its dtype in files."""
-        return type_name(self.parameter.dtype)
-
-    @property
-    def numpy_type(self) -> np.dtype[Any]:
-        """NumPy dtype of `asnumpy`."""
-        return numpy_type(self.parameter.dtype)
-
-    @property
-    def loads(self) -> int:
-        """Calls of ``set_data``."""
-        return times_loaded(self.parameter)
-
-    @property
-    def in_memory(self) -> bool:
-        """True if `asnumpy` is the memory of the Parameter itself."""
-        return is_on_host(self.parameter)
-
-    def asnumpy(self) -> np.ndarray:
-        """Return the value, after work in flight is done."""
-        wait_for_work()
-        return self.parameter.asnumpy()
-
-    def overwrite(self, array: np.ndarray | np.generic) -> None:
-        """Overwrite the Parameter with values of the same shape and dtype, after work in flight is done."""
-        wait_for_work()
-        overwrite(self.parameter, array)
+    With `in_folders`, one in a folder stays there: the description names the folder.
+    """
+    cls_name = type(buffers).__name__
+    if is_buffer(buffers):
+        if in_folders and buffers.folder is not None:
+            return {"class": cls_name, "folder": os.fspath(buffers.folder)}
+        limiter = buffers.limiter
+        limits = {"limiter": {"timeout": limiter.timeout}} if isinstance(limiter, RateLimiter) else {}
+        return {**buffers.spec.to_json(), **limits}
+    if is_mixture(buffers):
+        sources = [describe(source, in_folders) for source in buffers.sources]
+        return {"class": cls_name, "sources": sources, **_arguments_of(buffers)}
+    if isinstance(buffers, Mapping):
+        return {"dict": {name: describe(part, in_folders) for name, part in buffers.items()}}
+    return {"list": [describe(part, in_folders) for part in buffers]}
 
 
-class CellPart(Part):
-    """A Cell whose own state is saved: a buffer, a `MixedReplay` without its sources, or the weights of a network."""
-
-    def state(self) -> dict[str, Any]:
-        """Return the Parameters of the state, and compressed columns, by name."""
-        parameters = {key: Held(parameter) for key, parameter in self.owner.state_parameters().items()}
-        if not isinstance(self.owner, Buffer):
-            return parameters
-        names = zip(self.owner.columns.compressed, self.owner.compressed.items())
-        columns = {key: Plain(column, self.owner.columns.stored_dtypes[i]) for i, (key, column) in names}
-        return parameters | columns
-
-    def updates(self) -> np.ndarray:
-        """Return the numbers of updates; a part without rows has none."""
-        return self.owner.updates.asnumpy() if self.is_buffer else super().updates()
+def _arguments_of(mixed: Any) -> dict[str, Any]:
+    """Return the arguments of a mixture, or the reason why a file cannot hold them."""
+    if type(mixed).__name__ != MIXTURE:
+        return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
+    given = given_arguments(mixed)
+    given["ratios"] = [ratio for _, ratio in given.pop("parts")]
+    return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
 
 
-def parts_of(function: str, buffers: Any) -> list[CellPart]:
+def is_mixture(buffer: Any) -> bool:
+    """Return True if an object draws from several buffers."""
+    return hasattr(buffer, "sources")
+
+
+def parts_of(function: str, buffers: Any) -> list[Part]:
     """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""
-    cells = list(_cells(function, buffers))
-    if len({id(cell) for cell in cells}) < len(cells):
+    owners = list(_owners(function, buffers))
+    if len({id(owner) for owner in owners}) < len(owners):
         raise ValueError(f"For '{function}', 'buffer' must hold each buffer once, but one comes twice.")
-    if cells == [buffers] and isinstance(buffers, Buffer):
-        return [CellPart("", buffers, True)]
-    return [CellPart(f"{i}.", cell, isinstance(cell, Buffer)) for i, cell in enumerate(cells)]
+    if is_buffer(buffers):
+        return [Part("", buffers, True)]
+    return [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
 
 
-def _cells(function: str, buffers: Any) -> Iterator[Any]:
-    if isinstance(buffers, Buffer):
+def _owners(function: str, buffers: Any) -> Iterator[Any]:
+    is_list = hasattr(buffers, "append")  # as a CellList has it
+    if is_buffer(buffers):
         yield buffers
-    elif isinstance(buffers, MixedReplay):
+    elif is_mixture(buffers):
         yield buffers
         yield from buffers.sources
-    elif isinstance(buffers, (Mapping, nn.CellList)) and len(buffers) > 0:
-        for name in buffers if isinstance(buffers, Mapping) else ():
+    elif (isinstance(buffers, Mapping) or is_list) and len(buffers) > 0:
+        for name in () if is_list else buffers:
             if not isinstance(name, str):
                 raise TypeError(f"For '{function}', the keys of 'buffer' must be strings, but got {name!r}.")
-        for part in buffers.values() if isinstance(buffers, Mapping) else buffers:
-            yield from _cells(function, part)
+        for part in buffers if is_list else buffers.values():
+            yield from _owners(function, part)
     else:
         raise TypeError(
-            f"For '{function}', 'buffer' must be a buffer, a MixedReplay, or a dict or CellList of them, but got "
+            f"For '{function}', 'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
             f"{type(buffers).__name__}."
         )

@@ -31,6 +31,9 @@ _NAMES = {code: name for name, code in CODES.items()}
 #: new rows.
 UPDATED = "updated"
 
+#: The class of mixtures.
+MIXTURE = "MixedReplay"
+
 #: Name of the array that holds plain values as JSON; the arrays beside it are ``values/0``, ``values/1`` and so on.
 VALUES = "values"
 
@@ -307,7 +310,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
     if "class" not in description or isinstance(description.get("folder"), str):
         return True
     known = isinstance(description.get("reason"), str) or (
-        isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, "MixedReplay")
+        isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, MIXTURE)
     )
     capacity = description.get("capacity", 0)
     return known and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)

@@ -1,13 +1,16 @@
 """The parts that a file holds: their arrays, and the slots of their rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
 from ..store.compressed import CompressedColumn
+from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.state import is_by_slot
+from ..store.waiting import Waiting
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,60 @@ class Plain:
         self.array[...] = array
 
 
+class Saved(Protocol):
+    """An object whose own state is saved."""
+
+    #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
+    last_saved: Any
+
+    def state_arrays(self) -> Mapping[str, Any]:
+        """Return the arrays of the state by name, each a `Plain` or with its methods."""
+
+    def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise a ValueError if a state, without columns, is inconsistent."""
+
+
+class SavedBuffer(Saved, Protocol):
+    """A buffer, on the device or on arrays."""
+
+    @property
+    def spec(self) -> BufferSpec:
+        """What the buffer is."""
+
+    @property
+    def lock(self) -> Any:
+        """The lock that calls from Python hold."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the rows; ``None`` if they are in memory."""
+
+    @property
+    def limiter(self) -> Waiting | None:
+        """What calls from Python wait for; ``None`` for nothing."""
+
+    @property
+    def updates(self) -> Any:
+        """The numbers of updates, as in `state.whole_layout`."""
+
+    def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Declare that all rows are about to be replaced, and return the state to write."""
+
+    def reset(self) -> Any:
+        """Remove all rows."""
+
+
+def is_buffer(value: object) -> TypeGuard[SavedBuffer]:
+    """Return True if an object is a buffer, not a mixture."""
+    return isinstance(value, Recipe)
+
+
 class Part(NamedTuple):
     """An object whose own state is saved.
 
     Args:
         prefix (str): Prefix of the names of its arrays.
-        owner (Any): The object, whose `state_arrays` returns the arrays by name.
+        owner (Saved): The object.
         is_buffer (bool): Whether it has rows. Default: ``False``.
     """
 
@@ -64,7 +115,7 @@ class Part(NamedTuple):
 
     def updates(self) -> np.ndarray:
         """Return the numbers of updates; a part without rows has none."""
-        return self.owner.updates if self.is_buffer else np.zeros(1, np.int64)
+        return np.asarray(self.owner.updates) if self.is_buffer else np.zeros(1, np.int64)
 
     def row_keys(self) -> set[str]:
         """Return the keys of the arrays with one row a slot."""

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..buffers.base import Buffer
-from ..checkpoint.buffers import load, save
+from ..buffers.files import load
+from ..checkpoint.buffers import save
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

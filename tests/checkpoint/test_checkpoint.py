@@ -348,8 +348,8 @@ def test_several_buffers_errors():
         save({"one": both["agent"], "other": both["agent"]}, PATH)
     with pytest.raises(TypeError, match="the keys of 'buffer' must be strings, but got 1"):
         save({1: both["agent"]}, PATH)
-    for wrong in ([], {}, nn.CellList(), 3, [both["agent"]], {"a": nn.Dense(1, 1)}):
-        with pytest.raises(TypeError, match="'buffer' must be a buffer, a MixedReplay, or a dict or CellList of them"):
+    for wrong in ([], {}, nn.CellList(), 3, [3], "ab", {"a": nn.Dense(1, 1)}):
+        with pytest.raises(TypeError, match="'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of"):
             save(wrong, PATH)
 
 

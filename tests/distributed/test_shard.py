@@ -12,7 +12,7 @@ from kinds import full_sample
 from mindspore import Tensor, bfloat16
 
 from mindspore_replay import FrameStack, NStep, create_buffer, load, save
-from mindspore_replay.checkpoint import description
+from mindspore_replay.checkpoint.buffers import describe
 from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.shard import Shard
@@ -233,4 +233,4 @@ def test_each_shard_has_its_capacity_and_seed():
     for i, part in enumerate(shard_specs(whole, 2, 3)):
         buffer = create_buffer({**config("n steps"), "capacity": 30 - i, "seed": 3 + i})
         assert part.options == buffer.options
-        assert part.to_json() == description.describe(buffer)
+        assert part.to_json() == describe(buffer)

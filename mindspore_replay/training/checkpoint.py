@@ -11,14 +11,14 @@ from mindspore import Parameter, nn
 
 from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
-from .buffers import CellPart, parts_of
-from .description import describe
-from .file_format import CODES, check_description, damaged, descriptions, is_value, same_kind, summary
-from .files import real_path
-from .loading import Restored, load_checked
-from .parts import Part, Plain
-from .saving import save_parts
-from .sources import Source, open_sources
+from ..buffers.parameters import Held
+from ..checkpoint.buffers import describe, parts_of
+from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, same_kind, summary
+from ..checkpoint.files import real_path
+from ..checkpoint.loading import Restored, load_checked
+from ..checkpoint.parts import Part, Plain
+from ..checkpoint.saving import save_parts
+from ..checkpoint.sources import Source, open_sources
 from .values import GENERATORS, RandomStates, decoded, encoded
 
 _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
@@ -84,14 +84,14 @@ class TrainingCheckpoint:
             _check_part(name, part)
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
-        self._parts: list[Part] = [*parts_of("TrainingCheckpoint", self._buffers)] if self._buffers else []
+        self._parts = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
         known = {id(parameter) for part in self._parts for parameter in part.owner.state_parameters().values()}
         self._in_folders = {i: _InFolder(part.owner) for i, part in enumerate(self._parts) if _is_in_folder(part.owner)}
         for i, note in self._in_folders.items():
             self._parts[i] = Part(self._parts[i].prefix, note)
         for name, cell in parts.items():
             if isinstance(cell, nn.Cell):
-                self._parts.append(CellPart(f"{name}.", _Weights(name, cell, known)))
+                self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
         self._values = _Values()
 
     def save(self, **values: Any) -> None:
@@ -240,7 +240,7 @@ class _Weights(_Saved):
     """
 
     def __init__(self, name: str, cell: nn.Cell, known: set[int]) -> None:
-        self._parameters = {}
+        self._parameters: dict[str, Parameter] = {}
         for key, parameter in list(cell.parameters_and_names()):
             if id(parameter) not in known:
                 known.add(id(parameter))
@@ -249,8 +249,8 @@ class _Weights(_Saved):
         if wrong:
             raise TypeError(f"For 'TrainingCheckpoint', Parameters of {name!r} must be numbers, but got {wrong}.")
 
-    def state_parameters(self) -> dict[str, Parameter]:
-        return self._parameters
+    def state_arrays(self) -> dict[str, Held]:
+        return {key: Held(parameter) for key, parameter in self._parameters.items()}
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Accept any numbers."""

@@ -10,8 +10,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
+from ..checkpoint.file_format import CODES, VALUES
 from ..mindspore_api import global_seeds, set_global_seeds
-from .file_format import CODES, VALUES
 
 
 def encoded(**values: Any) -> dict[str, np.ndarray]:
