@@ -105,10 +105,3 @@ class Copying:
             else:
                 for key, parameter in made.state_parameters().items():
                     overwrite(parameter, arrays[key])
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            f"For '{type(self).__name__}', a buffer cannot be pickled: write it to a file with save(buffer, path), use "
-            "storage=folder and attach(folder) in the other process, or load_state_dict its state_dict() into another. "
-            "In this process copy.deepcopy(buffer) is a copy."
-        )

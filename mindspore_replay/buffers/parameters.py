@@ -81,7 +81,7 @@ def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:
 
 
 class Held(NamedTuple):
-    """A Parameter as an array of a state, with the methods of `checkpoint.parts.Plain`."""
+    """A Parameter as an array of a state, with the methods of `Plain`."""
 
     parameter: Parameter
 

@@ -1,8 +1,6 @@
 """Copying, loading and checking the whole state of a buffer."""
 
-import contextlib
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,44 +8,28 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..columns import Columns
-from ..checkpoint.parts import Plain
-from ..ops.eager import wait_for_work
-from ..store import state
-from ..store.calls import Calls
 from ..store.compressed import CompressedColumn
 from ..store.folder import Folder
-from ..store.limiter import RateLimiter
 from ..store.mixins import mixin
-from ..store.options import Options
-from ..store.recipe.spec import BufferSpec
-from ..store.schema import type_name
+from ..store.saved import Plain, SavedState
 from ..store.store import STATE_VERSION
-from ..store.waiting import Waiting
-from .parameters import Held, count_load, is_on_host, overwrite
+from .parameters import Held, count_load
 
 
 @mixin
-class Saving:
+class Saving(SavedState):
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
-    and monitors, which use only these methods of a buffer, its public methods, `spec`, `with_sample_size`,
-    `options`, `layout` and `lock`.
+    and monitors, which use only these methods of a buffer and of its base, its public methods, `spec`,
+    `with_sample_size`, `options`, `layout` and `lock`.
     """
 
-    spec: BufferSpec
     columns: Columns
-    options: Options
-    limiter: Waiting | None
     head: Parameter
     #: The compressed columns, by their names in the state.
     compressed: dict[str, CompressedColumn]
-    _calls: Calls
-    _lock: threading.RLock
     _folder: Folder | None
-
-    #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
-    last_saved: Any = None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Copy the whole state.
@@ -68,9 +50,7 @@ class Saving:
         """
         if args or kwargs:
             return nn.Cell.state_dict(self, *args, **kwargs)
-        with self.snapshot(columns=True) as arrays:
-            copies = {key: array.copy() for key, array in arrays.items()}
-        return {"version": np.array(STATE_VERSION), **copies}
+        return super().state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load a state from `state_dict`. The same draws follow as would have there.
@@ -98,10 +78,7 @@ class Saving:
         """
         if "version" not in state_dict:
             return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
-        arrays = self.checked_state(state_dict)
-        with self.sole_use(arrays):
-            self.load_checked(arrays)
-        return None
+        return super().load_state_dict(state_dict)
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the state that the ``state_dict`` of a Cell which contains the buffer holds."""
@@ -131,8 +108,7 @@ class Saving:
             >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
             >>> buffer.insert([[10, 11, 12]]).check_valid()
         """
-        with self.snapshot() as arrays:
-            self.check_state(arrays)
+        super().check_valid()
 
     # For the rest of the package.
 
@@ -152,69 +128,7 @@ class Saving:
             arrays[key] = Plain(column, self.columns.stored_dtypes[i])
         return arrays
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
-        with self._lock:
-            wait_for_work()
-            with self._calls.kernels_kept_out():
-                yield
-
-    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach during the block, for a state with other rows; a RuntimeError if somebody is attached."""
-        return self._calls.sole_use(arrays)
-
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Declare that all rows are about to be replaced, and return the state to write, without its columns.
-
-        The caller has `sole_use` for the state, and keeps others out. If the process dies before it lets
-        them in, a buffer in a folder is empty. There a serial number is never given out twice.
-        """
-        count_load(self.head)  # also for those that share the rows, and continue files of their own
-        return self._calls.begin_replacing(arrays)
-
-    @contextlib.contextmanager
-    def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the capacity and the state, with or without columns; nothing changes it in the block.
-
-        Arrays are views of host memory if the state is there, else copies; a compressed column is a `CompressedColumn`.
-        """
-        with self._lock:
-            wait_for_work()
-            parameters = self.state_parameters().items()
-            arrays: dict[str, Any] = {
-                key: value.asnumpy() for key, value in parameters if columns or not key.startswith("column.")
-            }
-            with self.exclusive():
-                yield {"capacity": np.array(self.spec.capacity), **arrays, **(self.compressed if columns else {})}
-
-    def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
-        others = {key: value for key, value in self.state_parameters().items() if key.startswith("limiter.")}
-        expected = {key: (tuple(value.shape), type_name(value.dtype)) for key, value in others.items()}
-        arrays = state.checked(self.columns, self.options, state_dict, STATE_VERSION, expected)
-        self._check_limiter(arrays)
-        return arrays
-
-    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use` for them."""
-        with self._lock:
-            wait_for_work()
-            parameters = self.state_parameters()
-            memory = {key: one.asnumpy() for key, one in parameters.items() if is_on_host(one)} | self.compressed
-            with self.exclusive():  # graphs may wait for this, and nothing here for them
-                arrays = self.begin_replacing(arrays)
-                self.last_saved = None
-                for key, array in memory.items():
-                    array[...] = arrays[key]
-                for key in parameters.keys() - memory.keys():
-                    overwrite(parameters[key], arrays[key])
-
-    def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Check a state without its columns, as `check_valid` does."""
-        state.check(self.options, arrays)
-        self._check_limiter(arrays)
-
-    def _check_limiter(self, arrays: Mapping[str, np.ndarray]) -> None:
-        if isinstance(self.limiter, RateLimiter) and "limiter.rule" in arrays and "limiter.counts" in arrays:
-            self.limiter.check_state(arrays["limiter.rule"], arrays["limiter.counts"])
+        """Do what the base's does, and note it for those that share the rows, and continue files of their own."""
+        count_load(self.head)
+        return super().begin_replacing(arrays)

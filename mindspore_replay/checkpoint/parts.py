@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -11,41 +11,6 @@ from ..store.compressed import CompressedColumn
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.state import is_by_slot
 from ..store.waiting import Waiting
-
-
-@dataclass(frozen=True)
-class Plain:
-    """An array of a state, in host memory.
-
-    Args:
-        array (Any): The array, or a `CompressedColumn`.
-        dtype (str): Name of its dtype in files.
-    """
-
-    array: Any
-    dtype: str
-
-    #: Calls of ``set_data``, which only Parameters have; and whether `asnumpy` is the memory of the state itself.
-    loads: ClassVar[int] = 0
-    in_memory: ClassVar[bool] = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape  # type: ignore[no-any-return]
-
-    @property
-    def numpy_type(self) -> np.dtype[Any]:
-        """NumPy dtype of the array."""
-        return self.array.dtype  # type: ignore[no-any-return]
-
-    def asnumpy(self) -> np.ndarray:
-        """Return the array."""
-        return self.array  # type: ignore[no-any-return]
-
-    def overwrite(self, array: np.ndarray | np.generic) -> None:
-        """Overwrite the array with values of the same shape and dtype."""
-        self.array[...] = array
 
 
 class Saved(Protocol):

@@ -17,13 +17,14 @@ import numpy as np
 from ..checkpoint.file_format import check_description
 from ..checkpoint.files import publish, read_header_at, remove_increments, remove_temporaries, staged_path
 from ..checkpoint.loading import load_parts
-from ..checkpoint.parts import Part, Plain
+from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
 from ..store import state
 from ..store.inputs import NewRows
 from ..store.options import Options
 from ..store.recipe.spec import BufferSpec
+from ..store.saved import Plain
 from ..store.schema import Batch, Schema
 from ..store.store import Store
 from ..store.tree import levels

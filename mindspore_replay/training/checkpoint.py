@@ -16,9 +16,10 @@ from ..checkpoint.buffers import describe, parts_of
 from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, same_kind, summary
 from ..checkpoint.files import real_path
 from ..checkpoint.loading import Restored, load_checked
-from ..checkpoint.parts import Part, Plain
+from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
+from ..store.saved import Plain
 from .values import GENERATORS, RandomStates, decoded, encoded
 
 _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
