@@ -7,21 +7,29 @@ bfloat16: such columns hold its bits, uint16.
 
 import contextlib
 import copy
+import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from .checkpoint.buffers import Maker, load_buffers, save
 from .store import state
 from .store.arrays import ArrayBuffer
+from .store.attached import attach
 from .store.checks import check_size
-from .store.compressed import CompressedStore
+from .store.compressed import CompressedColumn, CompressedStore
+from .store.folder import Folder
 from .store.front import LocalFront
 from .store.groups import as_groups
 from .store.library import library_for
+from .store.limiter import RateLimiter, check_limiter, share_limiter
+from .store.locks import FolderLock
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
+from .store.place import HOST, check_compressed, checked_storage, folder_of, need_folder, open_buffer
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -36,8 +44,10 @@ from .store.recipe.classes import (
 from .store.recipe.parts import InOrder
 from .store.recipe.spec import BufferSpec, Recipe
 from .store.relabelling import RelabelOfArrays
-from .store.store import STATE_VERSION, Store
-from .store.waiting import QueueLimiter
+from .store.saved import Plain, SavedState
+from .store.sharing import SharedCondition
+from .store.store import Store
+from .store.waiting import QueueLimiter, Waiting
 
 __all__ = [
     "ElasticReplayBuffer",
@@ -45,41 +55,56 @@ __all__ = [
     "EpochReplayBuffer",
     "MixedReplay",
     "PrioritizedReplayBuffer",
+    "RateLimiter",
     "ReplayBuffer",
     "ReplayQueue",
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
+    "attach",
+    "load",
+    "save",
 ]
 
 _Host = TypeVar("_Host", bound="HostBuffer")
 
 
+class _Rows:
+    """What buffers of several sample sizes on the same rows share.
+
+    Args:
+        folder (Union[Folder, None]): The folder of the rows; ``None`` if they are in memory.
+    """
+
+    def __init__(self, folder: Folder | None) -> None:
+        self.folder, self.lock, self.closed = folder, threading.RLock(), False
+        #: Record of the last `save`.
+        self.last_saved: Any = None
+
+
 class HostFront(LocalFront):
-    """The calls of a buffer in the memory of this process.
+    """The calls of a buffer on arrays.
 
     Args:
         store (Store): The rows.
         spec (BufferSpec): What the buffer is.
-        lock (RLock): Held during each call.
+        shared (_Rows): What buffers of other sample sizes share with it.
     """
 
     calls: Store
-    #: Waits for rows and room, of a queue.
-    limiter: QueueLimiter | None = None
+    limiter: Waiting | None = None
 
-    def __init__(self, store: Store, spec: BufferSpec, lock: Any) -> None:
-        super().__init__(store, spec, lock, lambda array: array, int)
-        #: Set when the rows are closed, for the buffers of all sample sizes on them.
-        self.closed = threading.Event()
-        plan = spec.relabelling
+    def __init__(self, store: Store, spec: BufferSpec, shared: _Rows) -> None:
+        super().__init__(store, spec, shared.lock, lambda array: array, int)
+        self.shared, plan = shared, spec.relabelling
         if plan is not None:
             relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
             self.finish = lambda batch: relabel(batch, before)
 
     def ready(self) -> None:
         """Raise a RuntimeError if the buffer was closed."""
-        if self.closed.is_set():
-            raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: make another.")
+        if self.shared.closed:
+            way_out = "make another" if self.shared.folder is None else "open its folder again"
+            raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: {way_out}.")
 
     ready_to_read = ready
 
@@ -91,27 +116,36 @@ class HostFront(LocalFront):
 
 
 @mixin
-class HostBuffer(Recipe, ArrayBuffer):
-    """The base class of buffers in the memory of this process; a subclass has the constructor of a public class."""
+class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
+    """The base class of buffers on arrays; a subclass has the constructor of a public class."""
 
-    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
-        name = spec.cls_name
-        if storage not in ("device", "host") or backend not in ("native", "auto"):
+    def _make(self, spec: BufferSpec, storage: object, backend: object) -> None:
+        name, place = spec.cls_name, checked_storage(spec.cls_name, storage)
+        if backend not in ("native", "auto"):
             raise ValueError(
-                f"For '{name}' of mindspore_replay.host, 'storage' must be 'host', and 'backend' must be 'native', but "
-                f"got {storage!r} and {backend!r}: its rows are in the memory of this process."
+                f"For '{name}' of mindspore_replay.host, 'backend' must be 'native' or 'auto', but got {backend!r}."
             )
         if library_for("CPU").reason:
             raise RuntimeError(f"For '{name}', the kernels of the CPU are needed: {library_for('CPU').reason}.")
         relabelling = spec.relabelling
         if relabelling is not None and "bfloat16" in (relabelling.goal_type, relabelling.reward_type):
             raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
-        store = CompressedStore if spec.columns.compressed else Store
-        ArrayBuffer.__init__(self, spec, HostFront(store(spec.columns, spec.options), spec, threading.RLock()))
+        check_compressed(spec, place)
+        shared = _Rows(folder_of(spec, place))
+        if spec.columns.compressed:
+            store: Store = CompressedStore(spec.columns, spec.options)
+        else:
+            store = Store(spec.columns, spec.options, folder=shared.folder)
+        ArrayBuffer.__init__(self, spec, HostFront(store, spec, shared))
         self._begin()
 
     def _begin(self) -> None:
         """Make what a subclass has besides."""
+
+    @classmethod
+    def open(cls: type[_Host], folder: str | os.PathLike[str], *, views: Sequence[object] | None = None) -> _Host:
+        """Open the buffer in a folder as its learner, as `Buffer.open` does."""
+        return open_buffer(cls, folder, views, globals().get)
 
     @property
     def arrays(self) -> Mapping[str, np.ndarray]:
@@ -123,9 +157,26 @@ class HostBuffer(Recipe, ArrayBuffer):
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
+    @property
+    def limiter(self) -> Waiting | None:
+        """The `RateLimiter` that `insert` and `sample` wait for, or ``None``; a queue has one of its own."""
+        return self._front.limiter
+
+    @limiter.setter
+    def limiter(self, limiter: RateLimiter | None) -> None:
+        front = self._front
+        check_limiter(type(self).__name__, front.limiter, limiter)
+        if front.shared.folder is not None:
+            share_limiter(front.shared.folder, FolderLock(front.shared.lock, front.calls), limiter)
+        front.limiter = limiter
+
     def rows(self, *, as_dict: bool = False) -> Any:
         """Read all rows of a full buffer, as `Buffer.rows` does."""
         return self._front.rows(as_dict)
+
+    def eligible(self) -> int:
+        """Return the number of rows at which a sample may start now, as `Buffer.eligible` does."""
+        return self._front.eligible()
 
     def reset(self: _Host) -> _Host:
         """Remove all rows, as `Buffer.reset` does."""
@@ -134,51 +185,86 @@ class HostBuffer(Recipe, ArrayBuffer):
 
     def with_sample_size(self: _Host, sample_size: int) -> _Host:
         """Return an object on the same rows for another sample size, as `Buffer.with_sample_size` does."""
-        made, front, spec = copy.copy(self), self._front, self.spec.resized(sample_size)
-        resized = HostFront(front.calls.resized(spec.options), spec, front.lock)
-        resized.limiter, resized.closed = front.limiter, front.closed
+        made, front, spec = self._copied(), self._front, self.spec.resized(sample_size)
+        resized = HostFront(front.calls.resized(spec.options), spec, front.shared)
+        resized.limiter = front.limiter
         ArrayBuffer.__init__(made, spec, resized)
         return made
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy the state, as `Buffer.state_dict` does."""
-        with self._front.lock:
-            self._front.ready()
-            return self._front.calls.state_dict()
+    def _copied(self: _Host) -> _Host:
+        made: _Host = object.__new__(type(self))
+        vars(made).update(vars(self))
+        return made
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a state, as `Buffer.load_state_dict` does."""
-        with self._front.lock:
-            self._front.ready()
-            self._front.calls.load_state_dict(state_dict)
+    def __deepcopy__(self: _Host, memo: dict[Any, Any]) -> _Host:
+        """Make an independent buffer with the same rows in memory, and a limiter of its own.
 
-    # For mixtures.
+        Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
+        """
+        rows = "rows", id(self._front.shared)
+        if rows in memo:
+            memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
+            return made  # type: ignore[no-any-return]
+        with self.snapshot(columns=True) as arrays:
+            memo[id(self)] = memo[rows] = made = self._copied()
+            made._make(self.spec, HOST, "native")
+            if isinstance(self.limiter, RateLimiter):
+                made.limiter = copy.deepcopy(self.limiter, memo)
+            for key, one in made.state_arrays().items():  # no kernel may run: the block may keep it out too
+                if isinstance(one.array, CompressedColumn):
+                    one.array.load_checked(arrays[key])
+                else:
+                    one.array[...] = arrays[key]
+        return made
+
+    def flush(self) -> None:
+        """Write all rows in the folder to the disk, as `Buffer.flush` does."""
+        folder = need_folder(type(self).__name__, "flush", self._front.shared.folder)
+        with self.exclusive():
+            folder.flush()
+
+    def close(self) -> None:
+        """Free the memory of the rows, or flush the folder and give it up, as `Buffer.close` does."""
+        with self._front.lock:
+            if not self._front.shared.closed:
+                self._front.shared.closed = True
+                self._front.calls.close()
+
+    # For files.
+
+    @property
+    def last_saved(self) -> Any:
+        """Record of the last `save`."""
+        return self._front.shared.last_saved
+
+    @last_saved.setter
+    def last_saved(self, record: Any) -> None:
+        self._front.shared.last_saved = record
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds the rows; ``None`` if they are in memory."""
+        folder = self._front.shared.folder
+        return None if folder is None else folder.path
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """The lock that calls hold."""
-        return self._front.lock
+        """The lock that calls hold; of a buffer in a folder, also that of all processes."""
+        front = self._front
+        return front.lock if front.shared.folder is None else FolderLock(front.shared.lock, front.calls)
 
-    def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
-        return state.checked(self.spec.columns, self.spec.options, state_dict, STATE_VERSION)
+    @property
+    def updates(self) -> np.ndarray:
+        """The numbers of updates, as in `state.whole_layout`."""
+        return self._front.calls.updates
 
-    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which the state may be replaced."""
-        return self._front.calls.sole_use(arrays)
-
-    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use` for them."""
-        with self._front.lock:
-            self._front.ready()
-            self._front.calls.load_checked(arrays)
-
-    def close(self) -> None:
-        """Free the memory of the rows; the buffer, and those of other sample sizes on it, cannot be used any more."""
-        with self._front.lock:
-            if not self._front.closed.is_set():
-                self._front.closed.set()
-                self._front.calls.close()
+    def state_arrays(self) -> dict[str, Plain]:
+        """Return the arrays of the state by name, the limiter's too."""
+        calls, limiter = self._front.calls, self.limiter
+        limits = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
+        layout = state.layout(self.spec.columns, self.spec.options)
+        arrays = {key: Plain(array, layout[key][1]) for key, array in {**calls.arrays, **calls.compressed}.items()}
+        return arrays | {f"limiter.{key}": Plain(array, array.dtype.name) for key, array in limits.items()}
 
 
 class ReplayBuffer(ReplayRecipe, HostBuffer):
@@ -328,12 +414,49 @@ class ReplayQueue(QueueRecipe, HostBuffer):
         assert isinstance(sampler, InOrder)
         self._front.limiter = QueueLimiter(self, sampler.timeout)
 
-    def signals(self) -> tuple[Any, None]:
-        """Return the condition of waits; for the limiter."""
-        return threading.Condition(self._front.lock), None
+    def signals(self) -> tuple[Any, Folder | None]:
+        """Return the condition of waits, and the folder if there is one; for the limiter."""
+        front = self._front
+        if front.shared.folder is None:
+            return threading.Condition(front.shared.lock), None
+        lock = FolderLock(front.shared.lock, front.calls)
+        return SharedCondition(lock, front.shared.folder.signals), front.shared.folder
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones."""
         with self._front.lock:
             self._front.ready()
             return QueueAccount.of(self._front.calls, self.spec.options)
+
+
+def load(
+    path: str | os.PathLike[str], *, buffer: Any = None, capacity: int | None = None, progress: bool = False
+) -> Any:
+    """Make the buffer that `save` wrote, here or in `mindspore_replay`: as `mindspore_replay.load` does.
+
+    Args:
+        path (Union[str, PathLike]): The file.
+        buffer (Union[HostBuffer, dict, list, None]): Takes over the file's state instead of a new buffer. Default:
+            ``None``.
+        capacity (Union[int, None]): Capacity of the new buffer. Default: ``None``, for that of the saved buffer.
+        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+
+    Returns:
+        Union[HostBuffer, dict, list]: What was saved, or `buffer`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
+            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay.host import ReplayBuffer, load, save
+        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=["int32"], seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(buffer.insert([list(range(50))]), f"{folder}/buffer.safetensors")
+        ...     print(*load(f"{folder}/buffer.safetensors").sample(), *buffer.sample())
+        [32 35 19] [32 35 19]
+    """
+    maker = Maker(globals().__getitem__, lambda buffers, _: list(buffers), {})
+    return load_buffers(maker, path, buffer, capacity, progress)

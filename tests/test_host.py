@@ -1,8 +1,12 @@
 """The buffers of `mindspore_replay.host` beside those of the same names: rows, samples, states, errors."""
 
+import contextlib
+import copy
+import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,7 @@ from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor
 
 import mindspore_replay
-from mindspore_replay import HindsightRelabel, NStep, host
+from mindspore_replay import HindsightRelabel, NStep, host, save
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -26,9 +30,9 @@ def pair(kind: str, **more: Any) -> tuple[Any, Any]:
     return getattr(host, cls.__name__)(**arguments, **options), cls(**arguments, **options)
 
 
-def rows(first: int, n: int) -> list[np.ndarray]:
+def rows(first: int, n: int, width: int = 3) -> list[np.ndarray]:
     steps = np.arange(first, first + n, dtype=np.int32)
-    return [np.repeat(steps[:, None], 3, 1).astype(np.float32), steps]
+    return [np.repeat(steps[:, None], width, 1).astype(np.float32), steps]
 
 
 def numpy_of(value: Any) -> Any:
@@ -43,9 +47,9 @@ def assert_same(first: Any, second: Any) -> None:
     assert numpy_of(first) == numpy_of(second)
 
 
-def fill(*buffers: Any, n: int = 20) -> None:
+def fill(*buffers: Any, n: int = 20, width: int = 3) -> None:
     for buffer in buffers:
-        assert buffer.insert(rows(0, n), **ends_every(buffer, 4, n)) is buffer
+        assert buffer.insert(rows(0, n, width), **ends_every(buffer, 4, n)) is buffer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -176,7 +180,7 @@ def test_goals_of_bfloat16_are_refused():
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [({"storage": "/tmp/rows"}, "'storage' must be 'host'"), ({"backend": "composite"}, "'backend' must be 'native'")],
+    [({"storage": "HOST"}, "'storage' must be 'device', 'host' or"), ({"backend": "composite"}, "'backend' must be")],
 )
 def test_what_it_does_not_do(more: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
@@ -195,6 +199,144 @@ def test_a_closed_buffer_does_nothing_more():
                 call()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_go_from_one_to_the_other(kind: str, tmp_path: Path):
+    """Incremental ones too; the state, and the samples that follow, are the same."""
+    wide: dict[str, Any] = {"shapes": [(200,), ()], "capacity": 64}  # of which an incremental file holds a part
+    there, here = pair(kind, **wide)
+    paths = tmp_path / "there", tmp_path / "here"
+    for buffer, path in ((there, paths[0]), (here, paths[1])):
+        fill(buffer, n=48, width=200)
+        save(buffer, path)
+        fill(buffer, n=4, width=200)
+        if there.spec.has_handles:
+            buffer.update([1, 50], {"step": np.array([7, 8], np.int32)})
+        save(buffer, path, incremental=True)
+    assert len(list(tmp_path.iterdir())) == 4
+    for path in paths:
+        one, other = host.load(path), mindspore_replay.load(path)
+        assert (type(one), type(other)) == (type(there), type(here))
+        for loaded in (one, other, host.load(path, buffer=pair(kind, **wide)[0])):
+            loaded.check_valid()
+            assert_same(loaded.state_dict(), here.state_dict())
+        assert_same(one.sample(), other.sample())
+    if not there.spec.options.reservoir:
+        assert host.load(paths[1], capacity=12).capacity == 12
+
+
+def test_several_buffers_are_in_one_file(tmp_path: Path):
+    path, made = tmp_path / "file", {"one": pair("uniform"), "other": pair("prioritized")}
+    for there, _ in made.values():
+        fill(there)
+    save({"agent": made["one"][0], "experts": [made["other"][0]]}, path)
+    for load in (host.load, mindspore_replay.load):
+        loaded = load(path)
+        assert_same(loaded["experts"][0].state_dict(), made["other"][0].state_dict())
+    with pytest.raises(ValueError, match=r"'buffer' must be what was saved in .*, \{'agent': ReplayBuffer"):
+        host.load(path, buffer=made["one"][0])
+
+
+def limited(kind: str = "uniform") -> Any:
+    there, _ = pair(kind)
+    there.limiter = host.RateLimiter(2, 4, 20, timeout=0.05)
+    return there
+
+
+def test_a_limiter_lets_calls_wait(tmp_path: Path):
+    buffer = limited()
+    fill(buffer, n=4)
+    assert (buffer.can_sample(), buffer.with_sample_size(24).can_sample()) == (True, False)
+    for _ in range(5):
+        buffer.sample()
+    with pytest.raises(TimeoutError, match=r"For 'RateLimiter', 4 rows could not be sampled within 0\.05 s"):
+        buffer.sample()
+    assert (buffer.limiter.inserted, buffer.limiter.sampled) == (4, 20)
+    again = copy.deepcopy(buffer)
+    save(buffer, tmp_path / "file")
+    for other in (again, host.load(tmp_path / "file"), mindspore_replay.load(tmp_path / "file")):
+        assert (other.limiter is not buffer.limiter, other.limiter.sampled, other.limiter.timeout) == (True, 20, 0.05)
+    twin, cell = limited(), pair("uniform")[1]
+    twin.load_state_dict(buffer.state_dict())
+    assert twin.limiter.sampled == 20
+    cell.limiter = mindspore_replay.RateLimiter(1, 1, 1)
+    cell.load_state_dict(buffer.state_dict())
+    assert cell.limiter.account() == buffer.limiter.account()
+    assert buffer.reset().limiter.inserted == 0
+    with pytest.raises(ValueError, match="unknown keys"):
+        pair("uniform")[0].load_state_dict(twin.state_dict())
+    with pytest.raises(TypeError, match="For 'ReplayBuffer', 'limiter' must be a RateLimiter or None, but got int"):
+        buffer.limiter = 3
+    with pytest.raises(TypeError, match="For 'ReplayQueue', 'limiter' cannot be set, but got None"):
+        pair("queue")[0].limiter = None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_has_rows_of_its_own(kind: str):
+    there, _ = pair(kind)
+    fill(there, n=16)
+    state, (again, resized) = there.state_dict(), copy.deepcopy((there, there.with_sample_size(2)))
+    assert_same(again.state_dict(), state)
+    again.reset()
+    assert (resized.size(), resized.sample_size, there.size()) == (0, 2, 16)
+    fill(resized, n=16)
+    assert again.size() == 16
+    assert_same(there.state_dict(), state)
+    with pytest.raises(TypeError, match="a buffer cannot be pickled"):
+        pickle.dumps(there)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "compressed"])
+def test_a_folder_is_opened_by_either(kind: str, tmp_path: Path):
+    """The rows, and the random sequence, go on."""
+    path = tmp_path / "rows"
+    there, here = pair(kind)
+    stored = getattr(host, type(there).__name__)(
+        **SIZES, shapes=COLUMNS[0], types=COLUMNS[1], names=NAMES, seed=5, storage=path, **KINDS[kind].options
+    )
+    fill(stored, here, n=16)
+    stored.flush()
+    with contextlib.closing(host.attach(path)) as attached:
+        assert_same(attached.get_item([0, -1]), here.get_item([0, -1]))
+        assert_same(attached.sample(), here.sample())
+    stored.close()
+    for cls in (type(here), type(there)):
+        again = cls.open(path)
+        if here.can_sample():
+            assert_same(again.sample(), here.sample())
+        assert_same(again.state_dict(), here.state_dict())
+        again.close()
+    with pytest.raises(RuntimeError, match="the buffer was closed: open its folder again"):
+        stored.sample()
+
+
+def test_processes_see_the_limiter_of_a_folder(tmp_path: Path):
+    stored = host.ReplayBuffer(4, 24, [()], ["int32"], storage=tmp_path / "rows")
+    stored.limiter = host.RateLimiter(2, 4, 20)
+    with contextlib.closing(host.attach(tmp_path / "rows", timeout=0.05)) as attached:
+        attached.insert([list(range(4))])
+        for _ in range(5):
+            attached.sample()
+        assert (stored.limiter.sampled, stored.can_sample()) == (20, False)
+        with pytest.raises(TimeoutError, match="For 'RateLimiter'"):
+            attached.sample()
+        stored.limiter = None
+        attached.sample()
+        stored.limiter = host.RateLimiter(2, 4, 30)
+    stored.close()
+    again = host.ReplayBuffer.open(tmp_path / "rows")
+    assert again.limiter.account().error == 30
+    again.close()
+    queue = host.ReplayQueue(2, 8, [()], ["int32"], storage=tmp_path / "queue", timeout=10.0)
+    with contextlib.closing(host.attach(tmp_path / "queue")) as attached:
+        delivered: list[Any] = []
+        consumer = threading.Thread(target=lambda: delivered.extend(queue.sample()[0].tolist()))
+        consumer.start()
+        attached.insert([[1, 2]])
+        consumer.join()
+    assert delivered == [1, 2]
+    queue.close()
+
+
 WITHOUT_MINDSPORE = """
 import doctest, sys
 sys.modules["mindspore"] = None
@@ -211,13 +353,14 @@ def test_it_does_without_mindspore():
 
 
 def test_it_has_all_classes():
-    assert set(host.__all__) == {KINDS[kind].cls.__name__ for kind in CLASSES} | {"MixedReplay"}
-    for name in host.__all__:
+    buffers = {KINDS[kind].cls.__name__ for kind in CLASSES}
+    assert set(host.__all__) == buffers | {"MixedReplay", "RateLimiter", "attach", "load", "save"}
+    for name in buffers:
         assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
 
 
 @pytest.mark.parametrize("adjustable", [False, True])
-def test_mixtures(adjustable: bool):
+def test_mixtures(adjustable: bool, tmp_path: Path):
     pairs = [pair(kind) for kind in ("prioritized", "uniform")]
     fill(*(buffer for both in pairs for buffer in both))
     there, here = (
@@ -235,6 +378,10 @@ def test_mixtures(adjustable: bool):
             assert_same(there.set_ratios(ratios).ratios, here.set_ratios(ratios).ratios)
     assert_same(there.state_dict(), here.state_dict())
     assert (len(there), there.can_sample()) == (len(here), here.can_sample()) == (40, True)
+    save(there, tmp_path / "file")
+    for other in (copy.deepcopy(there), host.load(tmp_path / "file"), mindspore_replay.load(tmp_path / "file")):
+        assert_same(other.state_dict(), there.state_dict())
+        assert other.sources[0] is not there.sources[0]
     there.load_state_dict(state)
     assert_same(there.state_dict(), state)
     wrong = {"source_0.random_state": np.array([7, 7]), "source_1.count": np.int32(99)}

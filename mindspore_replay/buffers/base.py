@@ -19,9 +19,10 @@ from ..store.call import Tensors
 from ..store.compressed import CompressedStore
 from ..store.episodes import END, FINAL
 from ..store.habits import NoContainer
-from ..store.limiter import check_limiter
+from ..store.limiter import check_limiter, share_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
+from ..store.place import DEVICE, checked_storage, folder_of
 from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.showing import table, text
@@ -40,16 +41,7 @@ from .parameters import parameter_on
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
-from .storage import (
-    DEVICE,
-    GRAPHS_OF_COMPRESSED,
-    GRAPHS_OF_HOST,
-    NoOperators,
-    backend_of,
-    check_compressed,
-    checked_storage,
-    folder_of,
-)
+from .storage import GRAPHS_OF_COMPRESSED, GRAPHS_OF_HOST, NoOperators, backend_of, check_compressed
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -162,14 +154,13 @@ class Buffer(
         self._direct = in_memory and self.options.plan.by_kernel
         if storage != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
-        if self.columns.compressed:
-            check_compressed(self, storage)
+        check_compressed(spec, storage, self.backend, self._direct)
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._lock = threading.RLock()
         self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
-        self._folder = folder_of(self, storage)
+        self._folder = folder_of(spec, storage)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
         self._make_operators()
@@ -344,7 +335,7 @@ class Buffer(
         if name == "limiter":
             check_limiter(type(self).__name__, vars(self).get("limiter"), value)
             if (folder := vars(self).get("_folder")) is not None:
-                self._share_limiter(folder, value)
+                share_limiter(folder, self._outer_lock, value)
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.

@@ -9,13 +9,10 @@ from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
 from ..store.calls import Calls
-from ..store.folder import Folder, open_as_learner
-from ..store.folder_header import bad_folder
-from ..store.library import KernelError
-from ..store.limiter import RateLimiter
+from ..store.folder import Folder
 from ..store.mixins import mixin
+from ..store.place import need_folder, open_buffer
 from ..store.recipe.registry import find
-from ..store.sharing import SharedCondition
 from .front import BufferFront
 
 _Opened = TypeVar("_Opened", bound="InFolder")
@@ -82,13 +79,7 @@ class InFolder:
             ...     buffer.close()
             7
         """
-        with contextlib.ExitStack() as stack:
-            opened = open_as_learner(folder, f"{cls.__name__}.open")
-            stack.callback(opened.close)
-            buffer = _opened(cls, opened, views)
-            opened.arrays["shared.closed"][0] = 0
-            stack.pop_all()
-        return buffer
+        return open_buffer(cls, folder, views, find)
 
     def flush(self) -> None:
         """Write all rows in the folder to the disk, so that they survive a loss of power. Other processes wait for it.
@@ -105,12 +96,11 @@ class InFolder:
             ...     buffer.insert([7]).flush()  # from here on a loss of power loses nothing
             ...     buffer.close()
         """
-        if self._folder is None:
-            raise RuntimeError(f"For '{type(self).__name__}', 'flush' needs a buffer made with storage=folder.")
+        folder = need_folder(type(self).__name__, "flush", self._folder)
         with self._lock:
             wait_for_work()
             with self._calls.kernels_kept_out():
-                self._folder.flush()
+                folder.flush()
 
     def close(self) -> None:
         """Free the memory of the rows; of a buffer in a folder, flush it and give up the folder instead.
@@ -142,39 +132,3 @@ class InFolder:
                 closed = _Closed(type(self).__name__, way_out)
                 for buffer in list(self._on_these_rows):
                     vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = buffer._front.calls = closed
-
-    def _share_limiter(self, folder: Folder, limiter: RateLimiter | None) -> None:
-        """Let attached processes see the limiter, or that there is none."""
-        changed = SharedCondition(self._outer_lock, folder.signals)
-        if limiter is not None:
-            limiter.move_to(folder, changed)
-            return
-        with changed:
-            folder.arrays["shared.limited"][0] = 0
-            changed.notify_all()
-
-
-def _opened(cls: type[_Opened], folder: Folder, views: Sequence[Any] | None) -> _Opened:
-    """Make the buffer in a folder."""
-    function, spec = f"{cls.__name__}.open", folder.spec
-    if spec.foreign:
-        raise ValueError(f"For '{function}', {folder.path} can only be attached to, since {spec.foreign}.")
-    make: Any = find(spec.cls_name)
-    if not issubclass(make, cls):
-        raise bad_folder(function, folder.path, f"holds a {spec.cls_name}")
-    if views is None and spec.incomplete:
-        raise ValueError(
-            f"For '{function}', 'views' must be those that the buffer in {folder.path} was made with, since "
-            f"{spec.incomplete}."
-        )
-    given = {} if views is None else {"views": views}
-    try:
-        buffer = make(capacity=spec.capacity, seed=0, storage=folder, **{**spec.arguments(), **given})
-        buffer.check_valid()
-        if folder.arrays["shared.limited"][0]:
-            limiter = find("RateLimiter")(1, 1, 1)
-            limiter.load_arrays({key: folder.arrays[f"shared.{key}"] for key in ("rule", "counts")})
-            buffer.limiter = limiter
-    except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
-        raise bad_folder(function, folder.path, f"is damaged: {error}") from error
-    return buffer  # type: ignore[no-any-return]

@@ -13,11 +13,12 @@ from ..store.folder import Folder
 from ..store.mixins import mixin
 from ..store.saved import Plain, SavedState
 from ..store.store import STATE_VERSION
+from .front import BufferFront
 from .parameters import Held, count_load
 
 
 @mixin
-class Saving(SavedState):
+class Saving(SavedState[BufferFront]):
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 import numpy as np
 
 from ..store.compressed import CompressedColumn
+from ..store.options import Options
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.state import is_by_slot
 from ..store.waiting import Waiting
@@ -32,6 +33,14 @@ class SavedBuffer(Saved, Protocol):
     @property
     def spec(self) -> BufferSpec:
         """What the buffer is."""
+
+    @property
+    def capacity(self) -> int:
+        """Most rows stored."""
+
+    @property
+    def options(self) -> Options:
+        """How rows are stored and drawn."""
 
     @property
     def lock(self) -> Any:

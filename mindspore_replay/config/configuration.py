@@ -15,9 +15,9 @@ from ..buffers.queue import ReplayQueue
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
-from ..buffers.storage import DEVICE, HOST
 from ..store.habits import hint
 from ..store.optional import install_command
+from ..store.place import DEVICE, HOST
 from ..store.recipe.registry import find
 from ..training.limiter import RateLimiter
 from . import di_engine

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..buffers.storage import DEVICE, HOST
 from ..columns import Columns
 from ..config.configuration import SHARDS, arguments_of, check_part, flat
 from ..ops import native
 from ..store.checks import check_size
 from ..store.habits import hint
+from ..store.place import DEVICE, HOST
 from ..store.recipe.classes import read, spec_of
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter

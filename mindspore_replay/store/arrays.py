@@ -31,7 +31,7 @@ class Insertable:
     """
 
     def __init__(self, spec: BufferSpec, front: Any) -> None:
-        self.spec, self._front, columns = spec, front, spec.columns
+        self.spec, self._front, self.options, columns = spec, front, spec.options, spec.columns
         self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
         self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
         self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal

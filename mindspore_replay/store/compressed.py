@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import library, state
+from . import library
 from .call import NO_TENSORS, Tensors
 from .inputs import NewRows, as_array, as_values
 from .insertion import Insertion
@@ -20,7 +20,7 @@ from .lz4 import Codec, codec
 from .options import Options
 from .plan import STACK, WINDOW
 from .schema import Schema
-from .store import STATE_VERSION, Store
+from .store import Store
 from .types import Experience, Outputs, Values
 
 #: For an output with rows of a compressed column, the column and a function that makes its array.
@@ -268,16 +268,3 @@ class CompressedStore(Store):
         columns = [self._by_index.get(i) for i in chosen]
         stored = [rows if column is None else column.store(rows) for column, rows in zip(columns, arrays)]
         return self._write(where, chosen, stored)
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy all arrays, by name, as those of a store without compressed columns."""
-        return super().state_dict() | {name: column.copy() for name, column in self.compressed.items()}
-
-    def load_state_dict(self, given: Mapping[str, Any]) -> None:
-        """Load the result of `state_dict`, as `Store.load_state_dict` does."""
-        arrays = state.checked(self._rows_schema, self.options, given, STATE_VERSION)
-        with self.kernels_kept_out():
-            self.begin_replacing(arrays)
-            own: dict[str, Any] = {**self.arrays, **self.compressed}
-            for name, array in own.items():
-                array[...] = arrays[name]

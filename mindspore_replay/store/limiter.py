@@ -1,20 +1,19 @@
 """A limit on the ratio of samples to insertions, which threads and processes wait for."""
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .checks import check_size
+from .folder import Folder
 from .mixins import mixin
 from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from .sharing import SharedCondition
 from .state import fitting
 from .waiting import QueueLimiter, Waiting
-
-if TYPE_CHECKING:
-    from .folder import Folder
-    from .sharing import SharedCondition
 
 
 def check_limiter(cls_name: str, now: object, limiter: object) -> None:
@@ -26,6 +25,19 @@ def check_limiter(cls_name: str, now: object, limiter: object) -> None:
         )
     if limiter is not None and not isinstance(limiter, RateLimiter):
         raise TypeError(f"For '{cls_name}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}.")
+
+
+def share_limiter(
+    folder: Folder, lock: contextlib.AbstractContextManager[object], limiter: "RateLimiter | None"
+) -> None:
+    """Let the processes attached to a folder see its limiter, or that there is none."""
+    changed = SharedCondition(lock, folder.signals)
+    if limiter is not None:
+        limiter.move_to(folder, changed)
+        return
+    with changed:
+        folder.arrays["shared.limited"][0] = 0
+        changed.notify_all()
 
 
 @mixin
@@ -311,7 +323,7 @@ class RateLimiter(Waiting):
             now.check_room(what, rows, self._sizes)
         return now
 
-    def move_to(self, folder: "Folder", changed: "SharedCondition") -> None:
+    def move_to(self, folder: Folder, changed: SharedCondition) -> None:
         """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
 
         Args:

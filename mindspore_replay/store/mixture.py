@@ -4,6 +4,7 @@ Axes: ``B`` sample_size, ``m`` sources, ``n`` handles.
 """
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
@@ -20,8 +21,9 @@ from .mixins import mixin
 from .naming import named, sample_names
 from .nested import NO_NAMES, Names
 from .random import initial_state, random_bits
-from .recipe.arguments import keeps_arguments
+from .recipe.arguments import given_arguments, keeps_arguments
 from .recipe.spec import BufferSpec
+from .saved import Plain
 from .schema import is_tensor
 from .state import fitting
 
@@ -473,6 +475,26 @@ class ArrayMixture(MixedRecipe, NoContainer):
     def load_state_dict(self, state_dict: Mapping[str, ArrayLike]) -> None:
         """Load a state, as `MixedReplay.load_state_dict` does."""
         self._front.load_state_dict(state_dict)
+
+    #: Record of the last `save`.
+    last_saved: Any = None
+
+    def state_arrays(self) -> dict[str, Plain]:
+        """Return its own state by name, for a file."""
+        return {name: Plain(array, array.dtype.name) for name, array in self._front.state.items()}
+
+    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
+        self._front.check_state(state)
+
+    def __deepcopy__(self: _Self, memo: dict[Any, Any]) -> _Self:
+        """Make an independent mixture of copies of the sources, with the same ratios and random state."""
+        given = given_arguments(self)
+        pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
+        made = type(self)(**{**given, "parts": pairs, "seed": 0})
+        for name, array in self._front.state.items():
+            made._front.overwrite(name, array)  # noqa: SLF001  that of a mixture too
+        return made
 
     def __len__(self) -> int:
         return self._front.size()

@@ -3,16 +3,18 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 import numpy as np
 
 from . import state
-from .front import LimitedFront
+from .front import LocalFront
 from .limiter import RateLimiter
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 from .store import STATE_VERSION
+
+_Front = TypeVar("_Front", bound=LocalFront)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Plain:
 
 
 @mixin
-class SavedState:
+class SavedState(Generic[_Front]):
     """The methods of a buffer that save, load and check its state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
@@ -59,7 +61,7 @@ class SavedState:
     """
 
     spec: BufferSpec
-    _front: LimitedFront
+    _front: _Front
     #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
     last_saved: Any = None
 

@@ -88,6 +88,8 @@ class Store:
             arrays = state.make(schema, options)
         self.arrays = {name: arrays[name] for name in state.layout(schema, options)}
         self.updates = arrays["updates"]
+        #: The compressed columns, by their names in the state.
+        self.compressed: dict[str, Any] = {}
         self._tensors, self.guard = tensors, tensors.guard
         self._indices = {name: i for i, name in enumerate(schema.given_names or ())}
         self._all_columns = tuple(range(len(schema)))
@@ -453,12 +455,6 @@ class Store:
         finally:
             self.let_go()
 
-    def flush(self) -> None:
-        """Write the files of a folder to the disk."""
-        assert self.folder is not None
-        with self.kernels_kept_out():
-            self.folder.flush()
-
     def close(self) -> None:
         """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner.
 
@@ -490,7 +486,7 @@ class Store:
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy all arrays, by name, with the capacity and the version of the layout."""
         with self.kernels_kept_out():
-            arrays = {name: array.copy() for name, array in self.arrays.items()}
+            arrays = {name: array.copy() for name, array in {**self.arrays, **self.compressed}.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
 
     def load_state_dict(self, given: Arrays) -> None:
@@ -499,15 +495,10 @@ class Store:
         Raises:
             ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
-        arrays = state.checked(self.schema, self.options, given, STATE_VERSION)
-        with self.sole_use(arrays):
-            self.load_checked(arrays)
-
-    def load_checked(self, arrays: Arrays) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use` for them."""
-        with self.kernels_kept_out():
+        arrays = state.checked(self._rows_schema, self.options, given, STATE_VERSION)
+        with self.sole_use(arrays), self.kernels_kept_out():
             replaced = self.begin_replacing(arrays)
-            for name, array in self.arrays.items():
+            for name, array in {**self.arrays, **self.compressed}.items():
                 array[...] = replaced[name]
 
     def check(self) -> None:

@@ -217,7 +217,7 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 OF_NO_ROWS = {
     "achieved_goal", "columns", "folder", "has_groups", "kind", "recipe", "last_saved", "names", "nbytes", "open",
     "runs_graphs",
-    "spec", "shapes", "state_parameters", "types", "check_state", "checked_state", "load_checked",
+    "spec", "shapes", "state_arrays", "state_parameters", "types", "check_state", "checked_state", "load_checked",
     "turn_to_sample", "extend_repr", "signals",
 }  # fmt: skip
 ARGUMENTS: dict[str, tuple[Any, ...]] = {

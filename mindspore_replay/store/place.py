@@ -1,0 +1,130 @@
+"""Places for the rows of a buffer: the device, the memory of the host, or a folder."""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, TypeVar
+
+from .folder import Folder, create, open_as_learner
+from .folder_header import bad_folder
+from .library import KernelError
+from .plan import DISCOUNT, RETURN
+from .recipe.spec import BufferSpec
+
+_Opened = TypeVar("_Opened")
+
+DEVICE, HOST = "device", "host"
+
+#: ``"device"``, ``"host"``, the path of a folder to make, or an opened folder.
+Storage = str | os.PathLike[str] | Folder
+
+
+def checked_storage(cls_name: str, storage: object) -> Storage:
+    """Return the place of the rows; raise a TypeError or ValueError if it is none."""
+    if isinstance(storage, Folder):
+        return storage
+    if not isinstance(storage, (str, os.PathLike)):
+        raise TypeError(
+            f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
+        )
+    text = os.fspath(storage)
+    if not text or (text not in (DEVICE, HOST) and text.lower() in (DEVICE, HOST)):
+        raise ValueError(
+            f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
+        )
+    return storage
+
+
+def shown(storage: Storage) -> str:
+    """Return a place for a message."""
+    return repr(os.fspath(storage.path if isinstance(storage, Folder) else storage))
+
+
+def folder_of(spec: BufferSpec, storage: Storage) -> Folder | None:
+    """Return the folder of a buffer, which is made if it is new; ``None`` if its rows are elsewhere."""
+    if storage in (DEVICE, HOST):
+        return None
+    if spec.kind is None:
+        raise ValueError(f"For '{spec.cls_name}', storage={shown(storage)} needs a class derived from a public one.")
+    if not isinstance(storage, Folder):
+        return create(storage, spec)
+    if storage.spec.to_json() != spec.to_json():
+        raise ValueError(
+            f"For '{spec.cls_name}', the buffer in {storage.path} must have the same columns and options: expected "
+            f"{spec.to_json()}, but got {storage.spec.to_json()}."
+        )
+    return storage
+
+
+def check_compressed(spec: BufferSpec, storage: Storage) -> None:
+    """Raise a ValueError if a buffer cannot have its compressed columns, if it has any."""
+    name, columns = spec.cls_name, spec.columns
+    if not columns.compressed:
+        return
+    if storage not in (DEVICE, HOST):
+        raise ValueError(
+            f"For '{name}', 'compress' needs the memory of this process, since rows in a folder are all of one size, "
+            f"but got storage={shown(storage)}."
+        )
+    if spec.layout.hindsight is not None:
+        raise ValueError(
+            f"For '{name}', 'compress' must be empty with HindsightRelabel, which computes rewards from rows."
+        )
+    outputs = spec.options.plan.outputs
+    used = {output.column for output in outputs if output.kind in (RETURN, DISCOUNT)} & set(columns.compressed)
+    if used:
+        raise ValueError(
+            f"For '{name}', 'compress' must leave out columns that a view computes with, but got "
+            f"{[columns.names[i] for i in sorted(used)]}."
+        )
+
+
+def open_buffer(
+    cls: type[_Opened], folder: str | os.PathLike[str], views: Sequence[object] | None, find: Callable[[str], Any]
+) -> _Opened:
+    """Open the buffer in a folder as its learner, as `Buffer.open` does.
+
+    Args:
+        cls (type): The class whose `open` was called.
+        folder (Union[str, PathLike]): The folder.
+        views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code.
+        find (Callable): Returns the class of a name.
+    """
+    function = f"{cls.__name__}.open"
+    with contextlib.ExitStack() as stack:
+        opened = open_as_learner(folder, function)
+        stack.callback(opened.close)
+        spec, make = opened.spec, find(opened.spec.cls_name)
+        if spec.foreign:
+            raise ValueError(f"For '{function}', {opened.path} can only be attached to, since {spec.foreign}.")
+        if not _is_class(make, cls):
+            raise bad_folder(function, opened.path, f"holds a {spec.cls_name}")
+        if views is None and spec.incomplete:
+            raise ValueError(
+                f"For '{function}', 'views' must be those that the buffer in {opened.path} was made with, since "
+                f"{spec.incomplete}."
+            )
+        given = {} if views is None else {"views": views}
+        try:
+            buffer = make(capacity=spec.capacity, seed=0, storage=opened, **{**spec.arguments(), **given})
+            buffer.check_valid()
+            if opened.arrays["shared.limited"][0]:
+                limiter = find("RateLimiter")(1, 1, 1)
+                limiter.load_arrays({key: opened.arrays[f"shared.{key}"] for key in ("rule", "counts")})
+                buffer.limiter = limiter
+        except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
+            raise bad_folder(function, opened.path, f"is damaged: {error}") from error
+        opened.arrays["shared.closed"][0] = 0
+        stack.pop_all()
+    return buffer
+
+
+def _is_class(found: object, cls: type[_Opened]) -> TypeGuard[Callable[..., Any]]:
+    return isinstance(found, type) and issubclass(found, cls)
+
+
+def need_folder(cls_name: str, method: str, folder: Folder | None) -> Folder:
+    """Return the folder of a buffer; raise a RuntimeError if it is in none."""
+    if folder is None:
+        raise RuntimeError(f"For '{cls_name}', '{method}' needs a buffer made with storage=folder.")
+    return folder
