@@ -37,7 +37,7 @@ from .folders import InFolder
 from .front import BufferFront
 from .insertion import Insertion
 from .isolated_cell import IsolatedCell
-from .parameters import parameter_on
+from .parameters import parameter_on, refuse_loads
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
@@ -232,6 +232,8 @@ class Buffer(
             if not name.startswith("column."):
                 setattr(self, name, parameter)
             parameter.name = prefix + name
+            if self._folder is not None:
+                refuse_loads(parameter, type(self).__name__, self._folder.path)
         # No Parameter of the Cell: it is not part of the state.
         self.__dict__["updates"] = parameter_on(f"{prefix}updates", updates, self._direct)
         if self.compressed:

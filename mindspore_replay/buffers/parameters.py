@@ -1,7 +1,8 @@
 """The Parameters that hold a buffer's state: how they are made, overwritten and loaded."""
 
 import weakref
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import mindspore as ms
 import numpy as np
@@ -66,6 +67,18 @@ def load_in_place(parameter: Parameter) -> None:
         return parameter
 
     parameter.set_data = set_data
+
+
+def refuse_loads(parameter: Parameter, cls_name: str, folder: Path) -> None:
+    """Make ``set_data`` an error: in a folder, rows that replace others get new serial numbers."""
+
+    def set_data(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError(
+            f"For '{cls_name}', {parameter_name!r} is in the folder {folder}, where only a whole state can be loaded: "
+            "call the buffer's load_state_dict, or load(path, buffer=buffer) for a file of save."
+        )
+
+    parameter_name, parameter.set_data = parameter.name, set_data
 
 
 def overwrite(parameter: Parameter, array: np.ndarray | np.generic) -> None:

@@ -276,12 +276,18 @@ def checksum(chunks: Iterable[Any]) -> int:
 _DEEPEST = 100  # nesting of lists
 
 
+def named_descriptions(description: Any, name: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Return a name and the description of each part, in the order of `parts_of`."""
+    found = [(name, description)] if "class" in description else []
+    parts = description.get("dict", description.get("list", description.get("sources", [])))
+    for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
+        found += named_descriptions(part, f"{name}/{key}" if name else str(key))
+    return found
+
+
 def descriptions(description: Any) -> list[dict[str, Any]]:
     """Return the descriptions of the parts, in the order of `parts_of`."""
-    if "class" in description:
-        return [description, *(node for source in description.get("sources", []) for node in descriptions(source))]
-    parts = description["dict"].values() if "dict" in description else description["list"]
-    return [node for part in parts for node in descriptions(part)]
+    return [node for _, node in named_descriptions(description)]
 
 
 def is_value(name: str) -> bool:
@@ -316,26 +322,8 @@ def _describes_one(description: dict[str, Any]) -> bool:
     return known and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
 
 
-def same_kind(first: Any, second: Any) -> bool:
-    """Return True if two descriptions name the same classes in the same order, and the same ones are in folders."""
-    if first.keys() != second.keys() and not {"class"} <= first.keys() & second.keys():
-        return False
-    if "dict" in first:
-        names = [list(each["dict"]) for each in (first, second)]
-        pairs = zip(first["dict"].values(), second["dict"].values())
-        return names[0] == names[1] and all(same_kind(*pair) for pair in pairs)
-    key = "list" if "list" in first else "sources"
-    parts = [each.get(key, []) for each in (first, second)]
-    return (
-        first.get("class") == second.get("class")
-        and ("folder" in first) == ("folder" in second)
-        and len(parts[0]) == len(parts[1])
-        and all(same_kind(*pair) for pair in zip(*parts))
-    )
-
-
 def summary(description: Any) -> str:
-    """Return a short form of a description, for errors."""
+    """Return the classes of a description, where they are, and which are in folders: files of other ones do not fit."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"
     if "list" in description:

@@ -10,7 +10,7 @@ from ..store.epochs import POSITION, SIZE
 from ..store.locks import hold_calls, hold_folders
 from ..store.state import check_cursors, eligible
 from ..store.tree import build_weights
-from .file_format import UPDATED, damaged, descriptions, is_value, same_kind, summary
+from .file_format import UPDATED, damaged, descriptions, is_value, summary
 from .files import progress_bar
 from .parts import Cursors, Part, Slots, cursors_of
 from .sources import Source
@@ -68,10 +68,7 @@ class Restored:
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
-        """List the missing arrays of a file, and those of another shape or dtype.
-
-        Files from before rows had versions have a clock of two numbers.
-        """
+        """List the missing arrays of a file, and those of another shape or dtype."""
         wrong = []
         for key, parameter in self._parameters.items():
             entry = source.header.entries.get(self.part.prefix + key)
@@ -80,8 +77,6 @@ class Restored:
             if key in self._of_rows:
                 shape = ("rows", *(() if key == "weights" else shape[1:]))
                 got = ("rows", *got[1:]) if got else got
-            if key == "clock" and got == (2,):
-                got = shape
             dtype = parameter.dtype
             if entry is None:
                 wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
@@ -98,8 +93,6 @@ class Restored:
             for key in self._parameters:
                 if key not in self._of_rows:
                     self._row_state[key] = source.array(self.part.prefix + key)
-            if self._row_state.get("clock", np.empty(3)).shape == (2,):  # all rows are in the order of their clocks
-                self._row_state["clock"] = np.append(self._row_state["clock"], 0)
             if self.part.is_buffer:
                 cursors.append(cursors_of(self._row_state))
         if self.part.is_buffer:
@@ -286,7 +279,7 @@ def load_parts(
         ValueError: If the files are of other buffers, or a state in them is invalid; then nothing is changed.
     """
     saved = sources[-1].header.description
-    if not same_kind(description, saved):
+    if summary(description) != summary(saved):
         raise ValueError(
             f"For 'load', 'buffer' must be what was saved in {sources[-1].path}, {summary(saved)}, but got "
             f"{summary(description)}."

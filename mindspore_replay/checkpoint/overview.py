@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..store.episodes import END, FINAL
-from .file_format import UPDATED, check_description, descriptions
+from .file_format import UPDATED, check_description, named_descriptions
 from .sources import Source, open_sources
 
 
@@ -74,23 +73,14 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
         sources = open_sources(path, stack)
         description = sources[-1].header.description
         check_description(sources[0].path, description)
-        nodes, labels = descriptions(description), list(_labels(description))
-        alone = len(nodes) == 1 and "class" in description
+        nodes = named_descriptions(description)
+        is_one = len(nodes) == 1 and "class" in description
         found = [
-            _one(sources, "" if alone else f"{i}.", label, node)
-            for i, (label, node) in enumerate(zip(labels, nodes))
+            _one(sources, "" if is_one else f"{i}.", name, node)
+            for i, (name, node) in enumerate(nodes)
             if "capacity" in node
         ]
         return found, sum(Path(source.path).stat().st_size for source in sources)
-
-
-def _labels(description: Any, name: str = "") -> Iterator[str]:
-    """Return the names of the parts, in the order of `descriptions`."""
-    if "class" in description:
-        yield name
-    parts: Any = description.get("dict", description.get("list", description.get("sources", [])))
-    for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
-        yield from _labels(part, f"{name}/{key}" if name else str(key))
 
 
 def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) -> Overview:

@@ -13,7 +13,7 @@ from ..buffers.base import Buffer
 from ..buffers.mixed import MixedReplay
 from ..buffers.parameters import Held
 from ..checkpoint.buffers import describe, parts_of
-from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, same_kind, summary
+from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, summary
 from ..checkpoint.files import real_path
 from ..checkpoint.loading import Restored, load_checked
 from ..checkpoint.parts import Part
@@ -182,7 +182,7 @@ class TrainingCheckpoint:
             )
         if saved != {"dict": {}}:
             check_description(path, saved)
-        if not same_kind(given, saved):
+        if summary(given) != summary(saved):
             raise ValueError(
                 f"For 'TrainingCheckpoint', the buffers must be those that were saved in {path}, {summary(saved)}, but "
                 f"got {summary(given)}."

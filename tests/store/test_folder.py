@@ -634,6 +634,22 @@ def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
     opened[0].close()
 
 
+def test_parameters_in_a_folder_are_loaded_as_a_whole_alone(tmp_path: Path):
+    """Serial numbers that were given out would come again."""
+    stored = ReplayBuffer(2, 8, [()], ["int32"], storage=tmp_path / "rows", seed=0).insert([[1, 2]])
+    other = ReplayBuffer(2, 8, [()], ["int32"], seed=1).insert([[3]])
+    before = {key: array.tolist() for key, array in stored.state_dict().items()}
+    parameters = dict(other.parameters_and_names())
+    with pytest.raises(
+        RuntimeError, match=r"'ReplayBuffer_\d+\.\S+' is in the folder .*rows, where only a whole state can"
+    ):
+        ms.load_param_into_net(stored, parameters)
+    assert {key: array.tolist() for key, array in stored.state_dict().items()} == before
+    stored.load_state_dict(other.state_dict())
+    assert (stored.get_item(0)[0], int(stored.serials.asnumpy()[0])) == (3, 3)
+    stored.close()
+
+
 def test_a_mixture_of_folder_and_memory(tmp_path: Path):
     mixed, memory = (
         MixedReplay([(make("uniform", **more), 0.5), (make("prioritized"), 0.5)], 8, seed=1)
