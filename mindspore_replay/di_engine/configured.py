@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor, ops
 
 from ..buffers.elastic import ElasticReplayBuffer as ElasticBuffer
 from ..buffers.replay import ReplayBuffer
@@ -312,14 +311,15 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     @property
     def beta(self) -> float:
         """Strength of the importance weights of the next sample."""
-        return float(self.replay.beta.asnumpy()[0]) if self.push_count else float(self.buffer.priorities["beta"])
+        return float(self.buffer.state("beta")[0] if self.push_count else self.buffer.priorities["beta"])
 
     @beta.setter
     def beta(self, beta: float) -> None:
         beta = check_number("AdvancedReplayBuffer", "beta", beta)
         self.buffer.priorities = self.buffer.priorities | {"beta": beta}
         if self.push_count:
-            ops.assign(self.replay.beta, Tensor([beta], self.replay.beta.dtype))
+            state = self.buffer.held.state_dict()
+            self.buffer.held.load_state_dict(state | {"beta": np.full_like(state["beta"], beta)})
 
     def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
         if not isinstance(row, dict):
@@ -360,7 +360,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
             handles, _ = self.buffer.handles(ids)
             handles[handles % self.buffer.size != np.array(info["replay_buffer_idx"], int)] = -1
-            self.replay.update_priorities(handles, [float(one) for one in info["priority"]])
+            self.buffer.held.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
 class DequeBufferWrapper(NaiveReplayBuffer):

@@ -117,7 +117,8 @@ class DequeBuffer(Buffer, RowTable):
             rows, made = list(self), self._copy({"state": None, "layout": None, "kept": [None] * self.size}, new)
             for row, pushed in zip(rows, made.extend([row.data for row in rows], [row.meta for row in rows])):
                 row.index = pushed.index
-            vars(made)["_kept"][: len(rows)] = rows
+            if vars(made)["_layout"] is None:
+                vars(made)["_kept"][: len(rows)] = rows  # the same objects
             vars(self).update(vars(made))
 
     def view(self) -> "DequeBuffer":
@@ -207,24 +208,26 @@ class DequeBuffer(Buffer, RowTable):
             if indices is not None:
                 return self.delivered(self.stored_handles(indices))
             size = check_size(name, "size", size)
-            there = range(self.count())[sample_range or slice(None)]
             rows: list[Any] = (
-                self._groups(size, groupby, replace, unroll_len, there)
+                self._groups(size, groupby, replace, unroll_len, sample_range)
                 if groupby
                 else self.draw(size, replace, sample_range)
             )
         if len(rows) == size:
             return rows
         kind = "rows" if groupby is None else f"groups by {groupby!r}"
-        text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {len(there)} rows."
+        there = len(range(self.count())[sample_range or slice(None)])
+        text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {there} rows."
         if not ignore_insufficient:
             raise ValueError(text)
         logging.getLogger("mindspore_replay.di_engine").warning(text)
         return []
 
-    def _groups(self, size: int, key: str, replace: bool, length: int | None, span: range) -> list[list[BufferedData]]:
+    def _groups(
+        self, size: int, key: str, replace: bool, length: int | None, sample_range: slice | None
+    ) -> list[list[BufferedData]]:
         groups: dict[object, list[int]] = {}
-        for handle in self.live()[np.array(span, int)].tolist():
+        for handle in self.live()[sample_range or slice(None)].tolist():
             groups.setdefault(self.meta(handle).get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
         if not long or (len(long) < size and not replace):
@@ -252,11 +255,11 @@ class DequeBuffer(Buffer, RowTable):
             kept = BufferedData(None, index, self.meta(handle)) if self._layout else self._kept[handle % self.size]
             if data is not None and self._layout:
                 with hinted():
-                    self.replay.update(handle, self._layout.fields(self._owner, [data]))
+                    self.held.update(handle, self._layout.fields(self._owner, [data]))
             elif data is not None:
                 kept.data = data
             if priority is not None:
-                self.replay.update_priorities(handle, priority)
+                self.held.update_priorities(handle, priority)
             kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
             return True
 
@@ -266,7 +269,7 @@ class DequeBuffer(Buffer, RowTable):
         with self.lock:
             handles, stored = self.handles([indices] if isinstance(indices, str) else indices)
             if stored.any():
-                self.replay.delete(handles[stored])
+                self.held.delete(handles[stored])
                 for handle in set(handles[stored].tolist()):
                     self._keep(handle, None)
 
@@ -276,8 +279,8 @@ class DequeBuffer(Buffer, RowTable):
         with self.lock:
             for place in range(self.size):
                 self._keep(place, None)
-            if self._replay is not None:
-                self.replay.reset()
+            if self.held is not None:
+                self.held.reset()
 
     def save_data(self, file_name: str | os.PathLike[str]) -> None:
         """Write rows and their whole state to a file, by Python's ``pickle``, and make its folder if needed."""

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor
 
+from ..store.inputs import as_array
+
 #: The end of an error's text.
 HINT = "Nothing was stored. Rows that differ from the first need a buffer with objects=True."
 
 
-@dataclass
+@dataclass(slots=True)
 class BufferedData:
     """A row.
 
@@ -104,11 +106,11 @@ class RowLayout:
                     )
         return flat[0] if len(flat) == 1 else {name: [row[name] for row in flat] for name in self._shapes}
 
-    def rows(self, fields: Sequence[Tensor]) -> list[dict[str, Any]]:
+    def rows(self, fields: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the rows of columns, each a dict like the first row."""
         values = [
             array.tolist() if kind == "number" else map(Tensor, array) if kind == "Tensor" else array
-            for kind, array in zip(self._kinds, (field.asnumpy() for field in fields))
+            for kind, array in zip(self._kinds, map(as_array, fields))
         ]
         if self._nested:
             return [_filled(self._nested, iter(row)) for row in zip(*values)]

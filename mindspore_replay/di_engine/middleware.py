@@ -56,10 +56,12 @@ class PriorityExperienceReplay:
             raise ValueError(f"For 'PriorityExperienceReplay', 'meta' must have a 'priority', but got {meta!r}.")
         result = chain(*args, **kwargs)
         for row in result if action == "sample" else ():
-            if isinstance(row, BufferedData) and not self._weighs:
-                row.meta.pop("priority_IS", None)
-            elif isinstance(row, BufferedData) and isinstance(row.data, dict) and "priority_IS" in row.meta:
-                row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
+            if isinstance(row, BufferedData):
+                row.meta["priority_idx"] = int(row.index) % self._buffer.size
+                if not self._weighs:
+                    row.meta.pop("priority_IS", None)
+                elif isinstance(row.data, dict) and "priority_IS" in row.meta:
+                    row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
         return result
 
     def _push(self, chain: _Chain, data: object, meta: object = None, **kwargs: object) -> object:
@@ -70,7 +72,7 @@ class PriorityExperienceReplay:
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
             if row.meta.get("priority") is None:
-                row.meta["priority"] = float(self._buffer.replay.info(int(row.index))[0])
+                row.meta["priority"] = float(self._buffer.held.info(int(row.index))[0])
         return row
 
 

@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .. import host
 from ..buffers.elastic import ElasticReplayBuffer
 from ..buffers.replay import ReplayBuffer
+from ..host import HostBuffer
 from ..store.checks import check_bool, check_size
+from ..store.inputs import as_array
+from ..store.library import library_for
 from .layout import HINT, BufferedData, RowLayout, copied
 
 _MOST_SIZES = 32  # sizes of samples that stay ready
@@ -39,96 +43,114 @@ class RowTable:
         self._shown: dict[str, int] = {}  # keys of `meta`, with the place in `info` that they come from
         self._hold(None, None, [None] * size)
 
-    def _hold(self, replay: Replay | None, layout: RowLayout | None, kept: list[BufferedData | None]) -> None:
-        self._replay, self._layout, self._kept = replay, layout, kept
-        #: The buffer for a size of samples.
-        self._sized = functools.lru_cache(_MOST_SIZES)(lambda size: self.replay.with_sample_size(size))
+    def _hold(self, held: Any, layout: RowLayout | None, kept: list[BufferedData | None]) -> None:
+        #: The buffer underneath: of `mindspore_replay.host`, until `replay` is asked for.
+        self.held = held
+        self._layout, self._kept = layout, kept
+        #: That for a size of samples.
+        self._sized = functools.lru_cache(_MOST_SIZES)(lambda size: held.with_sample_size(size))
 
     @property
     def replay(self) -> Replay:
-        """The buffer of this library that holds the rows."""
-        if self._replay is None:
+        """The buffer of this library that holds the rows, from now on a Cell."""
+        if self.held is None:
             raise RuntimeError(f"For '{self._owner}', 'replay' is made with the first row: push one before.")
-        return self._replay
+        if isinstance(self.held, HostBuffer):
+            with self.lock:
+                made = self._make(self._layout, in_graphs=True)
+                made.load_state_dict(self.held.state_dict())
+                self._hold(made, self._layout, self._kept)
+        return self.held  # type: ignore[no-any-return]
+
+    def state(self, name: str) -> np.ndarray:
+        """Return an array of the state of the buffer underneath."""
+        held = self.held
+        return as_array(held.arrays[name] if isinstance(held, HostBuffer) else getattr(held, name))
 
     def extend(self, rows: Sequence[object], metas: Sequence[dict[str, Any]]) -> list[BufferedData]:
         """Append rows, past the middleware; after an error nothing is stored."""
         with self.lock:
             if not rows:
                 return []
-            replay, layout = self._replay, self._layout
-            if replay is None:
+            if self.held is None:
                 layout = None if self._objects else RowLayout.of(rows[0])
-                replay = self._make(layout)
-            fields = layout.fields(self._owner, rows) if layout else [0] if len(rows) == 1 else [[0] * len(rows)]
-            with hinted():
-                replay.insert(fields, **self._arguments(replay, metas))
-            if self._replay is None:
-                self._hold(replay, layout, self._kept)
-            first = int(replay.serials.asnumpy()[0]) - len(rows)
+                self._hold(self._make(layout), layout, self._kept)
+            layout = self._layout
+            try:
+                fields = layout.fields(self._owner, rows) if layout else [0] if len(rows) == 1 else [[0] * len(rows)]
+                with hinted():
+                    self.held.insert(fields, **self._arguments(metas))
+            except (TypeError, ValueError):
+                if self.pushed()[0] == 0:  # columns are those of the first row that is stored
+                    self._hold(None, None, self._kept)
+                raise
+            first = int(self.state("serials")[0]) - len(rows)
             pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(zip(rows, metas))]
             for handle, row in enumerate(pushed, first):
-                self._keep(handle, BufferedData(None, row.index, row.meta) if layout else row)
+                known = BufferedData(None, row.index, row.meta) if row.meta else None
+                self._keep(handle, known if layout else row)
             return pushed
 
-    def _make(self, layout: RowLayout | None) -> Replay:
+    def _make(self, layout: RowLayout | None, in_graphs: bool = False) -> Any:
         columns = layout.arguments() if layout else {"names": ["object"], "shapes": [()], "types": ["uint8"]}
+        in_graphs = in_graphs or bool(library_for("CPU").reason)
         if not self.priorities:
-            return ReplayBuffer(1, self.size, weighted=True, replace=False, **columns, **self._limits)
+            uniform = ReplayBuffer if in_graphs else host.ReplayBuffer
+            return uniform(1, self.size, weighted=True, replace=False, **columns, **self._limits)
+        elastic = ElasticReplayBuffer if in_graphs else host.ElasticReplayBuffer
         given = {"prioritized": True, "epsilon": 1e-5, "normalize": "buffer", **self.priorities}
-        return ElasticReplayBuffer(1, self.size, **given, **columns, **self._limits)
+        return elastic(1, self.size, **given, **columns, **self._limits)
 
     def _keep(self, handle: int, row: BufferedData | None) -> None:
         before, self._kept[handle % self.size] = self._kept[handle % self.size], row
         if self.gone is not None and before is not None:
             self.gone(before.data)
 
-    def _arguments(self, replay: Replay, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _arguments(self, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
         priorities = [meta.get("priority") for meta in metas] if self.priorities else []
         if any(one is not None for one in priorities):
-            largest = float(replay.max_priority.asnumpy()) if None in priorities else 0.0
+            largest = float(self.state("max_priority")) if None in priorities else 0.0
             arguments["priority"] = [largest if one is None else float(one) for one in priorities]
         versions = [meta.get("train_iter_data_collected") for meta in metas] if "staleness" in self._shown else []
         if any(one is not None for one in versions):
-            now = self.advance_to(max(int(one) for one in versions if one is not None), replay)
+            now = self.advance_to(max(int(one) for one in versions if one is not None))
             arguments["version"] = [now if one is None else int(one) for one in versions]
         return arguments
 
-    def advance_to(self, clock: int, replay: Replay | None = None) -> int:
+    def advance_to(self, clock: int) -> int:
         """Move the learner's clock forward to a value, and return it; rows that become stale are removed."""
         with self.lock:
-            replay = self._replay if replay is None else replay
-            now = clock if replay is None else int(replay.clock.asnumpy()[0])
-            if replay is not None and clock > now:
-                replay.advance(clock - now)
+            now = clock if self.held is None else int(self.state("clock")[0])
+            if clock > now:
+                self.held.advance(clock - now)
             return max(clock, now)
 
     def count(self) -> int:
         """Return the number of rows."""
-        return 0 if self._replay is None else self.replay.eligible()
+        return 0 if self.held is None else self.held.eligible()
 
     __len__ = count
 
     def pushed(self) -> tuple[int, int]:
         """Return the number of rows pushed, in all and since the last `clear`."""
-        total, first = (0, 0) if self._replay is None else self.replay.serials.asnumpy().tolist()
+        total, first = (0, 0) if self.held is None else self.state("serials").tolist()
         return total, total - first
 
     def live(self) -> np.ndarray:
         """Return the handles of the rows, oldest first."""
-        handles = np.zeros(0, np.int64) if self._replay is None else self._first() + np.arange(len(self.replay))
+        handles = np.zeros(0, np.int64) if self.held is None else self._first() + np.arange(len(self.held))
         return handles[self._stored(handles)]
 
     def _first(self) -> int:
-        return self.pushed()[0] - len(self.replay)
+        return self.pushed()[0] - len(self.held)
 
     def _stored(self, handles: np.ndarray) -> np.ndarray:
-        if self._replay is None:
+        if self.held is None:
             return np.zeros(handles.shape, bool)
         positions = handles - self._first()
-        slots = (int(self.replay.head.asnumpy()) + positions) % self.size
-        return (positions >= 0) & (positions < len(self.replay)) & (self.replay.use_counts.asnumpy()[slots] >= 0)
+        slots = (int(self.state("head")) + positions) % self.size
+        return (positions >= 0) & (positions < len(self.held)) & (self.state("use_counts")[slots] >= 0)
 
     def handles(self, indices: Iterable[object]) -> tuple[np.ndarray, np.ndarray]:
         """Return the handles of indices, and for each whether its row is stored."""
@@ -150,20 +172,21 @@ class RowTable:
 
     def items(self, handles: np.ndarray) -> list[BufferedData]:
         """Return stored rows."""
-        return self._rows(handles, tuple(self.replay.get_item(handles - self._first())) if handles.size else ())
+        return self._rows(handles, tuple(self.held.get_item(handles - self._first())) if handles.size else ())
 
     def _rows(self, handles: np.ndarray, fields: Sequence[Any]) -> list[BufferedData]:
+        kept: list[Any] = [self._kept[place] for place in (handles % self.size).tolist()]
         if self._layout is None:
-            return [self._kept[place] for place in (handles % self.size).tolist()]  # type: ignore[misc]
-        data = self._layout.rows(fields)
-        return [BufferedData(one, str(handle), self.meta(handle)) for handle, one in zip(handles.tolist(), data)]
+            return kept
+        rows = zip(kept, map(str, handles.tolist()), self._layout.rows(fields))
+        return [BufferedData(one, index, row.meta if row and row.index == index else {}) for row, index, one in rows]
 
     def draw(self, size: int, replace: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, past the middleware, as `sample` does; none if there are too few."""
         with self.lock:
             there = len(range(self.count())[sample_range or slice(None)])
             again = replace or bool(self.priorities)
-            if not there or (there < size and ("max_use" in self._limits or not again)):
+            if not there or not size or (there < size and ("max_use" in self._limits or not again)):
                 return []
             start, live = None, self.live() if replace or sample_range is not None else None
             if live is not None and not self.priorities:
@@ -178,6 +201,7 @@ class RowTable:
                 start = int(handles[0]) - self._first()
             rows: list[BufferedData] = []
             with contextlib.suppress(RuntimeError):  # all of the range was used up
+                rows += self._drawn(min(size, there), start)
                 while len(rows) < size and (left := self.count()):
                     rows += self._drawn(min(size - len(rows), there, left), start)
             rows = rows if len(rows) == size else []
@@ -195,11 +219,11 @@ class RowTable:
                 handles, weights, *fields = replay.sample()
             finally:
                 _ = start is None or replay.set_window(self.size)
-        rows = self._rows(handles.asnumpy(), fields)
-        for row, weight in zip(rows, () if weights is None else weights.asnumpy().tolist()):
+        rows = self._rows(as_array(handles), fields)
+        for row, weight in zip(rows, () if weights is None else as_array(weights).tolist()):
             row.meta["priority_IS"] = weight
         if self._shown:
-            known = [part.asnumpy().tolist() for part in self.replay.info(handles)]
+            known = [as_array(part).tolist() for part in self.held.info(handles)]
             for key, part in self._shown.items():
                 for row, value in zip(rows, known[part]):
                     row.meta[key] = value
@@ -220,7 +244,7 @@ class RowTable:
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and the whole state."""
         with self.lock:
-            state = None if self._replay is None else self.replay.state_dict()
+            state = None if self.held is None else self.held.state_dict()
             return {"state": state, "layout": self._layout, "kept": list(self._kept)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -435,6 +435,25 @@ def test_a_graph_draws_the_same_rows(mode):
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
+@pytest.mark.parametrize("limits", [(), (PriorityExperienceReplay, use_time_check)])
+def test_rows_are_held_on_arrays_until_a_graph_may_draw_them(limits, objects):
+    ms.set_seed(1)
+    buffer = DequeBuffer(6, objects=objects)
+    for limit in limits:
+        buffer.use(limit(buffer))
+    for step in range(8):
+        buffer.push({"step": step}, {"label": step})
+    buffer.sample(3)
+    other = copy.deepcopy(buffer)
+    assert not isinstance(buffer.held, nn.Cell)
+    assert buffer.replay is buffer.view().replay is buffer.held
+    assert isinstance(buffer.replay, ElasticReplayBuffer if limits else ReplayBuffer)
+    for _ in range(2):
+        assert buffer.sample(4) == other.sample(4)
+        assert buffer.push({"step": 8}) == other.push({"step": 8})
+        assert [(row.index, row.meta) for row in buffer] == [(row.index, row.meta) for row in other]
+
+
 def test_rows_that_a_graph_inserted_have_an_index_too():
     buffer = filled(4, [{"step": 0}])
     buffer.replay.insert([5])
