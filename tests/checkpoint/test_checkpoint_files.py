@@ -7,8 +7,6 @@ import os
 import resource
 import stat
 import struct
-import subprocess
-import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +18,6 @@ import numpy as np
 import pytest
 from checkpoint_cases import RESERVOIRS, RINGS, assert_same_state, filled, insert
 from isal import isal_zlib
-from places import TESTS
 from safetensors.numpy import save_file
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
@@ -680,27 +677,6 @@ def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkey
         insert(buffer, 1)
         save(buffer, path, incremental=incremental)
         assert calls == ["file", "name", "folder"]
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment(tmp_path: Path):
-    """The file loads after each kill, and its rows are consistent; a save that is not atomic fails this test."""
-    script = TESTS / "support" / "killed_savers.py"
-    ran = subprocess.run(
-        [sys.executable, script, tmp_path, "save", "incremental", "in-place", "removing"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "GLOG_v": "3"},
-    )
-    assert ran.returncode == 0, ran.stderr
-    results = json.loads(ran.stdout.splitlines()[-1])
-    for how in ("save", "incremental"):
-        result = results[how]
-        assert result["rounds"] == result["killed"] == result["old"] + result["new"] > 40, how
-        # Some were killed before the file existed, some while it was written, and some after it got its name.
-        assert min(result["old"] - result["in the middle"], result["in the middle"], result["new"]) >= 1, how
-    assert results["in-place"]["damaged"] == results["removing"]["damaged"] == 1
 
 
 # Memory.

@@ -511,7 +511,7 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
     """After each there is the previous run or the new one, whole; a save that is not atomic fails this test."""
     script = TESTS / "support" / "killed_training.py"
     ran = subprocess.run(
-        [sys.executable, script, tmp_path, "whole", "incremental", "in-place"],
+        [sys.executable, script, tmp_path, "whole", "incremental", "in-place", "removing"],
         capture_output=True,
         text=True,
         check=False,
@@ -527,7 +527,8 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
         assert found == [2] * found.count(2) + [3] * found.count(3), how
         assert found.count(2) > 20, how
         assert found.count(3) > 2, how  # a kill after the new file exists, but before the folder is synced
-    assert "ValueError" in results["in-place"]["found"]
+    assert "damaged" in results["in-place"]["found"]
+    assert "damaged" in results["removing"]["found"]
 
 
 def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):

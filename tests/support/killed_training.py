@@ -2,9 +2,10 @@
 
     python killed_training.py FOLDER HOW ...
 
-HOW is ``whole``, a save with all rows over an older file, ``incremental``, one that adds a file, or ``in-place``,
-which overwrites the old file, to show that the check detects it. Each kill is a fork of this process, which
-imports MindSpore once. Prints, as JSON, what was found after each kill.
+HOW is ``whole``, a save with all rows over an older file, or ``incremental``, one that adds a file; or a wrong way to
+save, to show that the check detects it: ``in-place`` overwrites the old file, ``removing`` removes the old file before
+it gives its name to the new one. Each kill is a fork of this process, which imports MindSpore once. Prints, as JSON,
+what was found after each kill.
 """
 
 import contextlib
@@ -58,6 +59,8 @@ class Training:
     def found(self) -> int | None:
         """Return the step of the checkpoint if all parts have the same step."""
         values = self.checkpoint.load()
+        if values is None:
+            raise FileNotFoundError
         expected, other = values["step"], np.random.default_rng(0)
         other.random(expected)
         rows = self.buffer.get_item(range(int(self.buffer.size())))[0].asnumpy()[:, 0]
@@ -118,6 +121,19 @@ def in_place(path: Path, _function: str) -> Iterator[Any]:
         yield file
 
 
+@contextlib.contextmanager
+def removing(path: Path, _function: str) -> Iterator[Any]:
+    """Remove the old file before the new one has its name."""
+    temporary = path.with_suffix(".tmp")
+    with in_place(temporary, _function) as file:
+        yield file
+    os.unlink(path)
+    os.replace(temporary, path)
+
+
+WRONG = {"in-place": in_place, "removing": removing}
+
+
 def killed_at(point: int, training: Training) -> bool:
     """Return True if a fork that saves reached this point and so was killed there."""
     child = os.fork()
@@ -134,7 +150,7 @@ def killed_at(point: int, training: Training) -> bool:
 
 
 def main(folder: Path, how: str) -> dict[str, Any]:
-    """Return the findings after a kill at each point and after none: a step or the class of an error, and the files."""
+    """Return what was found after a kill at each point and after none, a step or "damaged", and the files."""
     old, new = folder / "old", folder / "new"
     old.mkdir()
     path = new / "run.safetensors"
@@ -147,18 +163,18 @@ def main(folder: Path, how: str) -> dict[str, Any]:
         before.checkpoint = TrainingCheckpoint(path, network=before.network, buffer=before.buffer, rng=before.rng)
     before.advance()
     shutil.copytree(new, old, dirs_exist_ok=True)
-    patch = mock.patch.object(saving, "replacing", in_place) if how == "in-place" else contextlib.nullcontext()
+    patch = mock.patch.object(saving, "replacing", WRONG[how]) if how in WRONG else contextlib.nullcontext()
     found: list[Any] = []
     killed = True
     with patch:
-        while killed and "ValueError" not in found:
+        while killed and "damaged" not in found:
             shutil.rmtree(new)
             shutil.copytree(old, new)
             killed = killed_at(len(found), before)
             try:
                 found.append(reader.found())
-            except ValueError as error:
-                found.append(type(error).__name__)
+            except (FileNotFoundError, ValueError):
+                found.append("damaged")
     return {"found": found, "files": sorted(entry.name for entry in new.iterdir())}
 
 
