@@ -16,6 +16,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -106,7 +107,6 @@ def speed() -> None:
     """Print microseconds of calls on 10,000 CartPole rows, medians of rounds in turns."""
     import logging
     import statistics
-    import tempfile
     import types
 
     import numpy as np
@@ -128,7 +128,7 @@ def speed() -> None:
     deques = {"DI-engine": DequeBuffer(rows)} | {kind: di_engine.DequeBuffer(rows) for kind in ("objects", "columns")}
     cfg = AdvancedReplayBuffer.default_config()
     cfg.replay_buffer_size = rows
-    advanced = {"DI-engine": AdvancedReplayBuffer(cfg, None, tempfile.mkdtemp())}
+    advanced = {"DI-engine": AdvancedReplayBuffer(cfg, None)}
     advanced |= {kind: di_engine.AdvancedReplayBuffer({"replay_buffer_size": rows}) for kind in ("objects", "columns")}
     for kind, row in kinds.items():
         for _ in range(rows):
@@ -204,7 +204,9 @@ def main() -> None:
         parser.error(f"pipelines are {', '.join(PIPELINES)}")
     python = environment(options.environment)
     if options.speed:
-        subprocess.run([str(python), __file__, "--inside", '"speed"'], stderr=subprocess.DEVNULL, check=True)
+        command = [str(python), str(Path(__file__).resolve()), "--inside", '"speed"']
+        with tempfile.TemporaryDirectory() as folder:  # in which DI-engine logs
+            subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=True)
         return None
     options.out.mkdir(parents=True, exist_ok=True)
     print(
