@@ -1,7 +1,7 @@
 """Replay in shards, which are processes on one or more machines, by Ray."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .sharded import ShardedReplay
@@ -12,10 +12,10 @@ __all__ = ["ShardWriter", "ShardedReplay"]
 _PLACES = {"ShardWriter": "writer", "ShardedReplay": "sharded"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what needs MindSpore on first use, since the process of a shard works without it."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    value: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 from ..store.optional import install_command
 from ..store.recipe.spec import BufferSpec
@@ -21,7 +22,25 @@ _IN_A_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 NAMESPACE = "mindspore_replay"
 
 
-def ray_module() -> Any:
+class RemoteMethod(Protocol):
+    """A method of an actor."""
+
+    def remote(self, *arguments: object) -> object:
+        """Send a call, and return a reference to the answer."""
+
+
+class ShardActor(Protocol):
+    """The Ray actor of a `Shard`, of which other methods are called by name."""
+
+    answers: RemoteMethod
+    begin: RemoteMethod
+    grant: RemoteMethod
+    insert: RemoteMethod
+    report: RemoteMethod
+    settle: RemoteMethod
+
+
+def ray_module() -> ModuleType:
     """Import Ray.
 
     Raises:
@@ -39,7 +58,7 @@ def _connections() -> tuple[Any, Any]:
     return importlib.import_module("ray._private.worker").global_worker, importlib.import_module("ray.util.client").ray
 
 
-def session() -> Any:
+def session() -> object:
     """Return an object that identifies the connection of this process to a cluster; ``None`` without one.
 
     It never connects, as a call of an actor would. It runs for each row, so it avoids Ray's public functions (3 us).
@@ -48,7 +67,7 @@ def session() -> Any:
     return client.get_context().client_worker if worker.mode is None else worker.node
 
 
-def connect() -> Any:
+def connect() -> ModuleType:
     """Connect to Ray, and return its module.
 
     It connects to the cluster that the process uses, else to that of ``RAY_ADDRESS``, else to a new one on this machine
@@ -112,7 +131,7 @@ class _Learner:
     """An actor owned by a learner: its name stays taken as long as the learner lives."""
 
 
-def claim(name: str) -> Any:
+def claim(name: str) -> object:
     """Reserve the shards of a name for this learner; they have one learner at a time.
 
     Returns:
@@ -125,7 +144,8 @@ def claim(name: str) -> Any:
     deadline = time.monotonic() + _FREE
     while True:
         try:
-            return place.remote()
+            reservation: object = place.remote()
+            return reservation
         except ValueError:  # the name is taken
             if time.monotonic() > deadline:
                 raise RuntimeError(
@@ -136,7 +156,9 @@ def claim(name: str) -> Any:
             time.sleep(0.1)
 
 
-def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any], resume: bool) -> tuple[list[Any], list[Any]]:
+def actors(
+    specs: Sequence[BufferSpec], settings: Mapping[str, Any], resume: bool
+) -> tuple[list[ShardActor], list[ShardActor]]:
     """Make the shards, or find those that run under the name. Return all, and those that were made."""
     made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
@@ -174,7 +196,7 @@ class Link:
         report (Union[Report, None]): The latest report of the current process.
     """
 
-    def __init__(self, number: int, actor: Any) -> None:
+    def __init__(self, number: int, actor: ShardActor) -> None:
         self.number = number
         self.actor = actor
         self.identity = self.seen = self.grants = 0
@@ -182,7 +204,7 @@ class Link:
         self.lives: dict[int, int] = {}
         self.allowed = 0.0
         #: The unanswered request; if the shard is dead, a request that its next process will answer.
-        self.outstanding: Any = None
+        self.outstanding: object = None
         self.slow = self.dead = False
         self.tried = 0.0
 
@@ -205,7 +227,7 @@ class Links:
         timeouts (int): Answers that did not come in time.
     """
 
-    def __init__(self, actors: Iterable[Any], timeout: float, place: Any = None) -> None:
+    def __init__(self, actors: Iterable[ShardActor], timeout: float, place: object = None) -> None:
         self.all = [Link(i, actor) for i, actor in enumerate(actors)]
         self.timeout = timeout
         self.deaths = self.timeouts = 0
@@ -232,7 +254,7 @@ class Links:
         """End the shards; a second call does nothing."""
         self.end([link.actor for link in self.all])
 
-    def end(self, actors: Iterable[Any]) -> None:
+    def end(self, actors: Iterable[ShardActor]) -> None:
         """End these shards and the learner's reservation; a second call does nothing."""
         closed, self._closed = self._closed, True
         if not closed and session() is self._session:
@@ -252,7 +274,7 @@ class Links:
                     self._look_after(link)
             return [link for link in self.all if link.answers]
 
-    def ask(self, method: str, arguments: Mapping[Link, Sequence[Any]], *, wait: bool = False) -> dict[Link, Any]:
+    def ask(self, method: str, arguments: Mapping[Link, Sequence[object]], *, wait: bool = False) -> dict[Link, Any]:
         """Call a method of several shards, and return the answers that come in time.
 
         Args:
@@ -311,7 +333,7 @@ class Links:
         nothing = "" if report.rows else ": it has no checkpoint"
         logger.warning("shard %d is there again, with %d rows%s", link.number, report.rows, nothing)
 
-    def _count_death(self, link: Link, why: Any) -> None:
+    def _count_death(self, link: Link, why: object) -> None:
         self.deaths += 1
         logger.warning("shard %d has died, the others continue: %s", link.number, str(why).splitlines()[0])
 
@@ -325,7 +347,7 @@ class Links:
         link.tried = time.monotonic()
         link.outstanding = link.actor.report.remote()
 
-    def _is_slow(self, link: Link, ref: Any) -> None:
+    def _is_slow(self, link: Link, ref: object) -> None:
         self.timeouts += 1
         logger.warning("shard %d has not answered for %g s, the others continue", link.number, self.timeout)
         link.slow, link.outstanding = True, ref

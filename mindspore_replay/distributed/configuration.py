@@ -68,33 +68,21 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
     spec = spec_of(buffer_cls, arguments, Columns)
     if native.on_cpu():  # a shard runs on the CPU, whatever device the learner uses
         native.choose_backend("native", spec.cls_name)
-    if spec.kind == "EpochReplayBuffer":
-        raise ValueError(f"For '{_NAME}', 'type' must not be epochs: each shard would have an epoch of its own.")
-    if spec.kind == "ReplayQueue":
-        raise ValueError(
-            f"For '{_NAME}', 'type' must not be queue: shards would deliver rows in an order of their own. Attach "
-            "processes to a queue in a folder."
-        )
-    if spec.kind not in _KINDS:
-        raise ValueError(
-            f"For '{_NAME}', 'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}."
-        )
-    if spec.columns.late:
-        raise ValueError(
-            f"For '{_NAME}', 'late' must be empty: a writer does not know the handles of its rows, which land later. "
-            "Attach processes to a buffer in a folder."
-        )
-    if spec.columns.compressed:
-        raise ValueError(f"For '{_NAME}', 'compress' must be empty: shards store rows as they are.")
-    if spec.options.plan.strategy != "none":
-        raise ValueError(
-            f"For '{_NAME}', 'views' cannot hold HindsightRelabel: shards draw samples, without its function."
-        )
-    if spec.has_episodes and spec.num_envs > 1:
-        raise ValueError(
-            f"For '{_NAME}', 'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each "
-            "environment a writer of its own."
-        )
+    refused = {
+        "'type' must not be epochs: each shard would have an epoch of its own": spec.kind == "EpochReplayBuffer",
+        "'type' must not be queue: shards would deliver rows in an order of their own. Attach processes to a queue in "
+        "a folder": spec.kind == "ReplayQueue",
+        f"'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}": spec.kind not in _KINDS,
+        "'late' must be empty: a writer does not know the handles of its rows, which land later. Attach processes to a "
+        "buffer in a folder": spec.columns.late,
+        "'compress' must be empty: shards store rows as they are": spec.columns.compressed,
+        "'views' cannot hold HindsightRelabel: shards draw samples, without its function": spec.achieved_goal,
+        f"'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each environment a writer "
+        "of its own": spec.has_episodes and spec.num_envs > 1,
+    }
+    for why, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(f"For '{_NAME}', {why}.")
     return spec, None if limits is None else RateLimiter(**limits)
 
 
@@ -112,7 +100,7 @@ def shard_specs(whole: BufferSpec, number: int, seed: int | None) -> list[Buffer
     return [read({**json, "capacity": rows + (i < more)}, None if seed is None else seed + i) for i in range(number)]
 
 
-def check_sample_size(specs: Sequence[BufferSpec], size: Any) -> int:
+def check_sample_size(specs: Sequence[BufferSpec], size: object) -> int:
     """Return a sample size; raise a TypeError if it is no int, or a ValueError if shards can never give so many rows.
 
     The last shard must be the smallest.

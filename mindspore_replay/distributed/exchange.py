@@ -141,7 +141,7 @@ class Exchange:
             self.clock, self.largest, self.beta = 0, 1.0, self._first_beta
             self._ask_all("reset")
 
-    def _ask_all(self, method: str, *arguments: Any) -> None:
+    def _ask_all(self, method: str, *arguments: object) -> None:
         alive = self.links.alive()
         reports = self.links.ask(method, dict.fromkeys(alive, arguments))
         with self._lock:
@@ -184,13 +184,13 @@ class Exchange:
                     link.actor.settle.remote(before[link.number])
             raise
 
-    def call(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
+    def call(self, method: str, handles: np.ndarray, arguments: Sequence[object] = ()) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the buffers that hold the given rows.
 
         Args:
             method (str): The method.
             handles (numpy.ndarray): Its first argument. Shape ``[n]``, int64.
-            arguments (tuple): The other arguments: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
+            arguments (Sequence): The other arguments: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
 
         Returns:
             list[tuple[numpy.ndarray, Any]]: For each shard that answers, positions in `handles`, and the result for
@@ -202,7 +202,7 @@ class Exchange:
             identity = link.identity
             rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
             if rows.size:
-                mine = _rows_of(arguments, rows)
+                mine = [_rows_of(argument, rows) for argument in arguments]
                 calls[link] = (identity, method, there[rows], *mine)
                 places[link] = rows
         answers = self.links.ask("call", calls)
@@ -284,7 +284,7 @@ class Exchange:
         return math.isfinite(room)
 
 
-def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: Any) -> tuple[int, dict[str, Any]]:
+def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: str | None) -> tuple[int, dict[str, Any]]:
     """Wait until all shards have started, and let those that resume load the newest save that all have.
 
     Args:
@@ -382,10 +382,8 @@ def _check_resumable(begun: Sequence[Begun], chosen: Mapping[str, Any]) -> None:
         )
 
 
-def _rows_of(arrays: Any, rows: np.ndarray) -> Any:
-    """Return these rows of an array, or of each in a tuple, list or dict."""
+def _rows_of(arrays: object, rows: np.ndarray) -> object:
+    """Return these rows of an array, or of each in a list or dict."""
     if isinstance(arrays, dict):
         return {key: array[rows] for key, array in arrays.items()}
-    if isinstance(arrays, (tuple, list)):
-        return [_rows_of(part, rows) for part in arrays]
-    return arrays[rows]
+    return [array[rows] for array in arrays] if isinstance(arrays, list) else np.asarray(arrays)[rows]

@@ -54,7 +54,7 @@ class ShardCalls:
         self.writers.land()
         return self.exchange.reports()
 
-    def _asked(self, method: str, handles: np.ndarray, arguments: Any = ()) -> list[tuple[np.ndarray, Any]]:
+    def _asked(self, method: str, handles: np.ndarray, *arguments: object) -> list[tuple[np.ndarray, Any]]:
         """Call a method of the shards that hold these rows, once the rows of this process have landed."""
         self.writers.land()
         return self.exchange.call(method, handles, arguments)
@@ -85,27 +85,27 @@ class ShardCalls:
             exchange.beta = min(exchange.beta + self.spec.options.plan.beta_step, 1.0)
         return tuple(batch)
 
-    def update(self, indices: Any, values: Any) -> np.ndarray:
+    def update(self, indices: object, values: object) -> np.ndarray:
         """Write columns of stored rows, and return the number of invalid handles."""
         handles, chosen, arrays = as_values(self.spec.columns, self.spec.options, indices, values)
         given = {self.spec.columns.names[i]: bits(array) for i, array in zip(chosen, arrays)}
         of_all = given if self.spec.columns.given_names else list(given.values())
-        return _invalid(handles, self._asked("update", handles, (of_all,)))
+        return _invalid(handles, self._asked("update", handles, of_all))
 
-    def update_priorities(self, indices: Any, priorities: Any) -> np.ndarray:
+    def update_priorities(self, indices: object, priorities: object) -> np.ndarray:
         """Set the priorities of rows, and return the number of invalid handles."""
         handles, given = as_priorities(self.spec.options, indices, priorities)
-        answers = self._asked("update_priorities", handles, (np.broadcast_to(given, handles.shape),))
+        answers = self._asked("update_priorities", handles, np.broadcast_to(given, handles.shape))
         invalid = _invalid(handles, answers)
         self.exchange.invalid_handles += int(invalid)
         return invalid
 
-    def delete(self, indices: Any) -> np.ndarray:
+    def delete(self, indices: object) -> np.ndarray:
         """Remove rows, and return their number."""
         handles = as_handles_for(self.spec.options, "delete", indices).reshape(-1)
         return np.array(sum(int(removed) for _, removed in self._asked("delete", handles)), np.int32)
 
-    def info(self, indices: Any) -> tuple[np.ndarray, ...]:
+    def info(self, indices: object) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses of rows; 0, -1, -1 for those that no shard answers for."""
         handles = as_handles_for(self.spec.options, "info", indices)
         parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]

@@ -5,7 +5,6 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from ..store.inputs import NewRows
 from ..store.recipe.spec import BufferSpec
@@ -133,7 +132,7 @@ class OwnWriter(ShardWriter):
         finally:
             self._using.release()
 
-    def _arrived(self, ref: Any, seconds: float | None) -> bool:
+    def _arrived(self, ref: object, seconds: float | None) -> bool:
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while not super()._arrived(ref, POLL):
             self._check_open()

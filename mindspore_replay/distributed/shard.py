@@ -330,7 +330,7 @@ class Shard:
         """Return the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
         return (handles - self.rows.arrays["serials"][1]) % self.rows.capacity
 
-    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: Any) -> tuple[Report, Any]:
+    def call(self, identity: int, method: str, handles: np.ndarray, *arguments: object) -> tuple[Report, Any]:
         """Call a method of the store. The result is ``None`` if handles are of another process."""
         if identity != self.identity:
             return self.report(), None
@@ -389,7 +389,7 @@ class Shard:
 Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
 
 
-def other_run(path: Any) -> FileExistsError:
+def other_run(path: object) -> FileExistsError:
     """Return the error for a folder with the shards of another run."""
     return FileExistsError(
         f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {path} is there. Go on from it with "

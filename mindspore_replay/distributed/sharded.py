@@ -229,7 +229,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor]):
     def sample(
         self,
         *_misplaced: NoReturn,
-        beta: Any = None,
+        beta: object = None,
         as_dict: bool = False,
         with_indices: bool = False,
         **_unknown: NoReturn,

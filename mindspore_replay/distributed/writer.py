@@ -15,7 +15,7 @@ from ..store.rate_rule import PATIENCE
 from ..store.recipe.spec import BufferSpec
 from ..store.schema import is_tensor
 from ..store.state import LAST_CLOCK
-from .cluster import ray_module, session
+from .cluster import ShardActor, ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
@@ -96,7 +96,7 @@ class ShardWriter(Insertable):
 
     def __init__(
         self,
-        actors: Sequence[Any],
+        actors: Sequence[ShardActor | None],
         shard: int,
         spec: BufferSpec,
         batch: int,
@@ -116,11 +116,12 @@ class ShardWriter(Insertable):
         self._rows = 0
         self._fields: list[list[np.ndarray]] = []
         self._more: list[dict[str, np.ndarray]] = []
-        self._sent: deque[tuple[Any, int, int]] = deque()
+        self._sent: deque[tuple[object, int, int]] = deque()
         #: Whether the shard lost a batch and has not answered since; and the pending question whether it runs.
-        self._doubts, self._question = False, None
+        self._doubts = False
+        self._question: object = None
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         if self._rows or self._sent:
             raise TypeError(
                 f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
@@ -182,15 +183,21 @@ class ShardWriter(Insertable):
         self._await_room()
         fields = [np.concatenate(column) for column in zip(*self._fields)]
         more = {key: np.concatenate([part[key] for part in self._more]) for key in self._more[0]}
-        batch = [field[:rows] for field in fields], {key: part[:rows] for key, part in more.items()}
-        self._sent.append((self._insert(batch[0], rows, batch[1]), rows, self.shard))
+        first = {key: part[:rows] for key, part in more.items()}
+        self._sent.append((self._insert([field[:rows] for field in fields], rows, first), rows, self.shard))
         left = rows < self._rows
         self._fields = [[field[rows:] for field in fields]] if left else []
         self._more = [{key: part[rows:] for key, part in more.items()}] if left else []
         self._rows -= rows
 
-    def _insert(self, *batch: Any) -> Any:
-        return self._actors[self.shard].insert.remote(*batch)
+    @property
+    def _actor(self) -> ShardActor:
+        actor = self._actors[self.shard]
+        assert actor is not None
+        return actor
+
+    def _insert(self, *batch: object) -> object:
+        return self._actor.insert.remote(*batch)
 
     def _await_room(self) -> None:
         while not self.has_room:
@@ -200,11 +207,11 @@ class ShardWriter(Insertable):
                 self._check_open()
                 self._answers(_AGAIN)
 
-    def _arrived(self, ref: Any, seconds: float | None) -> bool:
+    def _arrived(self, ref: object, seconds: float | None) -> bool:
         """Wait for an answer; return True if it came."""
         return bool(ray_module().wait([ref], timeout=seconds)[0])
 
-    def _arrived_at_last(self, ref: Any, rows: int, shard: int) -> bool:
+    def _arrived_at_last(self, ref: object, rows: int, shard: int) -> bool:
         """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
         limit = self._timeout
         if limit is not None and limit <= PATIENCE:
@@ -266,7 +273,7 @@ class ShardWriter(Insertable):
             return True
         ray = ray_module()
         if self._question is None:
-            self._question = self._actors[self.shard].answers.remote()
+            self._question = self._actor.answers.remote()
         if not ray.wait([self._question], timeout=seconds)[0]:
             return False
         answer, self._question = self._question, None

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import psutil
 import pytest
 from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_of, rows, wait_until
 from docstrings import examples, run
+from local_ray import in_this_process
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
@@ -33,10 +34,14 @@ from mindspore_replay import (
 )
 from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
 
-pytestmark = [
-    pytest.mark.usefixtures("cluster"),
-    pytest.mark.cpu_only("shards lie in the memory of processes of their own"),
-]
+pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
+
+
+@pytest.fixture(autouse=True)
+def _ray(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let shards be in this process, unless a test uses the cluster."""
+    with contextlib.nullcontext() if "cluster" in request.fixturenames else in_this_process():
+        yield
 
 
 def drawn(replay: ShardedReplay, batches: int) -> np.ndarray:
@@ -132,7 +137,6 @@ def test_another_sample_size():
 
 KINDS: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
     "uniform": ({}, lambda number: 1.0),
-    "weighted": ({"weighted": True}, lambda number: 1.0),
     "once": ({"replace": False}, lambda number: 1.0),
     "prioritized": ({"kind": "prioritized", "alpha": 1.0, "epsilon": 0.0}, lambda number: 1.0 + number % 4),
 }
@@ -190,14 +194,12 @@ def test_the_union_is_drawn_while_processes_insert(cluster: Any, kind: str):
         assert all(abs(weight - weights[n] ** -0.4) < 0.05 for n, weight in seen.items())
 
 
-@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_sample_takes_one_round_trip(monkeypatch: pytest.MonkeyPatch):
     """The learner sends each shard one message for a sample, even while new rows change its total weight."""
-    with ShardedReplay(config(kind)) as replay:
+    with ShardedReplay(config("prioritized")) as replay:
         for shard in (0, 1):
             fill(replay, shard, range(100))
-        for _ in range(3):  # until the learner sees that totals no longer change
-            replay.sample()
+        replay.sample()
         ask, asked = replay._links.ask, []
         monkeypatch.setattr(
             replay._links, "ask", lambda method, to, **_: asked.append((method, len(to))) or ask(method, to)
@@ -206,24 +208,21 @@ def test_a_sample_takes_one_round_trip(kind: str, monkeypatch: pytest.MonkeyPatc
         before = [link.report.number for link in replay._links.all]
         for i in range(20):
             batch = replay.sample()
-            if kind == "prioritized":
-                remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
+            remote.insert(rows(range(i, i + 5)), priority=1.0 + i % 7).flush()
         assert asked == [("draw", 2)] * 20
         after = [link.report.number for link in replay._links.all]
         reports = 2 * 20  # one before each draw, one after it
         assert [a - b for a, b in zip(after, before)] == [reports] * 2
-        if kind == "prioritized":
-            assert int(replay.update_priorities(batch[0], 2.0)) == 0
-            known = {link: report.total for link, report in replay._exchange.known().items()}
-            assert known == {link: report.total for link, report in replay._exchange.reports().items()}
+        assert int(replay.update_priorities(batch[0], 2.0)) == 0
+        known = {link: report.total for link, report in replay._exchange.known().items()}
+        assert known == {link: report.total for link, report in replay._exchange.reports().items()}
 
 
-@pytest.mark.parametrize("normalize", ["batch", "buffer"])
-def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest.MonkeyPatch):
-    options = {"kind": "prioritized", "normalize": normalize, "beta": 0.7, "beta_steps": 40}
+def test_weights_are_those_of_one_big_buffer(monkeypatch: pytest.MonkeyPatch):
+    options = {"kind": "prioritized", "normalize": "buffer", "beta": 0.7, "beta_steps": 40}
     priorities = np.random.default_rng(0).exponential(size=60).astype(np.float32)
     one = PrioritizedReplayBuffer(
-        sample_size=8, capacity=200, shapes=[()], types=["int32"], normalize=normalize, beta=0.7, beta_steps=40, seed=1
+        sample_size=8, capacity=200, shapes=[()], types=["int32"], normalize="buffer", beta=0.7, beta_steps=40, seed=1
     )
     one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
     leaves = one.weights.asnumpy()[:60].copy()
@@ -233,8 +232,7 @@ def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest
             beta = one.beta.asnumpy()[0]
             batch = replay.sample()
             _, weights, number, _ = (part.asnumpy() for part in batch)
-            least = leaves.min() if normalize == "buffer" else leaves[number].min()
-            np.testing.assert_allclose(weights, (least / leaves[number]) ** beta, rtol=1e-6)
+            np.testing.assert_allclose(weights, (leaves.min() / leaves[number]) ** beta, rtol=1e-6)
             assert batch[1].dtype == ms.float32
             one.sample()
 
@@ -257,8 +255,7 @@ def test_weights_are_those_of_one_big_buffer(normalize: str, monkeypatch: pytest
             check(replay)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("kind", "named"), [("uniform", True), ("prioritized", False)])
 def test_rows_are_changed_where_they_are(kind: str, named: bool):
     settings = config(kind, capacity=40, sample_size=40, **({"alpha": 0.0} if kind == "prioritized" else {}))
     settings |= {"weighted": True} if kind == "uniform" else {}
@@ -277,15 +274,7 @@ def test_rows_are_changed_where_they_are(kind: str, named: bool):
         batch = replay.sample(with_indices=True) if kind == "uniform" else replay.sample()
         for handle, number in zip(batch[0].asnumpy().tolist(), numbers_of(batch)):
             assert number == changed.get(handle, number % 1000)
-        if named:
-            one = np.array([5], np.int32)
-            assert int(replay.update(int(handles[1]), {"number": 5})) == 0
-            with pytest.raises(ValueError, match="some of the columns \\['number', 'wide'\\], but got \\['other'\\]"):
-                replay.update(handles[:1], {"other": one})
-        with pytest.raises(TypeError, match="expected int32, but got float32"):
-            replay.update(handles[:1], [column[:1].astype(np.float32) for column in new])
-        with pytest.raises(ValueError, match="values"):
-            replay.update(handles[:2], [column[:1] for column in new])
+        assert not named or int(replay.update(int(handles[1]), {"number": 5})) == 0
         replay.check_valid()
 
 
@@ -307,8 +296,6 @@ def test_priorities_go_where_their_rows_are():
         assert int(replay.update_priorities(twice, [5.0, 6.0, 7.0])) == 0
         assert replay.info(twice)[0].asnumpy().tolist() == [7, 6, 7]
         assert float(replay.info(handles[0])[0]) == 7
-        with pytest.raises(ValueError, match="finite and at least 0"):
-            replay.update_priorities(handles, -1.0)
         assert int(replay.delete(handles[:1])) == 1
         assert int(replay.update_priorities(handles[:2], 1.0)) == 1
         assert int(replay.update_priorities([-1], [1.0])) == 1
@@ -378,14 +365,13 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
         assert replay.info(replay.sample(with_indices=True)[0])[2].asnumpy().tolist() == [0] * 8
 
 
-@pytest.mark.parametrize("kind", ["sequence", "prioritized sequence", "episode", "n-step"])
+@pytest.mark.parametrize("kind", ["sequence", "episode", "n-step"])
 def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
     """Two writers alternate step by step, with episodes of different lengths. First digits name the writer."""
     columns = {"names": ["number", "reward", "terminated", "next_number"], "data_shape": [[]] * 4}
     types = {"data_type": ["int32", "float32", "bool", "int32"]}
     more: dict[str, Any] = {
-        "sequence": {"type": "sequence", "sequence_length": 3},
-        "prioritized sequence": {"type": "sequence", "sequence_length": 3, "prioritized": True},
+        "sequence": {"type": "sequence", "sequence_length": 3, "prioritized": True},
         "episode": {"type": "episode", "max_episode_length": 9},
         "n-step": {"type": "uniform", "views": [NStep(3, 1.0, observation="number")]},
     }[kind]
@@ -412,7 +398,7 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
             expected = np.where(mask, start + np.arange(steps.shape[1]), 0)
             np.testing.assert_array_equal(steps, expected)
             assert len(batch["indices"]) == 8
-            if kind == "prioritized sequence":
+            if kind == "sequence":
                 assert int(replay.update_priorities(batch["indices"], batch["weights"])) == 0
 
 
@@ -483,17 +469,6 @@ def test_every_method_awaits_what_was_handed_over(own: str, tmp_path: Path):
             reports = replay._ray.get([link.actor.report.remote() for link in replay._links.all])
             assert sum(report.inserted for report in reports) == inserted, name
             assert not replay._writers.busy, name
-
-
-def test_all_rows_that_were_inserted_are_saved(tmp_path: Path):
-    settings = config(capacity=2000)
-    with ShardedReplay(settings, folder=str(tmp_path)) as replay:
-        for number in range(1000):
-            replay.insert(rows([number]))
-        assert sum(int(load(path).size()) for path in saved(replay)) == 1000
-        assert int(replay.size()) == 1000
-    with ShardedReplay(settings, folder=str(tmp_path), resume=True) as replay:
-        assert int(replay.size()) == 1000
 
 
 def test_what_is_printed():
@@ -577,59 +552,6 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
         ShardedReplay(config(), folder=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\) has"):
         ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)
-    nameless = ShardedReplay({**config(), "names": None})
-    with nameless as replay, pytest.raises(TypeError, match="'as_dict' needs a buffer made with 'names'"):
-        replay.sample(as_dict=True)
-
-
-@pytest.mark.parametrize(
-    ("options", "plain", "with_indices"),
-    [
-        ({"weighted": True}, [], ["indices"]),
-        ({"kind": "sequence", "sequence_length": 2, "prioritized": True}, ["indices", "weights", "mask"], None),
-    ],
-    ids=["rows", "sequences"],
-)
-def test_names_of_a_sample(options: dict[str, Any], plain: list[str], with_indices: list[str] | None):
-    """Another rank and dtype for each part: the names cannot be shifted unnoticed."""
-    kinds = {"indices": "int64", "weights": "float32", "mask": "bool", "number": "int32"}
-    ends: dict[str, Any] = {"end": [False] * 19 + [True]} if plain else {}
-    with ShardedReplay(config(**options), num_shards=1) as replay:
-        fill(replay, 0, range(20), **ends)
-        for flags, before in (({}, plain), ({"with_indices": True}, with_indices or plain)):
-            batch = replay.sample(as_dict=True, **flags)
-            assert list(batch) == [*before, "number", "wide"]
-            assert all(str(batch[name].asnumpy().dtype) == kinds[name] for name in (*before, "number"))
-            steps = batch["number"].asnumpy()
-            assert (batch["wide"].asnumpy() == steps[..., None]).all()
-        taken = "mask" if plain else "indices"
-    with ShardedReplay(config(**options, names=[taken, "wide"]), num_shards=1) as replay:
-        fill(replay, 0, range(20), **ends)
-        with pytest.raises(ValueError, match=rf"For 'ShardedReplay', 'as_dict' needs columns with .*'{taken}'"):
-            replay.sample(as_dict=True, with_indices=True)
-        assert replay.statistics().values["sampled"] == 0
-        if not plain:
-            assert list(replay.sample(as_dict=True)) == [taken, "wide"]
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda replay: replay.sample(), RuntimeError, "needs sample_size=8 .*rows, but got 0 .*2 shards that answer"),
-        (lambda replay: replay.save(), RuntimeError, "'save' needs one made with 'folder'"),
-        (lambda replay: replay.writer(2), ValueError, "'shard' must be"),
-        (
-            lambda replay: setattr(replay, "limiter", 3),
-            TypeError,
-            "'limiter' must be a RateLimiter or None, but got int",
-        ),
-        (lambda replay: replay.insert([1.5, np.zeros(WIDTH, np.int32)]), TypeError, "float 1.5"),
-    ],
-)
-def test_errors(small: ShardedReplay, call: Any, error: type[Exception], message: str):
-    with pytest.raises(error, match=message):
-        call(small)
-    assert int(small.size()) == 0
 
 
 @pytest.mark.parametrize("kind", ["plain", "named", "weighted", "prioritized", "sequence"])
@@ -651,12 +573,6 @@ def test_misuse(kind: str):
             if method == "insert" and case is not misuse.CASES["newer version"]:  # a shard advances to a writer's
                 misuse.check(case, writer, words)
         assert writer.collected == 0
-
-
-@pytest.fixture(scope="module")
-def small(cluster: Any) -> Any:
-    with ShardedReplay(config()) as replay:
-        yield replay
 
 
 def test_threads_may_sample_and_insert_side_by_side():
@@ -682,6 +598,53 @@ def test_threads_may_sample_and_insert_side_by_side():
             assert not thread.is_alive()
         assert not errors
         assert int(replay.size()) == 80
+
+
+def test_answers_of_a_process_that_was_replaced_are_dropped():
+    """Threads of a learner call in parallel: one may get an old report after another has reached the new process."""
+    with ShardedReplay(config()) as replay:
+        fill(replay, 0, range(50))
+        replay.can_sample()
+        link, links = replay._links.all[0], replay._links
+        old = links._ray.get(link.actor.report.remote())
+        new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
+        assert links.accept(link, old)
+        assert links.accept(link, new)
+        assert (links.deaths, link.seen, link.lives) == (1, 0, {old.identity: 0, new.identity: 1})
+        assert not links.accept(link, old)
+        assert (links.deaths, link.identity, link.seen) == (1, new.identity, 0)
+
+
+def test_after_close_every_call_is_the_same_error():
+    replay = ShardedReplay(config("prioritized"), batch=16)
+    writer = replay.writer(0)
+    replay.insert(rows(range(20)))
+    indices, *_ = replay.sample()
+    writer.insert(rows(range(3)))
+    replay.close()
+    replay.close()
+    calls = [
+        replay.sample,
+        replay.size,
+        replay.full,
+        replay.can_sample,
+        replay.statistics,
+        replay.check_valid,
+        replay.reset,
+        replay.advance,
+        replay.writer,
+        lambda: replay.info(indices),
+        lambda: replay.delete(indices),
+        lambda: replay.update_priorities(indices, 1.0),
+        lambda: replay.insert(rows([1])),
+        writer.flush,
+        writer.send,
+        lambda: writer.insert(rows([1])),
+        lambda: replay.with_sample_size(2),
+    ]
+    for call in calls * 2:
+        with pytest.raises(RuntimeError, match=r"^For 'ShardedReplay', its shards were ended by close\(\)\."):
+            call()
 
 
 @pytest.mark.parametrize("name", ["sharded", "writer"])

@@ -253,21 +253,6 @@ def test_a_shard_that_dies_while_it_draws(kind: str):
             assert replay.statistics().values["shard_1/priority_max"] == 1
 
 
-def test_answers_of_a_process_that_was_replaced_are_dropped(cluster: Any):
-    """Threads of a learner call in parallel: one may get an old report after another has reached the new process."""
-    with ShardedReplay(config()) as replay:
-        fill(replay, 0, range(50))
-        replay.can_sample()
-        link, links = replay._links.all[0], replay._links
-        old = cluster.get(link.actor.report.remote())
-        new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
-        assert links.accept(link, old)
-        assert links.accept(link, new)
-        assert (links.deaths, link.seen, link.lives) == (1, 0, {old.identity: 0, new.identity: 1})
-        assert not links.accept(link, old)
-        assert (links.deaths, link.identity, link.seen) == (1, new.identity, 0)
-
-
 def test_without_any_shard_there_is_nothing_to_draw():
     with ShardedReplay(config(), num_shards=1) as replay:
         fill(replay, 0, range(20))
@@ -385,35 +370,3 @@ def test_a_killed_shard_loses_no_more_than_was_in_transit(cluster: Any):
         assert cluster.get(writing.place.remote()) == 1
         cluster.kill(writing)
         del going
-
-
-def test_after_close_every_call_is_the_same_error():
-    replay = ShardedReplay(config("prioritized"), batch=16)
-    writer = replay.writer(0)
-    replay.insert(rows(range(20)))
-    indices, *_ = replay.sample()
-    writer.insert(rows(range(3)))
-    replay.close()
-    replay.close()
-    calls = [
-        replay.sample,
-        replay.size,
-        replay.full,
-        replay.can_sample,
-        replay.statistics,
-        replay.check_valid,
-        replay.reset,
-        replay.advance,
-        replay.writer,
-        lambda: replay.info(indices),
-        lambda: replay.delete(indices),
-        lambda: replay.update_priorities(indices, 1.0),
-        lambda: replay.insert(rows([1])),
-        writer.flush,
-        writer.send,
-        lambda: writer.insert(rows([1])),
-        lambda: replay.with_sample_size(2),
-    ]
-    for call in calls * 2:
-        with pytest.raises(RuntimeError, match=r"^For 'ShardedReplay', its shards were ended by close\(\)\."):
-            call()

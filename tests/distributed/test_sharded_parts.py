@@ -9,17 +9,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from clusters import assert_distribution
-from kinds import full_sample
 from mindspore import Tensor
 
-from mindspore_replay import (
-    FrameStack,
-    HindsightRelabel,
-    PrioritizedReplayBuffer,
-    RateLimiter,
-    ReplayBuffer,
-    create_buffer,
-)
+from mindspore_replay import FrameStack, HindsightRelabel, PrioritizedReplayBuffer, RateLimiter, create_buffer
 from mindspore_replay.distributed import ShardWriter, cluster, exchange
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
@@ -289,22 +281,6 @@ def test_a_writer_keeps_rows_with_and_without_priorities_apart():
     assert made.collected == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "more", "error", "message"),
-    [
-        ({}, {"exp": [np.zeros(3, np.float32), 1]}, ValueError, "expected (2,), but got (3,)"),
-        ({}, {"priority": 1.0}, RuntimeError, "needs a buffer that draws by priority"),
-        ({"has_episodes": True, "num_envs": 2}, {}, ValueError, "multiple of num_envs=2"),
-    ],
-)
-def test_a_writer_refuses_wrong_rows(options: Any, more: Any, error: type[Exception], message: str):
-    made, sent = writer(**options)
-    with pytest.raises(error, match=re.escape(message)):
-        made.insert(**{"exp": row(0), **more})
-    assert made.collected == 0
-    assert not sent
-
-
 def test_what_is_allowed_is_what_may_be_inserted():
     """`allowance` is the largest number of rows for which `can_insert` is True, from `min_size` on."""
     for ratio, error in ((1.0, 5.0), (0.3, 4.0), (4.0, 40.0)):
@@ -332,14 +308,6 @@ def test_what_is_allowed_is_what_may_be_inserted():
     narrow.count_inserted(1)
     with pytest.raises(ValueError, match="'error_buffer' must be at least"):
         narrow.allowance(10)
-
-
-def test_a_buffer_gives_all_bookkeeping():
-    plain = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0)
-    weighted = ReplayBuffer(sample_size=2, capacity=10, shapes=[()], types=["int32"], seed=0, weighted=True)
-    for buffer in (plain, weighted):
-        buffer.insert([np.arange(10, dtype=np.int32)])
-    assert [len(full_sample(buffer)) for buffer in (plain, weighted)] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from local_ray import ActorDiedError, TaskError, in_this_process
 
 from mindspore_replay.checkpoint import files
-from mindspore_replay.distributed import cluster, exchange
 from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
@@ -36,29 +37,6 @@ CONFIG: dict[str, Any] = {
 
 class Killed(BaseException):
     """The end of a process; nothing of it runs after that."""
-
-
-class TaskError(Exception):
-    """What Ray raises for an error in an actor."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
-
-
-class ActorError(Exception):
-    """What Ray raises for an actor that died."""
-
-
-class Answer:
-    """The answer to a message, in place of Ray's reference to it."""
-
-    def __init__(self, value: Any = None, error: Exception | None = None) -> None:
-        self.value, self.error = value, error
-
-    def get(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
 
 
 class Actor:
@@ -118,17 +96,18 @@ class World:
         if actor.dead:
             self.replaces, actor.dead, actor.dies_at = True, False, -1
             actor.shard, self.replaces = Shard(*actor.arguments), False
-        before, self.now = self.now, actor
+        before, self.now, answer = self.now, actor, Future[Any]()
         try:
             if method == "stage":
                 self.staged[actor.number][save_number(arguments[0])] = generation(actor.shard)
-            return Answer(getattr(actor.shard, method)(*arguments))
+            answer.set_result(getattr(actor.shard, method)(*arguments))
         except Killed:
-            return Answer(error=ActorError("killed"))
+            answer.set_exception(ActorDiedError("killed"))
         except Exception as error:
-            return Answer(error=TaskError(error))
+            answer.set_exception(TaskError(error))
         finally:
             self.now = before
+        return answer
 
     def step(self) -> None:
         if self.now is not None:
@@ -168,7 +147,7 @@ def generation(shard: Shard) -> int:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], World]:
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], World]]:
     worlds: list[World] = []
 
     def stepping(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,12 +158,6 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Wo
 
         return run
 
-    errors = SimpleNamespace(RayTaskError=TaskError, RayError=ActorError, RayActorError=ActorError)
-    get = lambda answers: [answer.get() for answer in answers] if isinstance(answers, list) else answers.get()  # noqa: E731
-    ray = SimpleNamespace(wait=lambda answers, **_: (answers, []), get=get, exceptions=errors)
-    for module in (cluster, exchange):
-        monkeypatch.setattr(module, "ray_module", lambda: ray)
-    monkeypatch.setattr(shard_module, "_replaces", lambda: bool(worlds) and worlds[-1].replaces)
     monkeypatch.setattr(os, "fsync", stepping(lambda descriptor: None))
     for name in ("replace", "unlink"):
         monkeypatch.setattr(os, name, stepping(getattr(os, name)))
@@ -195,7 +168,9 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Wo
         worlds.append(World(tmp_path / name))
         return worlds[-1]
 
-    return make
+    with in_this_process():
+        monkeypatch.setattr(shard_module, "_replaces", lambda: bool(worlds) and worlds[-1].replaces)
+        yield make
 
 
 def saved(world: Callable[[str], World], name: str, incremental: bool) -> World:

@@ -1,20 +1,16 @@
 """Draws by old totals: shards in this process whose rows change without the learner's knowledge."""
 
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from clusters import assert_distribution
+from local_ray import LocalRay, in_this_process
 
 from mindspore_replay import RateLimiter
-from mindspore_replay.distributed import cluster
-from mindspore_replay.distributed.cluster import Links
-from mindspore_replay.distributed.configuration import shard_specs, whole_spec
+from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.distributed.drawing import Batches, Piece
-from mindspore_replay.distributed.exchange import Exchange
-from mindspore_replay.distributed.shard import Shard
-from mindspore_replay.store.recipe.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
@@ -24,42 +20,16 @@ BEFORE = np.array([[1, 2, 1, 0, 0, 0], [4, 1, 1, 2, 2, 2]], np.float32)
 AFTER = np.array([[1, 2, 6, 9, 3, 3], [1, 1, 0.5, 2, 0, 2]], np.float32)
 
 
-class Reference:
-    """A reference to the answer of a call, in place of Ray's."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-
-class Actor:
-    """A shard in this process with the interface of a Ray actor. Records the names of its calls."""
-
-    def __init__(self, spec: BufferSpec, asked: list[str]) -> None:
-        self.shard, self.asked = Shard(spec, None, False), asked
-
-    def __getattr__(self, method: str) -> Any:
-        def remote(*arguments: Any) -> Reference:
-            self.asked.append(method)
-            return Reference(getattr(self.shard, method)(*arguments))
-
-        return SimpleNamespace(remote=remote)
-
-
 class Setting:
     """A learner and two shards. Rows hold their numbers, from 0 in one shard and from `ROWS` in the other."""
 
-    def __init__(self, kind: str = "prioritized", by_buffer: bool = True, **more: Any) -> None:
-        weights: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0} if kind == "prioritized" else {}
-        if weights and by_buffer:
-            weights["normalize"] = "buffer"
-        config = {"type": kind, "capacity": 2 * ROWS, "data_shape": [[]], "data_type": ["int32"], **weights, **more}
-        whole, _ = whole_spec({**config, "sample_size": BATCH if more.get("replace", True) else 4})
-        self.asked: list[str] = []
-        actors = [Actor(part, self.asked) for part in shard_specs(whole, 2, 0)]
-        self.stores = [actor.shard.rows for actor in actors]
-        self.exchange = Exchange(Links(actors, 1.0), None, 1.0 if weights else None)
-        self.batches = Batches(self.exchange, whole, np.random.default_rng(0))
-        self.exchange.reports()
+    def __init__(self, ray: LocalRay, kind: str = "prioritized", by_buffer: bool = True, **more: Any) -> None:
+        config = {"type": kind, "capacity": 2 * ROWS, "data_shape": [[]], "data_type": ["int32"], "seed": 0, **more}
+        if kind == "prioritized":
+            config |= {"alpha": 1.0, "epsilon": 0.0, "normalize": "buffer" if by_buffer else "batch"}
+        replay = ShardedReplay({**config, "sample_size": BATCH if more.get("replace", True) else 4}, num_shards=2)
+        self.exchange, self.batches, self.asked = replay._exchange, replay._front.calls.batches, ray.sent
+        self.stores = [link.actor._shard.rows for link in self.exchange.links.all]
 
     def fill(self, *rows: int, first: int = 0) -> None:
         """Insert a number of rows into each shard, numbered from `first`."""
@@ -77,16 +47,15 @@ class Setting:
         return [part.asnumpy() for part in self.batches.draw(1.0)]
 
 
-@pytest.fixture(autouse=True)
-def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = SimpleNamespace(RayTaskError=KeyError, RayError=KeyError)
-    ray = SimpleNamespace(wait=lambda refs, **_: (refs, []), get=lambda reference: reference.answer, exceptions=errors)
-    monkeypatch.setattr(cluster, "ray_module", lambda: ray)
+@pytest.fixture
+def ray() -> Iterator[LocalRay]:
+    with in_this_process() as ray:
+        yield ray
 
 
-def check_estimates(trials: int = 1500) -> None:
+def check_estimates(ray: LocalRay, trials: int = 1500) -> None:
     """Check that the summed weights of a row have the same mean for every row, within five sigma."""
-    setting = Setting()
+    setting = Setting(ray)
     setting.fill(ROWS, ROWS)
     sums = np.zeros((trials, 2 * ROWS))
     for trial in range(trials):
@@ -104,20 +73,20 @@ def check_estimates(trials: int = 1500) -> None:
     assert (abs(differences.mean(0)) < 5 * errors).all(), differences.mean(0) / errors
 
 
-def test_weighted_estimates_are_unbiased_though_totals_are_old():
-    check_estimates()
+def test_weighted_estimates_are_unbiased_though_totals_are_old(ray: LocalRay):
+    check_estimates(ray)
 
 
-def test_weights_that_take_old_totals_for_new_ones_are_found(monkeypatch: pytest.MonkeyPatch):
+def test_weights_that_take_old_totals_for_new_ones_are_found(ray: LocalRay, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Piece, "probabilities", lambda piece: piece.drawn.weights[: len(piece.places)])
     monkeypatch.setattr(Piece, "least", lambda piece: piece.drawn.before.least)
     with pytest.raises(AssertionError):
-        check_estimates()
+        check_estimates(ray)
 
 
 @pytest.mark.parametrize("by_buffer", [False, True])
-def test_weights_are_those_of_the_probabilities_of_the_draws(by_buffer: bool):
-    setting = Setting(by_buffer=by_buffer)
+def test_weights_are_those_of_the_probabilities_of_the_draws(ray: LocalRay, by_buffer: bool):
+    setting = Setting(ray, by_buffer=by_buffer)
     setting.fill(ROWS, ROWS)
     setting.set(BEFORE)
     setting.exchange.reports()
@@ -134,18 +103,18 @@ def test_weights_are_those_of_the_probabilities_of_the_draws(by_buffer: bool):
     assert abs(after - BATCH * AFTER.sum(1) / AFTER.sum()).max() <= 1  # in proportion to the totals in the answers
 
 
-def test_answers_of_other_methods_bring_totals_too():
-    setting = Setting()
+def test_answers_of_other_methods_bring_totals_too(ray: LocalRay):
+    setting = Setting(ray)
     setting.fill(ROWS, ROWS)
     setting.exchange.reports()
     for method, *arguments in (("update_priorities", np.full(1, 7.0, np.float32)), ("delete",), ("info",)):
-        setting.exchange.call(method, np.zeros(1, np.int64), *arguments)
+        setting.exchange.call(method, np.zeros(1, np.int64), arguments)
         known = [report.total for report in setting.exchange.known().values()]
         assert known == [12 if method == "update_priorities" else 5, 6]
 
 
-def test_rows_of_a_shard_that_was_empty_are_not_missed():
-    setting = Setting()
+def test_rows_of_a_shard_that_was_empty_are_not_missed(ray: LocalRay):
+    setting = Setting(ray)
     setting.fill(0, ROWS)
     setting.exchange.reports()
     setting.fill(ROWS, 0)
@@ -156,8 +125,8 @@ def test_rows_of_a_shard_that_was_empty_are_not_missed():
     assert setting.asked == ["draw"] * 2
 
 
-def test_what_a_shard_that_became_empty_does_not_give_the_other_gives():
-    setting = Setting()
+def test_what_a_shard_that_became_empty_does_not_give_the_other_gives(ray: LocalRay):
+    setting = Setting(ray)
     setting.fill(ROWS, ROWS)
     setting.stores[1].update_priorities([0], 9.0)
     setting.exchange.reports()
@@ -172,11 +141,11 @@ def test_what_a_shard_that_became_empty_does_not_give_the_other_gives():
 
 
 @pytest.mark.parametrize("kind", [{}, {"weighted": True}, {"replace": False}], ids=str)
-def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+def test_uniform_batches_are_drawn_by_new_totals(ray: LocalRay, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """No weight can correct a uniform draw, so a batch drawn by outdated totals is drawn again."""
 
     def check() -> None:
-        setting, numbers = Setting("uniform", **kind), []
+        setting, numbers = Setting(ray, "uniform", **kind), []
         for _ in range(250 if setting.batches.plan.replace else 1000):
             for store in setting.stores:
                 store.reset()
@@ -196,8 +165,8 @@ def test_uniform_batches_are_drawn_by_new_totals(kind: dict[str, Any], monkeypat
         check()
 
 
-def test_round_trips_of_uniform_batches():
-    setting = Setting("uniform")
+def test_round_trips_of_uniform_batches(ray: LocalRay):
+    setting = Setting(ray, "uniform")
     setting.fill(5, 5)
     trips = []
     for step in range(6):
@@ -211,8 +180,8 @@ def test_round_trips_of_uniform_batches():
 
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-def test_rows_that_use_removes_are_not_drawn_in_vain(kind: str):
-    setting = Setting(kind, max_use=1)
+def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
+    setting = Setting(ray, kind, max_use=1)
     setting.fill(3, 0)
     setting.exchange.reports()
     setting.batches.plan = setting.batches.plan._replace(n=4)
@@ -222,9 +191,9 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(kind: str):
     assert len(set(seen)) + sum(report.eligible for report in setting.exchange.known().values()) == 10
 
 
-def test_a_grant_on_its_way_counts():
+def test_a_grant_on_its_way_counts(ray: LocalRay):
     """Neither an earlier report nor a late one cancels a grant in the learner's records."""
-    setting = Setting()
+    setting = Setting(ray)
     exchange = setting.exchange
     exchange.reports()
     exchange.limiter = RateLimiter(1.0, 10, 20.0)
@@ -232,10 +201,10 @@ def test_a_grant_on_its_way_counts():
     exchange.reports()
     before = link.allowed
     assert 0 < before < np.inf
-    report = actor.shard.report()
-    actor.shard.grant(5)
+    report = actor._shard.report()
+    actor._shard.grant(5)
     link.grants, link.allowed = link.grants + 1, before + 5
-    later = actor.shard.report()
+    later = actor._shard.report()
     for told in (report, later, report):
         assert exchange._note(link, told)
         assert link.allowed == before + 5
