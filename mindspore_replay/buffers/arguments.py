@@ -1,6 +1,6 @@
 """Arguments of graph bodies, which the checks of calls from Python check while a graph is compiled."""
 
-from typing import Any
+from typing import NoReturn
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -47,5 +47,5 @@ class Arguments:
         return ops.cast(value, dtype)
 
     @compile_time
-    def _refuse_no_tensor(self, argument: str) -> Any:
+    def _refuse_no_tensor(self, argument: str) -> NoReturn:
         raise TypeError(f"In a graph, '{argument}' must be a Tensor or a number: pass a Tensor.")

@@ -1,6 +1,7 @@
 """The base class of all buffers."""
 
 import itertools
+import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
@@ -131,7 +132,7 @@ class Buffer(
 
     _columns_of = Columns
 
-    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str], backend: str) -> None:
         super(Recipe, self).__init__()  # the Cell's
         name, parts = spec.cls_name, spec.parts
         self._is(spec)
@@ -143,24 +144,24 @@ class Buffer(
         self.has_episodes, self.has_handles = spec.has_episodes, spec.has_handles
         if isinstance(parts.sampler, Prioritized):
             self.alpha, self.epsilon = parts.sampler.weighting
-            self.first_beta: Any = parts.sampler.first_beta
+            self.first_beta = parts.sampler.first_beta
             self.beta_steps, self.normalize = parts.sampler.beta_steps, parts.sampler.normalize
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None
-        storage = checked_storage(name, storage)
-        self.backend = backend_of(name, storage, backend)
-        in_memory = storage != DEVICE or native.direct_calls(self.backend)
+        place = checked_storage(name, storage)
+        self.backend = backend_of(name, place, backend)
+        in_memory = place != DEVICE or native.direct_calls(self.backend)
         self._direct = in_memory and self.options.plan.by_kernel
-        if storage != DEVICE and not self._direct:
+        if place != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
-        check_compressed(spec, storage, self.backend, self._direct)
+        check_compressed(spec, place, self.backend, self._direct)
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._lock = threading.RLock()
-        self._in_graphs = (storage == DEVICE or native.on_cpu()) and not self.columns.compressed
-        self._folder = folder_of(spec, storage)
+        self._in_graphs = (place == DEVICE or native.on_cpu()) and not self.columns.compressed
+        self._folder = folder_of(spec, place)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
         self._make_operators()
@@ -190,7 +191,7 @@ class Buffer(
         return self.__dict__["_params"]
 
     @_params.setter
-    def _params(self, value: Any) -> None:
+    def _params(self, value: object) -> None:
         self.__dict__["_params"] = value
 
     def _is(self, spec: BufferSpec) -> None:

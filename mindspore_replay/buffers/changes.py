@@ -15,6 +15,7 @@ from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
 from ..store.mixins import mixin
 from ..store.options import Options
 from ..store.recipe.spec import BufferSpec
+from ..store.types import Experience, Values
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
 
@@ -47,14 +48,14 @@ class Changes:
         return invalid
 
     @compile_time
-    def _check_update(self, indices: Any, values: Any) -> tuple[tuple[Any, ...], ...]:
+    def _check_update(self, indices: object, values: object) -> tuple[tuple[Any, ...], ...]:
         """Check the arguments of `update`; return the indices of the columns, and the keys that lead to their rows."""
         as_values(self.columns, self.options, stand_in(indices), stand_in(values))
         paths = self.columns.chosen(stand_in(values))
         return tuple(paths), tuple(paths.values())
 
     @graph_body(_update_graph)
-    def update(self, indices: Any, values: Any) -> Tensor:
+    def update(self, indices: Values, values: Experience) -> Tensor:
         """Write columns of stored rows, for example recomputed recurrent states.
 
         Priorities and use counts do not change. Episodes do if it is the column of terminations: a row ends its episode
@@ -95,12 +96,12 @@ class Changes:
         )
 
     @compile_time
-    def _check_priorities(self, indices: Any, priorities: Any) -> bool:
+    def _check_priorities(self, indices: object, priorities: object) -> bool:
         as_priorities(self.options, stand_in(indices), stand_in(priorities))
         return True
 
     @graph_body(_update_priorities_graph)
-    def update_priorities(self, indices: Any, priorities: Any) -> Tensor:
+    def update_priorities(self, indices: Values, priorities: Values) -> Tensor:
         """Set the priorities of rows, for example to the absolute TD errors of a sample.
 
         Args:
@@ -138,12 +139,12 @@ class Changes:
         return self._graph.delete(self._as_handles(indices))
 
     @compile_time
-    def _check_handles(self, method: str, indices: Any) -> bool:
+    def _check_handles(self, method: str, indices: object) -> bool:
         as_handles_for(self.options, method, stand_in(indices))
         return True
 
     @graph_body(_delete_graph)
-    def delete(self, indices: Any) -> Tensor:
+    def delete(self, indices: Values) -> Tensor:
         """Remove rows, so that they are not drawn any more.
 
         Args:
@@ -174,7 +175,7 @@ class Changes:
         return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
 
     @graph_body(_info_graph)
-    def info(self, indices: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def info(self, indices: Values) -> tuple[Tensor, Tensor, Tensor]:
         """Return priority, use count and staleness of rows, also of removed ones that are still stored.
 
         Args:
@@ -210,7 +211,7 @@ class Changes:
         return self._stored_graph()
 
     @compile_time
-    def _check_steps(self, steps: Any) -> bool:
+    def _check_steps(self, steps: object) -> bool:
         as_steps(self.options, stand_in(steps), int)
         return True
 

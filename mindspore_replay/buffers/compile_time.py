@@ -18,7 +18,7 @@ TENSOR, MAPPING, NUMBER = "(a Tensor)", "(a dict)", "(a number)"
 class Tensor:
     """Stands for a Tensor of a graph, of which the compiler knows dtype and shape alone: one of zeros."""
 
-    def __init__(self, dtype: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, dtype: object, shape: tuple[int, ...]) -> None:
         self.dtype, self.shape = dtype, shape
 
     def __index__(self) -> int:
@@ -32,7 +32,7 @@ class Tensor:
         return np.broadcast_to(np.zeros((), numpy_type(self.dtype)), self.shape)
 
 
-def stand_in(known: Any) -> Any:
+def stand_in(known: object) -> Any:
     """Return what the checks of calls from Python take for an argument of a graph, given what is known of it."""
     if not isinstance(known, (list, tuple)):
         return 0 if isinstance(known, str) and known == NUMBER else known
@@ -57,7 +57,7 @@ class compile_time:  # noqa: N801  a decorator
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> "Callable[..., Any] | compile_time":
         if instance is None:
             return self
         made = ops.constexpr(self._method.__get__(instance), name=f"{self._name}{next(_numbers)}")

@@ -22,6 +22,7 @@ from ..store.memory import give_back
 from ..store.options import Options
 from ..store.random import ALL_ROWS
 from ..store.schema import Schema
+from ..store.types import Experience, Values
 
 
 @ms.jit_class
@@ -83,7 +84,7 @@ class CompiledCalls:
         self._graphs: dict[str, Callable[..., Any]] = {}
         self._first = Tensor(0, ms.int64)
 
-    def _run(self, operator: str, *inputs: Any) -> Any:
+    def _run(self, operator: str, *inputs: object) -> Any:
         """Run an operator in a compiled graph; raise any failure of an earlier graph that was not reported."""
         if operator not in self._graphs:
             body = getattr(self._operators, operator)
@@ -140,11 +141,11 @@ class CompiledCalls:
             return int(self._run("eligible").asnumpy())
         return int(self._run("eligible_in", Tensor(where, ms.int64)).asnumpy())
 
-    def try_insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any = None) -> bool:
+    def try_insert(self, *_arguments: object) -> bool:
         """Return False: a graph stores rows."""
         return False
 
-    def rows_to_insert(self, *_arguments: Any) -> int:
+    def rows_to_insert(self, *_arguments: object) -> int:
         """Return -1: rows have to be checked first."""
         return -1
 
@@ -220,29 +221,29 @@ class CompiledCalls:
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
         return self._run("draw", where, None if beta is None else Tensor(beta, ms.float64))
 
-    def read(self, index: Any) -> tuple[Tensor, ...]:
+    def read(self, index: Values) -> tuple[Tensor, ...]:
         """Read the rows at logical positions, as `Store.read` does."""
         positions = as_positions(self._options.cls_name, index)
         check_positions(self._options.cls_name, positions, self.count())
         return self._run("read", Tensor(positions.astype(np.int64)))
 
-    def update(self, handles: Any, values: Any) -> np.ndarray:
+    def update(self, handles: Values, values: Experience) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
         where, chosen, arrays = as_values(self._schema, self._options, handles, values)
         flat = Tensor(where)
         updates = enumerate(zip(chosen, arrays))
         return [self._run("update", i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
 
-    def try_update_priorities(self, handles: Any, priorities: Any) -> int:
+    def try_update_priorities(self, handles: Values, priorities: Values) -> int:
         """Return -1: a graph sets priorities."""
         return -1
 
-    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+    def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""
         where, given = map(Tensor, as_priorities(self._options, handles, priorities))
         return self._run("update_priorities", where, given).asnumpy()
 
-    def delete(self, handles: Any) -> np.ndarray:
+    def delete(self, handles: Values) -> np.ndarray:
         """Remove rows, as `Store.delete` does."""
         where = as_handles_for(self._options, "delete", handles)  # raises the error of a buffer without weights
         return self._run("delete", Tensor(where.reshape(-1))).asnumpy()
@@ -251,7 +252,7 @@ class CompiledCalls:
         """Advance the clock."""
         self._run("advance", Tensor(steps, ms.int64))
 
-    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+    def info(self, handles: Values) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses, as `Store.info` does."""
         where = as_handles_for(self._options, "info", handles)
         return tuple(part.asnumpy().reshape(where.shape) for part in self._run("info", Tensor(where.reshape(-1))))

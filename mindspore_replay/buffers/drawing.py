@@ -40,7 +40,7 @@ class Drawing:
         return named_in_graph(self._steps_of_names(with_indices), batch) if as_dict else batch
 
     @compile_time
-    def _check_sample(self, beta: Any, as_dict: bool, with_indices: bool) -> bool:
+    def _check_sample(self, beta: object, as_dict: bool, with_indices: bool) -> bool:
         as_beta(self.options, stand_in(beta))
         self.spec.sample_names(as_dict, with_indices)
         return True

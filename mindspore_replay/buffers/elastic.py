@@ -1,6 +1,6 @@
 """Experience replay from the newest rows."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import mindspore as ms
 import numpy as np
@@ -12,6 +12,7 @@ from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
 from ..store.recipe.classes import ElasticRecipe
 from ..store.recipe.registry import registered
+from ..store.types import Values
 from .base import Buffer
 from .compile_time import compile_time
 from .parameters import overwrite
@@ -78,7 +79,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         return self._stored_graph()
 
     @graph_body(_set_window_graph)
-    def set_window(self, window: Any) -> "ElasticReplayBuffer":
+    def set_window(self, window: int | Tensor) -> "ElasticReplayBuffer":
         """Set the number of newest rows to draw from.
 
         Args:
@@ -104,16 +105,16 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             overwrite(self.window, np.array([self._checked_window(window)], np.int64))
         return self
 
-    def _checked_window(self, window: Any) -> int:
+    def _checked_window(self, window: object) -> int:
         return check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
 
     @compile_time
-    def _check_window(self, window: Any) -> bool:
+    def _check_window(self, window: object) -> bool:
         self._checked_window(window)
         return True
 
     @compile_time
-    def _check_window_tensor(self, dtype: Any, shape: tuple[int, ...]) -> bool:
+    def _check_window_tensor(self, dtype: object, shape: tuple[int, ...]) -> bool:
         one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
         return True
 
@@ -125,7 +126,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     def sample(
         self,
         *_misplaced: NoReturn,
-        beta: Any = None,
+        beta: Values | None = None,
         as_dict: bool = False,
         with_indices: bool = False,
         **_unknown: NoReturn,

@@ -1,6 +1,6 @@
 """Whole episodes."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from mindspore import Tensor
@@ -11,6 +11,7 @@ from ..store.groups import as_groups, names_of_groups
 from ..store.nested import Step
 from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
+from ..store.types import Values
 from .base import Buffer
 from .compile_time import compile_time
 
@@ -67,7 +68,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw finished episodes.
 
@@ -161,5 +162,5 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         return names_of_groups(self.spec).steps
 
     @compile_time
-    def _group_column(self, key: Any, groups: Any, size_in_group: Any, ordered: Any) -> int:
+    def _group_column(self, key: object, groups: object, size_in_group: object, ordered: object) -> int:
         return as_groups(self.spec, key, groups, size_in_group, ordered).column

@@ -1,7 +1,6 @@
 """Rows of a buffer as a dataset of MindSpore."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from mindspore.dataset import GeneratorDataset, Sampler
@@ -38,7 +37,7 @@ class Keys:
     def __init__(self, seed: Sequence[int]) -> None:
         self._random = np.random.default_rng(seed)
 
-    def __deepcopy__(self, _memo: Any) -> "Keys":
+    def __deepcopy__(self, _memo: object) -> "Keys":
         return self
 
     def next(self) -> int:

@@ -30,7 +30,7 @@ class _Closed:
     def __enter__(self) -> None:
         self.__getattr__("lock")
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 

@@ -8,6 +8,7 @@ from ..ops.eager import wait_for_work
 from ..store.front import LocalFront
 from ..store.naming import named
 from ..store.nested import NO_NAMES
+from ..store.types import Sample, Values
 from ..store.waiting import Waiting
 
 
@@ -32,7 +33,7 @@ class BufferFront(LocalFront):
         """The buffer's limiter, or ``None``."""
         return self._buffer().limiter  # type: ignore[union-attr]
 
-    def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
+    def sample(self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool) -> Sample:
         """Draw a batch, in the default way without the lock, which the kernels take themselves."""
         plain = sample_range is None and beta is None and self.finish is None
         if plain and self._buffer().limiter is None and (self.has_handles or not with_indices):  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
 """Insertion of rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
@@ -14,6 +14,7 @@ from ..store.inputs import as_new_rows, check_versions
 from ..store.mixins import mixin
 from ..store.options import Options
 from ..store.state import LAST_CLOCK
+from ..store.types import Experience, Values
 from ..store.waiting import Waiting
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
@@ -57,7 +58,7 @@ class Insertion:
 
     @compile_time
     def _check_insert(
-        self, known: Any, misplaced: int, unknown: tuple[str, ...], with_indices: bool
+        self, known: Sequence[object], misplaced: int, unknown: tuple[str, ...], with_indices: bool
     ) -> tuple[Any, ...]:
         """Check the arguments of `insert`, and return the keys that lead to each column that is not late."""
         exp, priority, end, final, version = map(stand_in, known)
@@ -72,12 +73,12 @@ class Insertion:
     @graph_body(_insert_graph)
     def insert(
         self: _Self,
-        exp: Any = None,
+        exp: Experience | None = None,
         *_misplaced: NoReturn,
-        priority: Any = None,
-        end: Any = False,
-        final: Any = False,
-        version: Any = None,
+        priority: Values | None = None,
+        end: Values = False,
+        final: Values = False,
+        version: Values | None = None,
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
@@ -177,7 +178,7 @@ class Insertion:
         return self._constant(i, value)
 
     @compile_time
-    def _constant(self, i: int, value: Any) -> Tensor:
+    def _constant(self, i: int, value: object) -> Tensor:
         return Tensor(self.columns.to_array(i, value))
 
     # Episode flags.

@@ -25,7 +25,7 @@ class IsolatedCell:
     ``amp``, does not cast its data. ``bool`` of it is True even if its length is 0.
     """
 
-    def add_flags(self: Any, **flags: Any) -> Any:
+    def add_flags(self, **flags: object) -> nn.Cell:
         """Add flags as ``nn.Cell.add_flags`` does, except those of mixed precision."""
         columns = getattr(self, "columns", None)
         for flag, dtype in _PRECISIONS.items():
@@ -45,7 +45,7 @@ class IsolatedCell:
     def _refuse_arguments(self, misplaced: tuple[Any, ...], unknown: tuple[str, ...]) -> bool:
         raise self._wrong_sample(misplaced, dict.fromkeys(unknown, ...))
 
-    def _wrong_sample(self: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
+    def _wrong_sample(self, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
         return wrong_sample(type(self).__name__, self, misplaced, unknown, self._OTHER_SIZE)
 
     #: Code for a sample of ``{}`` rows, for errors.
@@ -60,7 +60,7 @@ class IsolatedCell:
     def __bool__(self) -> bool:
         return True
 
-    def parameters_and_names(self: Any, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
         """Iterate over the Parameters, each of which has the yielded name during its iteration."""
         for key, parameter in nn.Cell.parameters_and_names(self, name_prefix, expand):
             name, parameter.name = parameter.name, key
@@ -75,10 +75,10 @@ class IsolatedCell:
         raise NotImplementedError
 
     def _load_from_state_dict(
-        self: Any,
+        self,
         state_dict: dict[str, Any],
         prefix: str,
-        _metadata: Any,
+        _metadata: object,
         _strict: bool,
         missing_keys: list[str],
         _unexpected_keys: list[str],

@@ -3,7 +3,7 @@
 import copy
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe, Mixture
 from ..store.nested import Step
 from ..store.recipe.arguments import given_arguments
 from ..store.recipe.registry import registered
+from ..store.types import Experience, Values
 from .base import Buffer
 from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
@@ -124,7 +125,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         """Return its own state by name, for a file."""
         return {key: Held(parameter) for key, parameter in self.state_parameters().items()}
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the states of all sources and its own, as NumPy arrays.
 
         With arguments, as when MindSpore calls it for a Cell that contains it, it is ``nn.Cell.state_dict``.
@@ -143,7 +144,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             return super().state_dict(*args, **kwargs)
         return self._front.state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: object, **kwargs: object) -> object:
         """Load a state from `state_dict`. The same batches follow as would have there.
 
         Args:
@@ -179,7 +180,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
             f"For '{type(self).__name__}', a mixture cannot be pickled: write it to a file with save(mixture, path), "
             "or load_state_dict its state_dict() into another. In this process copy.deepcopy(mixture) is a copy."
@@ -339,7 +340,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return invalid
 
     @graph_body(_update_graph)
-    def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Tensor:
+    def update_priorities(self, source: Values, indices: Values, priorities: Values) -> Tensor:
         """Set priorities of rows, each in its own buffer. Rows of buffers without priorities are skipped.
 
         Args:
@@ -365,7 +366,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             >>> print(mixed.update_priorities(source, indices, reward.abs()))
             0
         """
-        return self._front.update_priorities(source, indices, priorities)
+        return Tensor(self._front.update_priorities(source, indices, priorities), ms.int32)
 
     def _update_rows_graph(self, source, indices, values):
         ok = self._known_sources(source, indices)
@@ -378,7 +379,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return invalid
 
     @graph_body(_update_rows_graph)
-    def update(self, source: Any, indices: Any, values: Any) -> Tensor:
+    def update(self, source: Values, indices: Values, values: Experience) -> Tensor:
         """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are skipped.
 
         Args:
@@ -406,7 +407,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             >>> print(mixed.update(source, indices, [step * 0]))
             0
         """
-        return self._front.update(source, indices, values)
+        return Tensor(self._front.update(source, indices, values), ms.int32)
 
     def _known_sources(self, source, indices):
         self._check_pairs((TENSOR, source.dtype, source.shape), (TENSOR, indices.dtype, indices.shape))
@@ -434,7 +435,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return ops.reshape(self.ratios, (-1,))
 
     @graph_body(_set_ratios_graph)
-    def set_ratios(self, ratios: Any) -> "MixedReplay":
+    def set_ratios(self, ratios: Values) -> "MixedReplay":
         """Set the ratios to draw by.
 
         Args:
@@ -461,7 +462,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return self
 
     @compile_time
-    def _check_ratios(self, ratios: Any) -> tuple[float, ...]:
+    def _check_ratios(self, ratios: Sequence[float]) -> tuple[float, ...]:
         return tuple(self._front.checked_ratios(list(ratios)).tolist())
 
     @compile_time

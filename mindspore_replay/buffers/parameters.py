@@ -12,9 +12,10 @@ from mindspore.common.initializer import Zero
 from ..columns import TYPES, numpy_type, type_name
 from ..ops import native
 from ..ops.eager import wait_for_work
+from ..store.types import Values
 
 
-def state_parameter(name: str, value: Any) -> Parameter:
+def state_parameter(name: str, value: object) -> Parameter:
     """Make a Parameter that no optimizer touches."""
     return Parameter(Tensor(value), name=name, requires_grad=False)
 
@@ -53,7 +54,7 @@ def load_in_place(parameter: Parameter) -> None:
     """
     reference = weakref.ref(parameter)
 
-    def set_data(data: Any, slice_shape: bool = False) -> Parameter:
+    def set_data(data: Values, slice_shape: bool = False) -> Parameter:
         parameter: Any = reference()
         value = data if isinstance(data, Tensor) else Tensor(data, parameter.dtype)
         if value.shape != parameter.shape:

@@ -1,12 +1,13 @@
 """Prioritized experience replay."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.recipe.classes import PrioritizedRecipe
 from ..store.recipe.registry import registered
+from ..store.types import Values
 from .base import Buffer
 
 
@@ -70,7 +71,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
 

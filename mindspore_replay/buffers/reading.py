@@ -11,6 +11,7 @@ from ..store.inputs import as_positions
 from ..store.mixins import mixin
 from ..store.nested import Step
 from ..store.recipe.spec import BufferSpec
+from ..store.types import Values
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
 from .isolated_cell import IsolatedCell
@@ -36,12 +37,12 @@ class Reading:
         return self.spec.row_names(True).steps
 
     @compile_time
-    def _check_index(self, index: Any) -> bool:
+    def _check_index(self, index: object) -> bool:
         as_positions(type(self).__name__, stand_in(index))
         return True
 
     @graph_body(_get_item_graph)
-    def get_item(self, index: Any, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Any]:
+    def get_item(self, index: Values, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Any]:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:

@@ -8,6 +8,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
@@ -34,7 +35,7 @@ class RewardFunction:
         function (Callable): The user's function.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.arguments: tuple[Any, ...] = ()
         self.keywords: dict[str, Any] = {}
         while isinstance(function, functools.partial):
@@ -73,10 +74,10 @@ def _unreadable(*_goals):
     )
 
 
-def _is_alone(function: Any) -> bool:
+def _is_alone(function: Callable[..., object]) -> bool:
     """Return True if MindSpore's parser can read a lambda: if its line is nothing but its assignment."""
     try:
-        statement: Any = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        statement = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, SyntaxError):
         return False
     return isinstance(getattr(statement, "value", None), ast.Lambda)
@@ -201,7 +202,7 @@ class Relabel:
         return (*outputs[:at], new, *outputs[at + 1 :])
 
     @compile_time
-    def _check(self, shape: tuple[int, ...], dtype: Any, rows: int) -> bool:
+    def _check(self, shape: tuple[int, ...], dtype: object, rows: int) -> bool:
         got, expected = type_name(dtype), self.plan.reward_type
         if got != expected:
             raise TypeError(bad_result(wanted(rows, expected), f"{got} of shape {shape}", True))
@@ -229,7 +230,7 @@ class RelabelFromPython(RelabelOfArrays):
 
     def __init__(self, plan: RelabelPlan) -> None:
         super().__init__(plan)
-        self._graph: Any = None
+        self._graph: Callable[..., object] | None = None
         self._rewards = RewardFunction(self._function)
 
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
@@ -250,7 +251,7 @@ class RelabelFromPython(RelabelOfArrays):
                 return True
         return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
 
-    def _called(self, *arguments: Any) -> Any:
+    def _called(self, *arguments: Any) -> object:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
             return super()._called(*arguments)

@@ -150,7 +150,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         return ops.stack((first, last))
 
     @compile_time
-    def _check_range(self, sample_range: Any) -> bool:
+    def _check_range(self, sample_range: object) -> bool:
         range_of(type(self).__name__, stand_in(sample_range), ALL_ROWS[1])
         return True
 

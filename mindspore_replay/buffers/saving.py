@@ -32,7 +32,7 @@ class Saving(SavedState[BufferFront]):
     compressed: dict[str, CompressedColumn]
     _folder: Folder | None
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the whole state.
 
         It contains columns, cursors, serials, random state, the state of each row, capacity and the layout's version.
@@ -53,7 +53,7 @@ class Saving(SavedState[BufferFront]):
             return nn.Cell.state_dict(self, *args, **kwargs)
         return super().state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
         """Load a state from `state_dict`. The same draws follow as would have there.
 
         Args:

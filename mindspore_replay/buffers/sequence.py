@@ -1,12 +1,13 @@
 """Sequences of steps of one episode."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..store.recipe.classes import SequenceRecipe
 from ..store.recipe.registry import registered
+from ..store.types import Values
 from .base import Buffer
 
 
@@ -88,7 +89,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Any = None, as_dict: bool = False, **_unknown: NoReturn
+        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Draw sequences.
 

@@ -26,6 +26,7 @@ from .recipe.spec import BufferSpec
 from .saved import Plain
 from .schema import is_tensor
 from .state import fitting
+from .types import Experience, Sample, Values
 
 SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
 #: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
@@ -133,7 +134,7 @@ class Mixture:
                 f"got {'; '.join(wrong)}."
             )
 
-    def checked_ratios(self, ratios: Any, may_be_zero: bool = True) -> np.ndarray:
+    def checked_ratios(self, ratios: object, may_be_zero: bool = True) -> np.ndarray:
         """Return ratios as float64 ``[m]``; raise an error if one is invalid."""
         name, m = self.cls_name, len(self.specs)
         ratios = as_array(ratios) if is_tensor(ratios) else ratios
@@ -170,7 +171,7 @@ class Mixture:
             )
         return counts
 
-    def _checked_rewards(self, rewards: Any) -> list[np.ndarray | None]:
+    def _checked_rewards(self, rewards: object) -> list[np.ndarray | None]:
         name, fields, specs = self.cls_name, self.fields, self.specs
         values = [None] * len(specs) if rewards is None else rewards
         if not isinstance(values, (list, tuple)) or len(values) != len(specs):
@@ -194,7 +195,7 @@ class Mixture:
             )
         return [None if value is None else np.array(value, dtype) for value in values]
 
-    def pairs(self, source: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+    def pairs(self, source: Values, indices: Values) -> tuple[np.ndarray, np.ndarray]:
         """Return sources and handles, each ints ``[n]``; raise an error if they are invalid."""
         name, arrays = self.cls_name, (as_array(source), as_array(indices))
         for argument, array in zip(("source", "indices"), arrays):
@@ -219,7 +220,7 @@ class Mixture:
 
     # Samples.
 
-    def sample(self, as_dict: bool, with_indices: bool) -> Any:
+    def sample(self, as_dict: bool, with_indices: bool) -> Sample:
         """Draw a batch, the rows of source 0 first."""
         names = self.sample_names(with_indices) if as_dict else NO_NAMES
         with self.turn_to_sample(None), hold_locks(self.sources):
@@ -294,18 +295,18 @@ class Mixture:
 
     # The state.
 
-    def update_priorities(self, source: Any, indices: Any, priorities: Any) -> Any:
-        """Set priorities of rows, each in its own buffer; rows of buffers without priorities are skipped."""
+    def update_priorities(self, source: Values, indices: Values, priorities: Values) -> int:
+        """Set priorities of rows, each in its own buffer; return the number of invalid handles."""
         owners, handles = self.pairs(source, indices)
         new, invalid = as_priority(self.cls_name, priorities, handles.size), 0
         for i, front in enumerate(self.fronts):
             mine = owners == i
             if front.spec.prioritized and mine.any():
                 invalid += int(front.update_priorities(handles[mine], np.broadcast_to(new, mine.shape)[mine]))
-        return self.fronts[0].count(np.array(invalid, np.int32))
+        return invalid
 
-    def update(self, source: Any, indices: Any, values: Any) -> Any:
-        """Write columns of stored rows, each in its own buffer; rows of buffers without handles are skipped."""
+    def update(self, source: Values, indices: Values, values: Experience) -> int:
+        """Write columns of stored rows, each in its own buffer; return the number of invalid handles."""
         owners, handles = self.pairs(source, indices)
         members = [(i, front) for i, front in enumerate(self.fronts) if front.has_handles]
         for _, front in members:  # check all before anything is written
@@ -314,9 +315,9 @@ class Mixture:
         for i, front in members:
             mine = owners == i
             invalid += int(front.update(np.where(mine, handles, -1), values)) - int((~mine).sum())
-        return self.fronts[0].count(np.array(invalid, np.int32))
+        return invalid
 
-    def set_ratios(self, ratios: Any) -> None:
+    def set_ratios(self, ratios: Values) -> None:
         """Set the ratios to draw by."""
         if not self.adjustable:
             raise RuntimeError(f"For '{self.cls_name}', 'set_ratios' needs one made with adjustable=True.")
@@ -420,7 +421,7 @@ class MixedRecipe:
     def _begin(self) -> None:
         """Make what a subclass has besides, once all else is there."""
 
-    def _checked_sources(self, name: str, parts: Any) -> tuple[Any, ...]:
+    def _checked_sources(self, name: str, parts: object) -> tuple[Any, ...]:
         """Return the buffers; raise an error if a pair is invalid."""
         if not isinstance(parts, (list, tuple)) or not parts:
             raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
@@ -438,7 +439,7 @@ class ArrayMixture(MixedRecipe, NoContainer):
 
     def sample(
         self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
-    ) -> tuple[np.ndarray, ...] | dict[str, np.ndarray]:
+    ) -> Sample:
         """Draw a batch, as `MixedReplay.sample` does."""
         if _misplaced or _unknown:
             raise wrong_sample(type(self).__name__, self, _misplaced, _unknown, self._OTHER_SIZE)
@@ -448,17 +449,15 @@ class ArrayMixture(MixedRecipe, NoContainer):
         """Return True if each source has enough eligible rows for a batch, and its limiter allows the sample now."""
         return self._front.can_sample()
 
-    def update_priorities(self, source: ArrayLike, indices: ArrayLike, priorities: ArrayLike) -> int:
+    def update_priorities(self, source: Values, indices: Values, priorities: Values) -> int:
         """Set priorities of rows, as `MixedReplay.update_priorities` does; return the number of invalid handles."""
         return self._front.update_priorities(source, indices, priorities)
 
-    def update(
-        self, source: ArrayLike, indices: ArrayLike, values: Mapping[str, ArrayLike] | Sequence[ArrayLike]
-    ) -> int:
+    def update(self, source: Values, indices: Values, values: Experience) -> int:
         """Write columns of stored rows, as `MixedReplay.update` does; return the number of invalid handles."""
         return self._front.update(source, indices, values)
 
-    def set_ratios(self: _Self, ratios: ArrayLike) -> _Self:
+    def set_ratios(self: _Self, ratios: Values) -> _Self:
         """Set the ratios to draw by, as `MixedReplay.set_ratios` does."""
         self._front.set_ratios(ratios)
         return self
