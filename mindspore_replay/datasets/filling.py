@@ -15,7 +15,7 @@ from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..config.configuration import get_buffer_cls
-from ..store.checks import check_size
+from ..store.checks import cast_exactly, check_size
 from ..store.optional import install_command
 from .steps import END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows
 
@@ -389,10 +389,7 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
         raise TypeError(
             f"For '{what}', {name!r} of {label} must be of the same kind as {dtype}, but got {array.dtype}."
         )
-    copy = array.astype(dtype)
-    if dtype.kind in "iu" and not np.array_equal(copy, array):
-        raise ValueError(f"For '{what}', {name!r} of {label} must fit {dtype}, but got {array[copy != array][0]}.")
-    return copy
+    return cast_exactly(array, dtype, f"For '{what}', {name!r} of {label} must fit {dtype}, but got")
 
 
 def _long_axes(shape: Sequence[int]) -> list[int]:

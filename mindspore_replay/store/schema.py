@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from .checks import cast_exactly
 from .habits import wrong_insert
 from .late import MOST_LATE
 from .nested import at, dotted, paths
@@ -408,14 +409,8 @@ class Schema:
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
                 f"{self.dtypes[i]}, but got {got}."
             )
-        with np.errstate(over="ignore"):
-            array = given.astype(dtype)
-        if dtype.kind in "iu" and (array != given).any():
-            raise ValueError(
-                f"For '{self.cls_name}', {self._label(i)} is {self.dtypes[i]} and cannot hold "
-                f"{given[array != given][0]}."
-            )
-        return array
+        message = f"For '{self.cls_name}', {self._label(i)} is {self.dtypes[i]} and cannot hold"
+        return cast_exactly(given, dtype, message)
 
 
 def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:

@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..columns import numpy_type
+from ..store.checks import cast_exactly
 from ..store.nested import at, dotted, leaves, paths
+from ..store.types import Nested
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
 NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
@@ -17,7 +20,7 @@ NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")
 _OBSERVATION = "observation"
 
 
-def _mode(mode: Any) -> str | None:
+def _mode(mode: object) -> str | None:
     """Return the value of an autoreset mode, which is an `AutoresetMode`, its value or its name; ``None`` if it is."""
     name = getattr(mode, "value", mode)
     if name is None:
@@ -46,11 +49,23 @@ def _final_value(final: Any, i: int, path: Sequence[Any]) -> Any:
 
 
 def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a copy in a column's dtype."""
-    copy = array.astype(dtype, order="C")
-    if dtype.kind in "iu" and array.dtype != dtype and not np.array_equal(copy, array):
-        raise ValueError(f"For 'VectorRows', column {name!r} is {dtype} and cannot hold {array[copy != array][0]}.")
-    return copy
+    return cast_exactly(array, dtype, f"For 'VectorRows', column {name!r} is {dtype} and cannot hold")
+
+
+class NamedColumns(Protocol):
+    """A buffer to make rows for."""
+
+    @property
+    def names(self) -> Sequence[str] | None:
+        """Names of the columns."""
+
+    @property
+    def types(self) -> Sequence[object]:
+        """Their dtypes."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments that insert in step."""
 
 
 class VectorRows:
@@ -111,8 +126,9 @@ class VectorRows:
         [0. 0.] [ True  True] [ True  True]
     """
 
-    def __init__(self, buffer: Any, autoreset_mode: Any = None) -> None:
-        if getattr(buffer, "names", None) is None:
+    def __init__(self, buffer: NamedColumns, autoreset_mode: object = None) -> None:
+        names = getattr(buffer, "names", None)
+        if names is None:
             raise TypeError(
                 f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
             )
@@ -121,7 +137,7 @@ class VectorRows:
         self._any_number = not self._has_episodes and self.num_envs == 1
         self._achieved: str | None = getattr(buffer, "achieved_goal", None)
         self.autoreset_mode = _mode(autoreset_mode)
-        self._types = {name: numpy_type(dtype) for name, dtype in zip(buffer.names, buffer.types)}
+        self._types = {name: numpy_type(dtype) for name, dtype in zip(names, buffer.types)}
         self._in_a_dict = any(name.startswith(f"{_OBSERVATION}.") for name in self._types)
         self.reset()
 
@@ -144,14 +160,14 @@ class VectorRows:
 
     def step(
         self,
-        observation: Any,
-        action: Any,
-        next_observation: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
+        observation: Nested,
+        action: Nested,
+        next_observation: Nested,
+        reward: ArrayLike,
+        terminated: ArrayLike,
+        truncated: ArrayLike,
         info: Mapping[str, Any],
-        **columns: Any,
+        **columns: Nested,
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
@@ -179,6 +195,7 @@ class VectorRows:
 
         Examples:
             >>> import numpy as np
+        from numpy.typing import ArrayLike
             >>> from mindspore_replay import NStep, ReplayBuffer, VectorRows
             >>> names = ["observation", "action", "reward", "terminated"]
             >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.9)]
@@ -225,7 +242,7 @@ class VectorRows:
         self._was_done = done
         return exp, flags
 
-    def _places(self, observation: Any) -> dict[str, tuple[Any, ...]]:
+    def _places(self, observation: Nested) -> dict[str, tuple[Any, ...]]:
         """Return the keys that lead to each leaf of an observation, by the name of the leaf's column."""
         if isinstance(observation, Mapping) and not self._in_a_dict:
             return {dotted(path): path for path in paths(observation, ())}
@@ -235,20 +252,20 @@ class VectorRows:
         """Return True for the leaf whose value after the action is in the column of the goals achieved."""
         return self._achieved is not None and name in (self._achieved, f"{_OBSERVATION}.{self._achieved}")
 
-    def _count(self, terminated: Any) -> None:
+    def _count(self, terminated: ArrayLike) -> None:
         """Take the number of environments from the first step of a buffer that has none."""
         self.num_envs, self._any_number = np.size(terminated), False
         self.reset()
 
-    def _flag(self, name: str, value: Any) -> np.ndarray:
-        flag = np.atleast_1d(value)
+    def _flag(self, name: str, value: ArrayLike) -> np.ndarray:
+        flag = np.atleast_1d(np.asarray(value))
         if flag.dtype != np.bool_:
             raise TypeError(f"For 'VectorRows', '{name}' must be bool, but got {flag.dtype}.")
         if flag.shape != (self.num_envs,):
             raise ValueError(f"For 'VectorRows', '{name}' must have shape ({self.num_envs},), but got {flag.shape}.")
         return flag
 
-    def _check_mode(self, done: np.ndarray, info: Any) -> None:
+    def _check_mode(self, done: np.ndarray, info: object) -> None:
         """Raise an error for a step that is impossible in this autoreset mode."""
         if not isinstance(info, Mapping):
             raise TypeError(f"For 'VectorRows', 'info' must be a dict, but got {type(info).__name__}.")
@@ -269,7 +286,7 @@ class VectorRows:
             )
 
     def _check_places(
-        self, before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]], first: Any, second: Any
+        self, before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]], first: Nested, second: Nested
     ) -> None:
         if before.keys() != after.keys():
             raise ValueError(
@@ -320,7 +337,9 @@ class VectorRows:
             raise ValueError(f"For 'VectorRows', each value must hold one row of each environment. {'; '.join(wrong)}.")
         return {name: _cast(name, arrays[name], dtype) for name, dtype in self._types.items()}
 
-    def _put_final(self, exp: dict[str, np.ndarray], i: int, final: Any, places: Mapping[str, Sequence[Any]]) -> None:
+    def _put_final(
+        self, exp: dict[str, np.ndarray], i: int, final: object, places: Mapping[str, Sequence[Any]]
+    ) -> None:
         """Store the final observation of an environment as its next one, instead of that of its reset."""
         for name, path in places.items():
             rows = exp[name]
