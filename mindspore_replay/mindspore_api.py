@@ -11,7 +11,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -47,14 +47,10 @@ def _find(name: str, *places: str) -> Any:
 # ---- Tensors and memory ----
 
 
-def _host_address(tensor: Tensor) -> int:
-    return tensor.asnumpy().ctypes.data
-
-
 #: ``(tensor) -> int``: the address of its memory on the CPU. Public: `Tensor.data_ptr`, a wrapper that takes 0.2 us
 #: more. In MindSpore 2.7 a Tensor has no address before a graph has used it.
 address: Callable[[Tensor], int] = (
-    _host_address
+    (lambda tensor: tensor.asnumpy().ctypes.data)
     if ms.__version__.startswith("2.7")
     else _find("address", "mindspore._c_expression:TensorPy._data_ptr")
 )
@@ -129,7 +125,10 @@ def refuse_trace() -> None:
     tracer = _tracer()
     if tracer is not None:
         _end_trace(tracer, jit_contexts.jit_context())
-        _refuse()
+        raise RuntimeError(
+            "A replay buffer cannot be used in ms.jit(capture_mode='trace'), which would run its methods only while it "
+            "traces. Use capture_mode='ast', the default, or 'bytecode'."
+        )
 
 
 def _tracer() -> ModuleType | None:
@@ -151,13 +150,6 @@ def _end_trace(tracer: ModuleType, context: Any) -> None:
     phase = context.phase
     tracer._jit_trace_end(0)
     tracer._trace_compile_cache.discard(phase)
-
-
-def _refuse() -> NoReturn:
-    raise RuntimeError(
-        "A replay buffer cannot be used in ms.jit(capture_mode='trace'), which would run its methods only while it "
-        "traces. Use capture_mode='ast', the default, or 'bytecode'."
-    )
 
 
 # ---- Seeds ----

@@ -4,13 +4,6 @@ import argparse
 import sys
 import zipfile
 from collections.abc import Sequence
-from types import ModuleType
-
-
-def _commands() -> dict[str, ModuleType]:
-    from . import convert, doctor, inspect
-
-    return {"inspect": inspect, "convert": convert, "doctor": doctor}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,10 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         process with 2.
     """
     try:
-        modules = _commands()
+        from . import convert, doctor, inspect
     except ImportError as error:  # for example if a new MindSpore has moved what the package needs
         print(f"mindspore-replay: {error}", file=sys.stderr)
         return 1
+    modules = {"inspect": inspect, "convert": convert, "doctor": doctor}
     parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in modules.items():

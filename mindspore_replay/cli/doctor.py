@@ -61,7 +61,9 @@ def run(_options: argparse.Namespace) -> int:
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
     print(f"installed in {Path(__file__).parents[1]}")
-    problems = _problems_of_versions() + mindspore_api.moved() + _problems_of_the_folder()
+    problems = mindspore_api.moved() + _problems_of_the_folder()
+    if int(np.__version__.split(".")[0]) >= 2:
+        problems.append(f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2'")
     print("machine")
     print("\n".join(f"  {line}" for line in _machine()))
     print("devices")
@@ -120,13 +122,6 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _problems_of_versions() -> list[str]:
-    problems = []
-    if int(np.__version__.split(".")[0]) >= 2:
-        problems.append(f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2'")
-    return problems
 
 
 def _problems_of_the_folder() -> list[str]:

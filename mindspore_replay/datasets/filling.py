@@ -15,8 +15,9 @@ from ..buffers.episode import EpisodeReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
 from ..config.configuration import get_buffer_cls
-from ..store.checks import cast_exactly, check_size
+from ..store.checks import check_size
 from ..store.optional import install_command
+from ..store.schema import cast_exactly
 from .steps import END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows
 
 #: Warns of steps that were changed, dropped or overwritten.
@@ -120,7 +121,10 @@ def make_buffer(
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
-    single = knows_episodes(buffer_cls, arguments) and not _relabels(arguments.get("views"))
+    # The goals achieved after the actions are in columns of next observations.
+    views = arguments.get("views", ())
+    relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
+    single = knows_episodes(buffer_cls, arguments) and not relabels
     if single:
         fields = {name: field for name, field in fields.items() if name in source.fields}
     lengths, known, lost = (array[... if chosen is None else chosen] for array in source.lengths())
@@ -142,11 +146,6 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     """Return True if the rows of a buffer of this class know their episode."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
-
-
-def _relabels(views: object) -> bool:
-    """Return True if a view needs the goals achieved after the actions, which are in columns of next observations."""
-    return any(hasattr(view, "hindsight") for view in (views if isinstance(views, (list, tuple)) else ()))
 
 
 def schema_buffer(

@@ -110,8 +110,5 @@ class Hdf5Table:
         """Return the arrays of these keys, `rows` rows of each at a time."""
         length = self.arrays[keys[0]][0][0]
         for begin in range(0, length, rows):
-            yield {key: self._native(self._file[key][begin : begin + rows]) for key in keys}
-
-    @staticmethod
-    def _native(array: np.ndarray) -> np.ndarray:
-        return array.astype(array.dtype.newbyteorder("="), copy=False)
+            arrays = {key: self._file[key][begin : begin + rows] for key in keys}
+            yield {key: array.astype(array.dtype.newbyteorder("="), copy=False) for key, array in arrays.items()}

@@ -89,14 +89,19 @@ def from_npz(
         [1. 2. 2. 4.]
     """
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
-    with _opened(path) as file:
+    try:
+        opened = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"For 'from_npz', {fspath(path)} must be an npz file, but got: {error}.") from None
+    with opened as file:
         table = NpzTable("from_npz", file, fspath(path))
         if "observations" in {key.split("/")[0] for key in table.arrays}:
             source = d4rl_source("from_npz", table)
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
-        has_episodes = buffer.has_episodes if buffer is not None else knows_episodes(_class_of(arguments), arguments)
+        cls = get_buffer_cls({"type": "uniform" if buffer_cls is None else buffer_cls})
+        has_episodes = knows_episodes(cls, arguments) if buffer is None else buffer.has_episodes
         lacking = buffer is not None and not table.arrays.keys() >= set(buffer.columns.names)
         as_stored = flagged and has_episodes and episodes is None and not lacking
         by_episode = not as_stored and (flagged or has_episodes or lacking or episodes is not None)
@@ -107,18 +112,6 @@ def from_npz(
                 f"laid out anew, but it has {list(table.arrays)}."
             )
         return fill("from_npz", source, buffer, episodes, types, progress, arguments)
-
-
-def _class_of(arguments: Mapping[str, object]) -> type:
-    buffer_cls = arguments.get("buffer_cls")
-    return get_buffer_cls({"type": "uniform" if buffer_cls is None else buffer_cls})
-
-
-def _opened(path: str | PathLike[str]) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"For 'from_npz', {fspath(path)} must be an npz file, but got: {error}.") from None
 
 
 class NpzTable:

@@ -31,17 +31,6 @@ class Table(Protocol):
         """Return the arrays of these keys, `rows` rows of each at a time."""
 
 
-def column_names(keys: Sequence[str]) -> dict[str, str]:
-    """Map columns to keys in a file with D4RL's keys; each array in a group is a column."""
-    split = [(key, *key.partition("/")[::2]) for key in keys]
-    return {
-        column + "." * bool(rest) + rest.replace("/", "."): key
-        for first, column in D4RL.items()
-        for key, start, rest in split
-        if start == first
-    }
-
-
 class TableSource(Source):
     """A file as a `Source`. Its columns have equal lengths.
 
@@ -145,7 +134,13 @@ class TableSource(Source):
 
 def d4rl_source(what: str, table: Table) -> TableSource:
     """Make the source of a file with D4RL's keys."""
-    names = column_names(list(table.arrays))
+    split = [(key, *key.partition("/")[::2]) for key in table.arrays]
+    names = {  # each array in a group is a column
+        column + "." * bool(rest) + rest.replace("/", "."): key
+        for first, column in D4RL.items()
+        for key, start, rest in split
+        if start == first
+    }
     present = {name.split(".")[0] for name in names}
     missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in present]
     if missing:

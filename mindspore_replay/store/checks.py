@@ -35,15 +35,6 @@ def any_number(cls_name: str, argument: str, value: object) -> float:
     return float(value)
 
 
-def cast_exactly(array: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
-    """Return a copy in a dtype; if one of ints cannot hold a value, raise a ValueError of the message and the value."""
-    with np.errstate(over="ignore"):
-        copy = array.astype(dtype, order="C")
-    if dtype.kind in "iu" and array.dtype != dtype and (changed := copy != array).any():
-        raise ValueError(f"{message} {array[changed][0]}.")
-    return copy
-
-
 def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
     """Return the only element of an array of ints; else raise a TypeError or ValueError."""
     if value.shape not in ((), (1,)) or value.dtype.kind not in "iu":

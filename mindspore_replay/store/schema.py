@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from .checks import cast_exactly
 from .habits import wrong_insert
 from .late import MOST_LATE
 from .nested import at, dotted, paths
@@ -52,6 +51,15 @@ def given_type_name(dtype: object) -> str:
     if isinstance(dtype, np.dtype):
         return dtype.name
     return _OF_TYPES[dtype] if isinstance(dtype, type) and dtype in _OF_TYPES else type_name(dtype)
+
+
+def cast_exactly(array: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
+    """Return a copy in a dtype; if one of ints cannot hold a value, raise a ValueError of the message and the value."""
+    with np.errstate(over="ignore"):
+        copy = array.astype(dtype, order="C")
+    if dtype.kind in "iu" and array.dtype != dtype and (changed := copy != array).any():
+        raise ValueError(f"{message} {array[changed][0]}.")
+    return copy
 
 
 class Batch(NamedTuple):

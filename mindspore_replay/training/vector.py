@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..columns import numpy_type
-from ..store.checks import cast_exactly
 from ..store.nested import at, dotted, leaves, paths
+from ..store.schema import cast_exactly
 from ..store.types import Nested
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
