@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import mindspore as ms
 import numpy as np
@@ -33,11 +33,6 @@ def data_of(rows):
 
 def steps_of(rows):
     return [row.data["step"] for row in rows]
-
-
-@pytest.fixture(params=[False, True], ids=["columns", "objects"])
-def objects(request):
-    return request.param
 
 
 def test_the_newest_rows_stay_and_are_drawn_once(objects):
@@ -468,27 +463,20 @@ def test_rows_that_a_graph_inserted_have_an_index_too():
 def test_threads_do_not_mix_rows():
     buffer = DequeBuffer(50)
     buffer.push({"a": 0, "b": np.zeros(20, np.int64)})
-    errors = []
 
-    def run(work):
-        try:
-            for i in range(150):
-                work(i)
-        except Exception as error:
-            errors.append(error)
+    def push():
+        for i in range(150):
+            buffer.push({"a": i, "b": np.full(20, i)}, {"a": i})
 
-    def read(_):
-        for row in buffer.sample(8, replace=True):
-            assert (row.data["b"] == row.data["a"]).all()
-            assert row.meta.get("a", row.data["a"]) == row.data["a"]
+    def read():
+        for _ in range(150):
+            for row in buffer.sample(8, replace=True) + list(buffer):
+                assert (row.data["b"] == row.data["a"]).all()
+                assert row.meta.get("a", row.data["a"]) == row.data["a"]
 
-    works = [lambda i: buffer.push({"a": i, "b": np.full(20, i)}, {"a": i}), read, lambda _: list(buffer)]
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(work) for work in (push, read)]:
+            done.result()
 
 
 def test_priorities_make_another_buffer_underneath():

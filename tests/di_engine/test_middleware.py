@@ -15,11 +15,6 @@ from mindspore_replay.di_engine import (
 )
 
 
-@pytest.fixture(params=[False, True], ids=["columns", "objects"])
-def objects(request):
-    return request.param
-
-
 def row_of(step=0):
     return {"obs": np.full(4, step, np.float32), "step": step}
 
