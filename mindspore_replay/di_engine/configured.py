@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.elastic import ElasticReplayBuffer as ElasticBuffer
-from ..buffers.replay import ReplayBuffer
 from ..store.checks import check_number
 from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
@@ -103,7 +101,7 @@ class NaiveReplayBuffer(IBuffer):
         return Config(cls.config, {"cfg_type": f"{cls.__name__}Dict"})
 
     @property
-    def replay(self) -> ReplayBuffer | ElasticBuffer:
+    def replay(self) -> Any:
         """The buffer of this library that holds the rows."""
         return self.buffer.replay
 

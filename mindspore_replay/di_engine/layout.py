@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mindspore import Tensor
 
 from ..store.inputs import as_array
+from ..store.schema import is_tensor
 
 #: The end of an error's text.
 HINT = "Nothing was stored. Rows that differ from the first need a buffer with objects=True."
@@ -59,12 +59,17 @@ def _typed(value: object) -> tuple[str, np.ndarray] | None:
     """Return the kind and the array of a value, or ``None`` if it cannot be in a column."""
     if isinstance(value, (bool, int, float)):
         kind, array = "number", np.array(value, np.float32 if type(value) is float else None)
-    elif isinstance(value, (Tensor, np.ndarray, np.generic)):
-        kind = "Tensor" if isinstance(value, Tensor) else "array"
-        array = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
+    elif is_tensor(value) or isinstance(value, (np.ndarray, np.generic)):
+        kind, array = "Tensor" if is_tensor(value) else "array", as_array(value)
     else:
         return None
     return (kind, array) if array.dtype.kind in "biuf" and array.itemsize <= 8 and array.size else None
+
+
+def _tensor(array: np.ndarray) -> object:
+    from mindspore import Tensor
+
+    return Tensor(array)
 
 
 class RowLayout:
@@ -109,7 +114,7 @@ class RowLayout:
     def rows(self, fields: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the rows of columns, each a dict like the first row."""
         values = [
-            array.tolist() if kind == "number" else map(Tensor, array) if kind == "Tensor" else array
+            array.tolist() if kind == "number" else map(_tensor, array) if kind == "Tensor" else array
             for kind, array in zip(self._kinds, map(as_array, fields))
         ]
         if self._nested:

@@ -5,21 +5,23 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import host
-from ..buffers.elastic import ElasticReplayBuffer
-from ..buffers.replay import ReplayBuffer
 from ..host import HostBuffer
 from ..store.checks import check_bool, check_size
 from ..store.inputs import as_array
 from ..store.library import library_for
+from ..store.recipe.registry import find
 from .layout import HINT, BufferedData, RowLayout, copied
 
+if TYPE_CHECKING:
+    from ..buffers.elastic import ElasticReplayBuffer
+    from ..buffers.replay import ReplayBuffer
+
 _MOST_SIZES = 32  # sizes of samples that stay ready
-Replay: TypeAlias = ReplayBuffer | ElasticReplayBuffer
 
 
 class RowTable:
@@ -51,7 +53,7 @@ class RowTable:
         self._sized = functools.lru_cache(_MOST_SIZES)(lambda size: held.with_sample_size(size))
 
     @property
-    def replay(self) -> Replay:
+    def replay(self) -> "ReplayBuffer | ElasticReplayBuffer":
         """The buffer of this library that holds the rows, from now on a Cell."""
         if self.held is None:
             raise RuntimeError(f"For '{self._owner}', 'replay' is made with the first row: push one before.")
@@ -93,13 +95,12 @@ class RowTable:
 
     def _make(self, layout: RowLayout | None, in_graphs: bool = False) -> Any:
         columns = layout.arguments() if layout else {"names": ["object"], "shapes": [()], "types": ["uint8"]}
-        in_graphs = in_graphs or bool(library_for("CPU").reason)
-        if not self.priorities:
-            uniform = ReplayBuffer if in_graphs else host.ReplayBuffer
-            return uniform(1, self.size, weighted=True, replace=False, **columns, **self._limits)
-        elastic = ElasticReplayBuffer if in_graphs else host.ElasticReplayBuffer
-        given = {"prioritized": True, "epsilon": 1e-5, "normalize": "buffer", **self.priorities}
-        return elastic(1, self.size, **given, **columns, **self._limits)
+        given: dict[str, Any] = {"weighted": True, "replace": False}
+        if self.priorities:
+            given = {"prioritized": True, "epsilon": 1e-5, "normalize": "buffer", **self.priorities}
+        name = "ElasticReplayBuffer" if self.priorities else "ReplayBuffer"
+        made = find(name) if in_graphs or library_for("CPU").reason else getattr(host, name)
+        return made(1, self.size, **given, **columns, **self._limits)
 
     def _keep(self, handle: int, row: BufferedData | None) -> None:
         before, self._kept[handle % self.size] = self._kept[handle % self.size], row

@@ -4,6 +4,8 @@ What is not a buffer there, such as the task, its middleware, the collector and 
 of each that uses one.
 """
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -229,3 +231,17 @@ def test_two_buffers_of_ppg(objects):
         ("policy", 100, 10),
         ("value", 1000, 100),
     ]
+
+
+def test_no_mindspore_until_a_graph_may_draw():
+    program = """
+import sys
+from mindspore_replay.di_engine import AdvancedReplayBuffer
+
+buffer = AdvancedReplayBuffer({"replay_buffer_size": 8, "max_use": 5})
+buffer.push([{"step": step} for step in range(8)], 8)
+rows = buffer.sample(4, 0)
+buffer.update({"priority": [2.0] * 4, **{key: [row[key] for row in rows] for key in rows[0]}})
+assert "mindspore" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
