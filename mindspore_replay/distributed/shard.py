@@ -14,56 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import host
 from ..checkpoint.file_format import check_description
 from ..checkpoint.files import publish, read_header_at, remove_increments, remove_temporaries, staged_path
 from ..checkpoint.loading import load_parts
 from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
-from ..store import state
-from ..store.inputs import NewRows
-from ..store.options import Options
+from ..host import HostBuffer
 from ..store.recipe.spec import BufferSpec
-from ..store.saved import Plain
-from ..store.schema import Batch, Schema
-from ..store.store import Store
 from ..store.tree import levels
 from ..training.statistics import Statistics, statistics_of
-
-
-class _SavedStore(Store):
-    """A store that can be written to a file, with a lock for its callers to hold.
-
-    Args:
-        schema (Schema): The columns.
-        options (Options): How rows are stored and drawn.
-    """
-
-    #: Record of the last file written: only rows with larger serial numbers, and those updated since, differ from it.
-    last_saved: Any = None
-
-    def __init__(self, schema: Schema, options: Options) -> None:
-        super().__init__(schema, options)
-        self.lock = threading.RLock()
-
-    @property
-    def capacity(self) -> int:
-        """Most rows stored."""
-        return self.options.capacity
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
-
-    def state_arrays(self) -> dict[str, Plain]:
-        """Return the arrays, with their dtypes in files."""
-        layout = state.layout(self.schema, self.options)
-        return {name: Plain(array, layout[name][1]) for name, array in self.arrays.items()}
-
-    def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise a ValueError if a state, apart from columns, is inconsistent."""
-        state.check(self.options, arrays)
 
 
 class Report(NamedTuple):
@@ -134,7 +95,7 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """A store in a process of its own, and the quota of rows that may be inserted into it.
+    """A buffer in a process of its own, and the quota of rows that may be inserted into it.
 
     Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
     drawn.
@@ -150,18 +111,19 @@ class Shard:
     def __init__(self, spec: BufferSpec, path: str | None, resume: bool) -> None:
         self.identity = secrets.randbits(62)
         self._description, self._path = spec.to_json(), None if path is None else Path(path)
-        self._prioritized, self._weighted = spec.prioritized, spec.weighted
+        self._prioritized, self._weighted, self._has_handles = spec.prioritized, spec.weighted, spec.has_handles
         self._learner_state: dict[str, Any] = {}
         self._inserted = self._begun = self._wanted = self._grants = 0
         self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
-        self._sized: dict[int, Store] = {}
+        self._sized: dict[int, HostBuffer] = {}
         #: Whether `settle` loads the rows; and the error that kept the process from starting, which `begin` raises.
         self._resumes, self._error = resume and self._path is not None, None
         replaces = self._path is not None and _replaces()
         try:
-            self.rows = _SavedStore(spec.columns, spec.options)
+            make: type[HostBuffer] = getattr(host, str(spec.kind))
+            self.rows = make(capacity=spec.capacity, seed=spec.seed, **spec.arguments())
             self._parts = [Part("", self.rows, True)]
             if replaces:
                 self._load()
@@ -230,7 +192,7 @@ class Shard:
                     self.rows.advance(learner_state["clock"] - self._clock())
                 self._raise_largest(learner_state["largest"])
         with self.rows.lock:
-            known = *self._weights(), self.rows.count()
+            known = *self._weights(), len(self.rows)
         with self._changed:
             if take_back:
                 self._allowed = float(self._begun)
@@ -265,7 +227,7 @@ class Shard:
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
             rows (int): Number of rows.
-            more (dict): `priority`, `ends` and `version` of `NewRows`, where given.
+            more (dict): The other arguments of the buffer's `insert`.
         """
         with self._changed:
             self._wanted = rows
@@ -277,8 +239,7 @@ class Shard:
             with self.rows.lock:
                 if "version" in more:  # the learner's clock has had this value
                     self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
-                others = map(more.get, ("priority", "ends", "version"))
-                self.rows.insertion(NewRows(fields, Batch(rows, False), *others))
+                self.rows.insert(fields, **more)
             done = rows
         finally:
             with self._changed:
@@ -300,7 +261,7 @@ class Shard:
             before = self.report(learner_state, take_back)
             left = before.eligible
             # The draw sets the weights of used-up rows to 0; those before the draw are needed.
-            plan, tree = self.rows.options.plan, self.rows.arrays.get("weights", np.empty(0))
+            plan, tree = self.rows.spec.options.plan, self.rows.arrays.get("weights", np.empty(0))
             leaves = tree if plan.max_use is None else tree.copy()
             draws: list[tuple[np.ndarray, ...]] = []
             # A sample of one buffer has at most as many rows as can be drawn; the whole sample may need more.
@@ -314,14 +275,13 @@ class Shard:
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
         if rows not in self._sized:
-            options = self.rows.options
-            self._sized[rows] = self.rows.resized(options._replace(plan=options.plan._replace(n=rows)))
-        return tuple(map(np.asarray, self._sized[rows].sample()))
+            self._sized[rows] = self.rows.with_sample_size(rows)
+        return self._sized[rows].sample(with_indices=self._has_handles)  # type: ignore[no-any-return]
 
     def _weights(self) -> tuple[float, float, int]:
         """Return the sum, the minimum and the number of the positive weights."""
         if not self._weighted:
-            rows = self.rows.count()
+            rows = len(self.rows)
             return float(rows), 1.0 if rows else math.inf, rows
         tree, root = self.rows.arrays["weights"], levels(self.rows.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
@@ -331,28 +291,25 @@ class Shard:
         return (handles - self.rows.arrays["serials"][1]) % self.rows.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: object) -> tuple[Report, Any]:
-        """Call a method of the store. The result is ``None`` if handles are of another process."""
+        """Call a method of the buffer. The result is ``None`` if handles are of another process."""
         if identity != self.identity:
             return self.report(), None
-        with self.rows.lock:
-            result = getattr(self.rows, method)(handles, *arguments)
+        result = getattr(self.rows, method)(handles, *arguments)
         return self.report(), result
 
     def reset(self) -> Report:
         """Remove all rows; the insertion quota stays."""
-        with self.rows.lock:
-            self.rows.reset()
+        self.rows.reset()
         return self.report()
 
     def statistics(self) -> Statistics:
         """Return statistics of the rows."""
-        with self.rows.lock:
-            return statistics_of({"capacity": np.array(self.rows.capacity), **self.rows.arrays})
+        with self.rows.snapshot() as state:
+            return statistics_of(state)
 
     def check_valid(self) -> None:
         """Raise a ValueError if the state of the rows contradicts itself."""
-        with self.rows.lock:
-            self.rows.check()
+        self.rows.check_valid()
 
     def stage(self, learner_state: dict[str, Any], incremental: bool, last: int) -> None:
         """Write the rows and the state of the learner to a staged file, which `settle` publishes.

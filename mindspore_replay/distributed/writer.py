@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..store.arrays import Insertable
-from ..store.episodes import FINAL, continues, marks_of
+from ..store.episodes import END, FINAL, continues, marks_of
 from ..store.inputs import NewRows, as_new_rows, check_versions
 from ..store.rate_rule import PATIENCE
 from ..store.recipe.spec import BufferSpec
@@ -184,6 +184,8 @@ class ShardWriter(Insertable):
         fields = [np.concatenate(column) for column in zip(*self._fields)]
         more = {key: np.concatenate([part[key] for part in self._more]) for key in self._more[0]}
         first = {key: part[:rows] for key, part in more.items()}
+        if (ends := first.pop("ends", None)) is not None:
+            first |= {"end": (ends & END) != 0, "final": (ends & FINAL) != 0}
         self._sent.append((self._insert([field[:rows] for field in fields], rows, first), rows, self.shard))
         left = rows < self._rows
         self._fields = [[field[rows:] for field in fields]] if left else []

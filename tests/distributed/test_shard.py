@@ -11,9 +11,8 @@ import pytest
 from kinds import full_sample
 from mindspore import Tensor, bfloat16
 
-from mindspore_replay import FrameStack, NStep, create_buffer, load, save
+from mindspore_replay import FrameStack, NStep, create_buffer, host, load, save
 from mindspore_replay.checkpoint.buffers import describe
-from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
@@ -68,12 +67,11 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
         buffer.advance(2)
     for first in range(0, n, 4):
         fields = rows(first, 4)
-        more: dict[str, Any] = {"ends": fields[2].astype(np.uint8)} if buffer.has_episodes else {}
+        more: dict[str, Any] = {"end": fields[2]} if buffer.has_episodes else {}
         if buffer.prioritized:
             more["priority"] = np.arange(1, 5, dtype=np.float32)
         shard.insert(fields, 4, more)
-        end = {"end": more.pop("ends") != 0} if buffer.has_episodes else {}
-        buffer.insert(fields, **more, **end)
+        buffer.insert(fields, **more)
     return shard, buffer
 
 
@@ -135,10 +133,10 @@ def test_it_does_what_a_buffer_does(kind: str):
 def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     """An error of a constructor comes from Ray as text; the error of a method comes as it is."""
 
-    def fail(*_: Any) -> None:
+    def fail(**_: Any) -> None:
         raise MemoryError("Unable to allocate 7 TiB")
 
-    monkeypatch.setattr(shard_module, "_SavedStore", fail)
+    monkeypatch.setattr(host, "ReplayBuffer", fail)
     shard = Shard(spec_of("uniform"), None, False)
     with pytest.raises(MemoryError, match="Unable to allocate 7 TiB"):
         shard.begin(spec_of("uniform").to_json())
@@ -154,7 +152,7 @@ def test_rows_bring_their_versions():
     assert shard.report().clock == 6
     assert shard.call(shard.identity, "info", np.arange(4))[1][2].tolist() == [4, 6, 0, 5]
     shard.insert(rows(4, 4), 4, {"version": np.array([3, 3, 3, 3])})
-    assert (shard.report().clock, shard.rows.eligible()) == (6, 6)
+    assert (shard.report().clock, shard.report().eligible) == (6, 6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,9 +162,9 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     for incremental in (False, True):
         keep(shard, 1 + incremental, incremental)
         save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
-        end = np.arange(4) == 3
-        shard.insert(rows(40, 4), 4, {"ends": end.astype(np.uint8)} if buffer.has_episodes else {})
-        buffer.insert(rows(40, 4), **({"end": end} if buffer.has_episodes else {}))
+        more = {"end": np.arange(4) == 3} if buffer.has_episodes else {}
+        shard.insert(rows(40, 4), 4, more)
+        buffer.insert(rows(40, 4), **more)
         if buffer.has_handles:  # a row that both files hold
             given = np.array([40]), {"reward": np.full(1, 7 + incremental, np.float32)}
             shard.call(shard.identity, "update", *given)

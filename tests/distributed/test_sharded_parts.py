@@ -17,7 +17,6 @@ from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose, importance
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.store.episodes import END
 from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
@@ -246,12 +245,13 @@ def test_a_writer_sends_whole_episodes():
     for step in range(10):
         made.insert(row(step), end=step in (1, 6))
     assert [batch[0][1].tolist() for batch in sent] == [[0, 1], [2, 3, 4, 5, 6]]
-    assert [more["ends"].tolist() for _, _, more in sent] == [[0, END], [0, 0, 0, 0, END]]
+    assert [more["end"].tolist() for _, _, more in sent] == [[False, True], [False] * 4 + [True]]
     made.send()
     assert (len(sent), made.collected) == (2, 3)
     made.insert(row(10), final=True)
     made.send()
     assert (len(sent), made.collected) == (3, 0)
+    assert sent[2][2]["final"].tolist() == [False, False, False, True]
 
 
 def test_a_writer_takes_a_column_of_terminations_as_ends():
