@@ -2,6 +2,7 @@
 
     python benchmarks/di_engine.py                            # all pipelines with both, one after the other: an hour
     python benchmarks/di_engine.py dqn_deque --seeds 0 1      # one of them
+    python benchmarks/di_engine.py dqn_deque --redraw         # also DI-engine's buffer with another seed of its draws
     python benchmarks/di_engine.py --speed                    # push, sample and update, side by side: a minute
 
 The pipelines are DI-engine 0.5.3's for CartPole: DQN (``serial_pipeline``) on its buffers deque, naive and advanced
@@ -13,6 +14,7 @@ into an environment made for it, into which this command's environment is linked
 
 import argparse
 import json
+import random
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from pathlib import Path
 
 PIPELINES = ("dqn_deque", "dqn_naive", "dqn_advanced", "r2d2", "ppg")
 WHOSE = ("DI-engine", "mindspore_replay")
+REDRAWN = "DI-engine, redrawn"
 EVALUATION = re.compile(r"Evaluation: Train Iter\((\d+)\)\s*Env Step\((\d+)\)\s*Episode Return\(([\d.]+)\)")
 
 
@@ -76,7 +79,9 @@ def pipeline(name: str, whose: str, seed: int) -> None:
     main.exp_name = f"{name}_{whose}_{seed}"
     program = {"r2d2": "ding.example.r2d2", "ppg": "dizoo.classic_control.cartpole.entry.cartpole_ppg_main"}.get(name)
     module = importlib.import_module(program) if program else None
-    if whose != "DI-engine":
+    if whose == REDRAWN:  # how much the draws alone decide: its rows are drawn by a generator of their own
+        sys.modules["ding.data.buffer.deque_buffer"].random = random.Random(seed + 1000)
+    elif whose != "DI-engine":
         import mindspore
 
         from mindspore_replay import di_engine
@@ -194,6 +199,7 @@ def main() -> None:
     )
     home = Path.home() / ".cache" / "mindspore_replay_benchmarks" / "di_engine_pipelines"
     parser.add_argument("--environment", type=Path, default=home, help="(default: %(default)s)")
+    parser.add_argument("--redraw", action="store_true", help="run DQN on deque with other draws of DI-engine's too")
     parser.add_argument("--speed", action="store_true", help="compare calls in place of pipelines")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -216,7 +222,7 @@ def main() -> None:
     )
     for name in options.pipelines or PIPELINES:
         for seed in options.seeds:
-            for whose in WHOSE:
+            for whose in (*WHOSE, REDRAWN) if options.redraw and name == "dqn_deque" else WHOSE:
                 print(run(python, name, whose, seed, options.limit, options.out.resolve()), flush=True)
     return None
 

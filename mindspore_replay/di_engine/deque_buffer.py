@@ -132,7 +132,7 @@ class DequeBuffer(Buffer, RowTable):
 
     def _copy(self, state: Mapping[str, Any], new: dict[str, Any]) -> "DequeBuffer":
         made = self.view()
-        made.__dict__ = vars(self) | new
+        made.__dict__ = vars(self) | new | {"held": None}
         made.load_state_dict(state)
         return made
 

@@ -88,6 +88,9 @@ class RowLayout:
         leaves = {name: typed for name, value in values if (typed := _typed(value)) is not None}
         return cls(row, leaves) if isinstance(row, Mapping) and leaves and len(leaves) == len(values) else None
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowLayout) and vars(self) == vars(other)
+
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a buffer that describe the columns."""
         return {"names": list(self._shapes), "shapes": list(self._shapes.values()), "types": self._types}

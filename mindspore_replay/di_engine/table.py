@@ -249,15 +249,16 @@ class RowTable:
             return {"state": state, "layout": self._layout, "kept": list(self._kept)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned; a ValueError if it does not fit, and nothing is changed."""
+        """Load what `state_dict` returned, into the same `replay` if columns are the same; errors change nothing."""
         with self.lock:
             size = len(state["kept"])
             if size != self.size:
                 raise ValueError(f"For '{self._owner}', the state must be of size {self.size}, but got {size}.")
-            replay = None if state["state"] is None else self._make(state["layout"])
-            if replay is not None:
-                replay.load_state_dict(state["state"])
-            self._hold(replay, state["layout"], copy.deepcopy(state["kept"]))
+            held, layout = None, state["layout"]
+            if state["state"] is not None:
+                held = self.held if self.held is not None and layout == self._layout else self._make(layout)
+                held.load_state_dict(state["state"])
+            self._hold(held, layout, copy.deepcopy(state["kept"]))
 
 
 @contextlib.contextmanager

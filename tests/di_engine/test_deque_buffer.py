@@ -284,8 +284,11 @@ def test_files(objects, tmp_path):
     buffer.delete(buffer[3].index)
     buffer.save_data(tmp_path / "new" / "data.pkl")
     loaded = DequeBuffer(10, objects=objects)
+    loaded.push({"step": 77})
+    learners = loaded.replay.with_sample_size(4)
     loaded.load_data(str(tmp_path / "new" / "data.pkl"))
     assert list(loaded) == list(buffer)
+    assert learners.eligible() == 9
     assert loaded.update(buffer[4].index, {"step": 100})
     assert loaded.push({"step": 12}).index == buffer.push({"step": 12}).index
     with pytest.raises(ValueError, match="the state must be of size 7, but got 10"):
