@@ -165,7 +165,7 @@ def global_seeds() -> tuple[int | None, dict[tuple[Any, ...], int]]:
 
 
 def set_global_seeds(seed: int | None, taken: dict[tuple[Any, ...], int]) -> None:
-    """Set both, without resetting any generator."""
+    """Set the global seed and the seeds that operators have taken, without resetting any generator."""
     _seeds._GLOBAL_SEED = seed
     _seeds._KERNEL_SEED = taken
 

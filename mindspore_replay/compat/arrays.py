@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 @ms.jit_class
-class _Rows:
+class _FixedArray:
     """The rows of an array, the number of rows written, and the bodies of the operators on it.
 
     Args:
@@ -77,7 +77,7 @@ class TensorArray(Operator):
     def __init__(
         self, dtype: object, element_shape: tuple[int, ...], dynamic_size: bool = True, size: int = 0, name: str = "TA"
     ) -> None:
-        self.array = None if dynamic_size else _Rows(dtype, tuple(element_shape), size)
+        self.array = None if dynamic_size else _FixedArray(dtype, tuple(element_shape), size)
 
     def __call__(self):
         """Return the handle; raise a NotImplementedError if the array were to grow."""

@@ -54,7 +54,7 @@ class _OnHandle(Operator):
 
 
 class _Sample(_OnHandle):
-    """Draws rows of a buffer, through another buffer on the same rows whose samples have this size."""
+    """Draws rows of a buffer, by another buffer on the same rows whose samples have the batch size."""
 
     def __init__(self, handle: int, batch_size: int, shapes: Shapes, dtypes: Types) -> None:
         super().__init__(handle)
@@ -69,7 +69,7 @@ class _Sample(_OnHandle):
 
 
 class _Push(_OnHandle):
-    """``(transition) -> handle``: appends one row, given as a tuple of Tensors, or a batch."""
+    """``(transition) -> handle``: appends one row, a tuple of Tensors, or a batch."""
 
     def __call__(self, transition):
         self.buffer.add(transition)

@@ -79,7 +79,7 @@ def _set(owner: object, key: str, value: object) -> None:
 
 
 def install() -> tuple[Patch, ...]:
-    """Make MindSpore RL 0.7 run on this MindSpore, its source unchanged.
+    """Make MindSpore RL 0.7, with its source unchanged, run on this MindSpore.
 
     Only missing or conflicting names are changed, and only once: a second call changes nothing. Importing this package
     changes nothing either.

@@ -86,7 +86,7 @@ def fill(
     progress: bool,
     arguments: dict[str, Any],
 ) -> Buffer:
-    """Insert the chosen episodes of a dataset into a buffer, which is made if it is ``None``."""
+    """Insert the chosen episodes of a dataset into a buffer; ``None`` makes one."""
     fields = source.transitions
     chosen = choose(what, source, episodes)
     if buffer is None:
@@ -137,7 +137,7 @@ def make_buffer(
 
 
 def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
-    """Return 256, or the largest sample size that a smaller buffer allows."""
+    """Return 256, or the largest sample size of a smaller buffer."""
     capacity = check_size(what, "capacity", arguments["capacity"])
     length = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
     return max(1, min(_SAMPLE_SIZE, capacity - length + 1))
@@ -194,7 +194,7 @@ def check_given(what: str, buffer: Buffer, types: object, arguments: Mapping[str
 def match(
     what: str, label: str, buffer: Buffer, fields: Mapping[str, Field], observations: Sequence[str]
 ) -> dict[str, str]:
-    """Map each column of a buffer to the dataset's: the same name, or that of an observation without its prefix."""
+    """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
     names = {name: name for name in fields}
     for name in observations:
         path = name.partition(".")[2]

@@ -143,7 +143,7 @@ class MinariSource(Source):
                 yield self._steps(episode)
 
     def _steps(self, episode: "EpisodeData") -> Steps:
-        """Return the steps of one episode; all its observations are known."""
+        """Return the steps of one episode; all observations of it are known."""
         scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
@@ -167,7 +167,7 @@ class MinariSource(Source):
 
 
 def _opened(what: str, dataset: object) -> "MinariDataset":
-    """Open a dataset, given as itself, its folder or its id."""
+    """Open a dataset, which is passed itself, or as its folder or id."""
     minari = optional("minari", what)
     if isinstance(dataset, minari.MinariDataset):
         return dataset

@@ -32,7 +32,7 @@ def kept(array: np.ndarray) -> Array:
 
 
 class Tensors(NamedTuple):
-    """The Tensors of a framework, which calls take and give besides arrays; by default there are none.
+    """The Tensors of a framework, which calls take and return besides arrays; by default there are none.
 
     Args:
         kind (Union[type, None]): Their class.
@@ -87,7 +87,7 @@ class Call:
         self.direct = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, owned)
 
     def let_arrays_go(self) -> None:
-        """Hold the arrays no longer: the caller makes sure that their memory stays."""
+        """Drop the references to the arrays: the caller keeps their memory."""
         self._kept.clear()
 
     def raw(self) -> tuple[Any, ...]:

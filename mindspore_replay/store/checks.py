@@ -1,4 +1,4 @@
-"""Checks of what users pass, and of the parts that a method needs in a buffer."""
+"""Checks of what users pass, and of what a method needs in a buffer."""
 
 import operator
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def check_number(cls_name: str, argument: str, value: object, minimum: float = 0
 
 
 def any_number(cls_name: str, argument: str, value: object) -> float:
-    """Return a number, also NaN or infinity; raise a TypeError if the value is none."""
+    """Return a number, also NaN or infinity; raise a TypeError for any other value."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
     return float(value)
@@ -108,7 +108,7 @@ def too_few_rows(
     source: str = "",
     place: str = "",
 ) -> RuntimeError:
-    """Return the error for a sample of more rows than are eligible, with what there is to say of pending ones."""
+    """Return the error for a sample of more rows than are eligible, and a note on rows that are pending."""
     kind = "eligible rows" if weighted else "rows"
     return RuntimeError(
         f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}{source}, but got {eligible} in the "
@@ -117,7 +117,7 @@ def too_few_rows(
 
 
 def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str) -> RuntimeError:
-    """Return the error for an insertion of more rows than there is room for, with what to say of pending ones."""
+    """Return the error for an insertion of more rows than there is room for, and a note on rows that are pending."""
     return RuntimeError(
         f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {room} free of "
         f"capacity={capacity}, since rows that were not sampled yet may not be evicted: sample first, give a timeout "
@@ -138,7 +138,7 @@ def check_positions(cls_name: str, positions: np.ndarray, count: int) -> None:
 
 
 def range_of(cls_name: str, sample_range: Any, last: int) -> tuple[int, int]:
-    """Return a slice ``(start, stop)`` as ints up to `last`; raise a TypeError if it is none."""
+    """Return a slice ``(start, stop)`` as ints up to `last`; raise a TypeError for anything else."""
     try:
         start, stop = sample_range
         start = 0 if start is None else operator.index(start)

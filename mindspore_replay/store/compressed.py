@@ -124,7 +124,7 @@ class CompressedColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes now, with the numbers and with rows that were replaced and are not collected yet."""
+        """Bytes that the column takes now, with its numbers and with replaced rows that were not collected yet."""
         return int(self.numbers.nbytes + self._rows.nbytes + self._free.nbytes + self._row_bytes)
 
 

@@ -140,7 +140,7 @@ class Folder:
 
     @contextlib.contextmanager
     def without_attached(self) -> Iterator[None]:
-        """Let nobody attach during the block, of the learner's process.
+        """Let nobody attach during the block; only for the learner's process.
 
         Raises:
             RuntimeError: If somebody is attached.
@@ -173,7 +173,7 @@ class Folder:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def restore(self) -> None:
-        """Set the state to that before the folder was opened, unless other processes use it."""
+        """Undo all changes of the state since the folder was opened, unless other processes use it."""
         if self._before is not None:
             self._maps[_STATE][:] = self._before
 
@@ -329,7 +329,7 @@ def _begun(folder: Folder, function: str) -> Folder:
 
 
 def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
-    """Return the folder and what its buffer is; raise an error if it is not whole."""
+    """Return the folder and what its buffer is; raise an error if a file is missing or has another size."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
     folder = Path(os.path.realpath(path))

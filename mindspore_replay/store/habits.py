@@ -45,7 +45,7 @@ class NoContainer:
 
 
 def check_arguments(cls: type, given: Iterable[str]) -> None:
-    """Raise a TypeError that names the arguments that the constructor of a class has not, and what is meant.
+    """Raise a TypeError that names the arguments that a constructor does not have, and what is meant.
 
     Args:
         cls (type): The class. If it takes any argument, nothing is wrong here.

@@ -24,7 +24,7 @@ def as_array(value: object) -> np.ndarray:
 def _one_or_many(
     cls_name: str, value: object, kinds: str, what: str, rule: str, shape: str = "[] or [n]"
 ) -> np.ndarray:
-    """Return numbers of these kinds, ``[]`` or ``[n]``; an error says the rule that they break."""
+    """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``; an error says the rule that a value breaks."""
     array = as_array(value)
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
@@ -138,7 +138,7 @@ def as_handles_for(options: Options, method: str, indices: object) -> np.ndarray
 
 
 def as_steps(options: Options, steps: object, clock: Callable[[], int]) -> int:
-    """Check and convert the argument of `advance`, given what reads the clock."""
+    """Check and convert the argument of `advance`; `clock` reads the learner's clock."""
     need_weights(options, "advance")
     number = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
     return check_size(options.cls_name, "steps", number, LAST_CLOCK - clock(), minimum=0)

@@ -61,7 +61,7 @@ class Insertion:
         self._store: Callable[..., int] = fits.store
 
     def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the kernels without and with versions, and the places of what comes with a call."""
+        """Return the kernels without and with versions, and the places of the arguments of a call."""
         groups = self._options.groups
         kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
         calls = [Call("insert", kind, arguments) for kind in kinds]

@@ -1,4 +1,4 @@
-"""The kernels that calls from Python use: what comes with each call, and what it gives."""
+"""The kernels that calls from Python use, and the arguments and results of each call."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -37,13 +37,13 @@ Input = tuple[int, bool, bool, tuple[int, ...], np.dtype[Any], bool, Any]
 
 
 def inputs_of(operator: str, names: Sequence[str], tensors: Tensors) -> list[Input]:
-    """Return what arguments of an operator may be, each one array."""
+    """Return what a call may pass as these arguments of an operator, each one array."""
     items = {item.name: item for item in library.table("CPU")[1][operator].items}
     return [_input(items[name], tensors) for name in names]
 
 
 def column_inputs(schema: Schema, tensors: Tensors) -> tuple[Input, ...]:
-    """Return what the rows of each column may be."""
+    """Return what a call may pass as the rows of each column."""
     return tuple(
         (1, False, False, schema.shapes[i], schema.numpy_types[i], dtype == "bfloat16", tensors.dtypes.get(dtype))
         for i, dtype in enumerate(schema.dtypes)

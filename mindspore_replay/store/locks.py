@@ -1,4 +1,4 @@
-"""Holds the locks of buffers."""
+"""Locks of buffers, and how to hold several of them."""
 
 import contextlib
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Owner(Protocol):
 
 
 class FolderLock:
-    """The lock of a buffer in a folder: that of this process's calls from Python, and that of all processes.
+    """The lock of a buffer in a folder: the lock of this process's calls from Python and the lock of all processes.
 
     Args:
         lock (RLock): The first.
@@ -69,12 +69,12 @@ def hold_locks(buffers: Iterable[Owner]) -> contextlib.ExitStack:
 
 
 def hold_calls(buffers: Iterable[Owner]) -> contextlib.ExitStack:
-    """Keep calls from Python, of this process, from several buffers."""
+    """Keep this process's calls from Python out of several buffers."""
     return _held(_of_calls(buffer.lock) for buffer in buffers)
 
 
 def hold_folders(buffers: Iterable[Owner]) -> contextlib.ExitStack:
-    """Keep all processes, and kernels in graphs of this one, from those of the buffers that are in folders.
+    """Keep all processes, and graphs of this one, out of those of the buffers that are in folders.
 
     Until the end nothing of MindSpore may be used that waits for graphs: they may wait for this.
     """
@@ -98,5 +98,5 @@ def _held(locks: Iterable[Held]) -> contextlib.ExitStack:
 
 
 def _of_calls(lock: Held) -> Held:
-    """Return the part of a lock that keeps out calls from Python of this process."""
+    """Return the lock that keeps out this process's calls from Python."""
     return lock.of_calls if isinstance(lock, FolderLock) else lock

@@ -86,11 +86,11 @@ class Output(NamedTuple):
 
     @property
     def is_row(self) -> bool:
-        """True if it is only the row of the start."""
+        """True if the output is only the row of the start."""
         return self == Output(WINDOW, self.column)
 
     def reach(self, chain: int) -> int:
-        """Return the steps from the start on that it may read."""
+        """Return the steps from the start on that the output may read."""
         if self.kind not in (WINDOW, STACK, MASK, RETURN):
             return 1
         last = self.first + self.runs - 1 + self.length
@@ -100,7 +100,7 @@ class Output(NamedTuple):
 
     @property
     def begin(self) -> int:
-        """First step that it may read, counted from the start."""
+        """First step that the output may read, counted from the start."""
         return self.first + self.other if self.anchor == FROM_LAST else self.first
 
 
@@ -179,7 +179,7 @@ class SamplePlan(NamedTuple):
 
     @property
     def reaches_out(self) -> bool:
-        """True if it reads other rows than those at starts."""
+        """True if a sample reads other rows than those at starts."""
         return any(not output.is_row for output in self.around)
 
     @property
@@ -189,7 +189,7 @@ class SamplePlan(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Number of steps that it may read, from the start on."""
+        """Number of steps that a sample may read, from the start on."""
         return max([1, *(output.reach(self.chain) for output in self.outputs)])
 
     def specs(self, columns: Schema) -> list[tuple[tuple[int, ...], str]]:

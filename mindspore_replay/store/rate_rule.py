@@ -152,7 +152,7 @@ class QueueAccount(NamedTuple):
         return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
 
     def can_help(self, what: str) -> bool:
-        """Return True if the other side can end the wait: samples that of an insertion, insertions that of a sample."""
+        """Return True if the other side can end the wait: samples for an insertion, insertions for a sample."""
         return not self.pending or (self.valid if what == "insert" else self.room) > 0
 
     def check_room(self, what: str, rows: int) -> None:
@@ -248,7 +248,7 @@ def check_room(low: float, high: float, error: float, n: int, batch: int) -> Non
 
 
 def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[float]:
-    """Return low, high, `min_size` and `error_buffer`; raise a TypeError or ValueError if they make no rule."""
+    """Return low, high, `min_size` and `error_buffer`; raise a TypeError or ValueError if they are not valid."""
     pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
     if len(pair) != 2:
         raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
@@ -265,7 +265,7 @@ def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[
 
 
 def seconds_of(timeout: object, cls_name: str) -> float | None:
-    """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is none."""
+    """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is not valid."""
     if timeout is None or timeout == math.inf:
         return None
     if not (seconds := any_number(cls_name, "timeout", timeout)) >= 0:

@@ -45,7 +45,7 @@ def is_tensor(value: object) -> TypeGuard[TensorLike]:
 
 
 def given_type_name(dtype: object) -> str:
-    """Return the name of a dtype given by a user: MindSpore's, NumPy's, a scalar type (``np.float32``), or a name."""
+    """Return the name of a dtype in any form that users pass: MindSpore's, NumPy's, a type, or a name."""
     if isinstance(dtype, str):
         return dtype
     if isinstance(dtype, np.dtype):
@@ -54,7 +54,7 @@ def given_type_name(dtype: object) -> str:
 
 
 def cast_exactly(array: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
-    """Return a copy in a dtype; if one of ints cannot hold a value, raise a ValueError of the message and the value."""
+    """Return a copy in a dtype; raise a ValueError, the message and the value, if ints cannot hold a value."""
     with np.errstate(over="ignore"):
         copy = array.astype(dtype, order="C")
     if dtype.kind in "iu" and array.dtype != dtype and (changed := copy != array).any():
@@ -352,7 +352,7 @@ class Schema:
             )
 
     def _wrong(self, columns: Iterable[int], expected: Iterable[object], got: Iterable[object]) -> list[str]:
-        """Return what is wrong with each of these columns that has not got what is expected."""
+        """Return a message for each of these columns that got something else than is expected."""
         each = zip(columns, expected, got)
         return [f"{self._label(i)}: expected {right}, but got {found}" for i, right, found in each if right != found]
 
@@ -391,7 +391,7 @@ class Schema:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
-        """Return an array; of bfloat16 its bits, if the column holds these."""
+        """Return an array; if it is bfloat16 and the column holds bits, its bits."""
         held_as_bits = self.dtypes[i] == "bfloat16" and self.numpy_types[i] == np.uint16
         return array.view(np.uint16) if held_as_bits and array.dtype.name == "bfloat16" else array
 

@@ -123,7 +123,7 @@ class Signals:
         return int(self._number[0])
 
     def wait(self, seen: int, seconds: float) -> None:
-        """Wait until a signal after `seen`, or some seconds."""
+        """Wait for a signal after `seen`, at most some seconds."""
         self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
 
     def send(self) -> None:
@@ -156,7 +156,7 @@ class SharedCondition:
         self.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a change, some seconds at most; the caller holds the lock once."""
+        """Wait for a change, at most some seconds; the caller holds the lock once."""
         seen = self._signals.seen()
         self._lock.__exit__(None, None, None)
         try:

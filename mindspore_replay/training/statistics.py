@@ -68,7 +68,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
         "sampled": counts.pop("drawn"),
         "overwritten": inserted - base - rows,
     }
-    known = _Rows(state, rows)
+    known = _RowSums(state, rows)
     if weighted:
         values |= {"eligible": known.live, "invalid_handles": counts.pop("invalid"), **counts}
     if "beta" in state:
@@ -123,7 +123,7 @@ class _EqualParts:
         return Histogram((np.arange(self.parts + 1) * self.span // self.parts).astype(np.float64), self.counts)
 
 
-class _Rows:
+class _RowSums:
     """Sums, extremes and distributions over the rows of a buffer, computed block by block.
 
     Until a ring is full its oldest row is in slot 0, so the rows stored are always in the first slots.
@@ -202,7 +202,7 @@ class _Rows:
         """Return the distributions of the rows added."""
         if self.live == 0:
             return {}
-        found = {name: shards.histogram() for name, shards in self.parts.items()}
+        found = {name: part.histogram() for name, part in self.parts.items()}
         return found | {"priority": self._of_priorities()} if "beta" in self.state else found
 
     def _of_priorities(self) -> Histogram:

@@ -21,7 +21,7 @@ _OBSERVATION = "observation"
 
 
 def _mode(mode: object) -> str | None:
-    """Return the value of an autoreset mode, which is an `AutoresetMode`, its value or its name; ``None`` if it is."""
+    """Return the value of an autoreset mode: of an `AutoresetMode`, its value or its name; ``None`` for no mode."""
     name = getattr(mode, "value", mode)
     if name is None:
         return None

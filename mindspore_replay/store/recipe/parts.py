@@ -169,7 +169,7 @@ def sampler_of(
 
 
 class Limits(NamedTuple):
-    """Limits after which rows are removed. They need a weight for each row; `weighted` also requests one alone."""
+    """Limits after which rows are removed. Each needs weights, which `weighted` requests without a limit."""
 
     max_use: int | None = None
     max_staleness: int | None = None
@@ -195,7 +195,7 @@ class Rows(NamedTuple):
     padded: bool = False
 
     def checked(self, name: str) -> "Rows":
-        """Return the part itself, whose argument comes from the class."""
+        """Return this span, whose argument comes from the class."""
         return self
 
     @property
@@ -365,7 +365,7 @@ class Parts(NamedTuple):
 
 
 def _with_ends(rule: WindowRule, plan: SamplePlan, schema: Schema) -> WindowRule:
-    """Return the rule with what it takes to see where an episode ends.
+    """Return the rule with the column that says where an episode ends.
 
     The column that says so is the one that makes discounts zero, or one named ``"terminated"`` with one number a row.
     """

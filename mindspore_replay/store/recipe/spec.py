@@ -72,18 +72,18 @@ class BufferSpec:
             )
 
     def resized(self, sample_size: object) -> "BufferSpec":
-        """Return the same buffer for another sample size; raise an error if it is none."""
+        """Return the same buffer for another sample size; raise an error if that is not valid."""
         size = check_size(self.cls_name, "sample_size", sample_size)
         made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
         return BufferSpec(*made)
 
     @property
     def kind(self) -> str | None:
-        """The public class whose constructor it has; ``None`` if it has one of its own."""
+        """The public class whose constructor the buffer's class has; ``None`` for another constructor."""
         return None if self.recipe is None else self.recipe.kind
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the constructor of its `kind`, but for the capacity, the seed and the place."""
+        """Return the arguments of the constructor of its `kind`, without the capacity, the seed and the place."""
         if self.recipe is None:
             return {}
         columns, parts = self.columns, self.parts
@@ -108,7 +108,7 @@ class BufferSpec:
         return next(filter(None, map(without, self.parts.views)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON, without the seed; with the ``reason`` why no buffer can be made from that, if so."""
+        """Return the buffer as JSON, without the seed; with a ``reason`` if no buffer can be made from the JSON."""
         arguments = {name: encoded(value) for name, value in self.arguments().items()}
         made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
         reason = self.foreign or self.incomplete
@@ -169,7 +169,7 @@ class BufferSpec:
         return self.bookkeeping, tuple(self.fields)
 
     def sample_names(self, as_dict: bool, with_indices: bool) -> Names:
-        """Return the names of a sample's parts, none of a tuple; raise an error if it cannot be as asked for."""
+        """Return the names of a sample's parts, or none for a tuple; raise an error if there is no such sample."""
         if with_indices:
             need_handles(self.options, "sample(with_indices=True)")
         if not as_dict:
@@ -180,7 +180,7 @@ class BufferSpec:
         return self._sample_names[with_indices]
 
     def row_names(self, as_dict: bool) -> Names:
-        """Return the names of the columns of stored rows, none of a tuple."""
+        """Return the names of the columns of stored rows, or none if they come as a tuple."""
         return (
             sample_names(self.cls_name, self.columns.given_names is not None, (), self.columns.names)
             if as_dict
