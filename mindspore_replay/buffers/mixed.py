@@ -1,6 +1,5 @@
 """Batches from several buffers."""
 
-import copy
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,35 +11,21 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from ..ops.checks import check
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
 from ..store.habits import NoContainer
-from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe, Mixture
+from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
 from ..store.nested import Step
-from ..store.recipe.arguments import given_arguments
 from ..store.recipe.registry import registered
 from ..store.types import Experience, Values
 from .base import Buffer
 from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
 from .isolated_cell import IsolatedCell
-from .parameters import Held, load_in_place, overwrite, state_parameter
+from .parameters import Held, load_in_place, state_parameter
 
 _numbers = itertools.count()
-
-
-class MixtureOfCells(Mixture):
-    """A mixture whose state is in Parameters."""
-
-    def value(self, name: str) -> np.ndarray:
-        """Return an array of the state."""
-        return self.state[name].asnumpy()  # type: ignore[no-any-return]
-
-    def overwrite(self, name: str, value: np.ndarray) -> None:
-        """Overwrite a Parameter of the state."""
-        wait_for_work()
-        overwrite(self.state[name], value)
 
 
 @registered
@@ -92,14 +77,14 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     """
 
     _source_class = Buffer
-    _front_class = MixtureOfCells
 
     def _begin(self) -> None:
         for i, buffer in enumerate(self.sources):
             self.insert_child_to_cell(f"source_{i}", buffer)  # setting it would rename its Parameters
         front, prefix = self._front, f"{type(self).__name__}_{next(_numbers)}."
-        for key, array in front.state.items():
-            front.state[key] = parameter = state_parameter(key, array)
+        for key, held in front.state.items():
+            parameter = state_parameter(key, held.asnumpy())
+            front.state[key] = Held(parameter)
             setattr(self, key, parameter)
             parameter.name = prefix + key
             load_in_place(parameter)
@@ -119,11 +104,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     def state_parameters(self) -> dict[str, Parameter]:
         """Return its own state by name, without that of the sources."""
-        return dict(self._front.state)
-
-    def state_arrays(self) -> dict[str, Held]:
-        """Return its own state by name, for a file."""
-        return {key: Held(parameter) for key, parameter in self.state_parameters().items()}
+        return {key: held.parameter for key, held in self._front.state.items()}
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the states of all sources and its own, as NumPy arrays.
@@ -170,31 +151,17 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         self._front.load_state_dict(state_dict)
         return None
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> "MixedReplay":
+    def __deepcopy__(self, memo: dict[int, object]) -> "MixedReplay":
         """Make an independent mixture of copies of the sources, with the same ratios and random state."""
-        given = given_arguments(self)
-        pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
-        made: MixedReplay = type(self)(**{**given, "parts": pairs, "seed": 0})
-        for key, parameter in self.state_parameters().items():
-            overwrite(made.state_parameters()[key], parameter.asnumpy())
+        made: MixedReplay = super().__deepcopy__(memo)
         keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
         return made
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(
-            f"For '{type(self).__name__}', a mixture cannot be pickled: write it to a file with save(mixture, path), "
-            "or load_state_dict its state_dict() into another. In this process copy.deepcopy(mixture) is a copy."
-        )
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the state that the ``state_dict`` of a Cell which contains the mixture holds."""
         for i, buffer in enumerate(self.sources):
             arrays = buffer._completed(arrays, f"source_{i}.")
         self.load_state_dict(arrays)
-
-    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
-        self._front.check_state(state)
 
     @property
     def runs_graphs(self) -> bool:

@@ -32,6 +32,7 @@ SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
 #: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
 ROUNDING = 1e-9
 _Self = TypeVar("_Self", bound="ArrayMixture")
+_Mixed = TypeVar("_Mixed", bound="MixedRecipe")
 #: Outputs of a batch that come only with handles.
 _WITH_HANDLES = ("indices", "weights")
 
@@ -81,7 +82,7 @@ class Mixture:
         counts (list[int]): The number of these rows.
         steps (tuple[str, ...]): Outputs of a sample that describe its steps: lengths and masks.
         rewards (list): The reward of each source in the column's dtype, or ``None``.
-        state (dict): The ratios and the random state, if they can change.
+        state (dict): The ratios and the random state, if they can change, each a `Plain` or with its methods.
     """
 
     def __init__(
@@ -106,16 +107,8 @@ class Mixture:
         self.rewards = self._checked_rewards(rewards)
         self.state: dict[str, Any] = {}
         if adjustable:
-            self.state |= {"ratios": first, "random_state": initial_state(check_seed(cls_name, seed))}
-
-    def value(self, name: str) -> np.ndarray:
-        """Return an array of the state."""
-        array: np.ndarray = self.state[name]
-        return array
-
-    def overwrite(self, name: str, value: np.ndarray) -> None:
-        """Overwrite an array of the state."""
-        self.state[name][...] = value
+            arrays = {"ratios": first, "random_state": initial_state(check_seed(cls_name, seed))}
+            self.state |= {key: Plain(array, array.dtype.name) for key, array in arrays.items()}
 
     # Checks of the arguments.
 
@@ -278,11 +271,11 @@ class Mixture:
 
     def _kept_rows(self) -> list[np.ndarray]:
         """Choose the rows to keep of each source's batch of B, as `ops.mixture.PickRows` does."""
-        counts, n = exact_counts(self.value("ratios").tolist(), self.sample_size), self.sample_size
-        key, counter = self.value("random_state").tolist()
+        counts, n = exact_counts(self.state["ratios"].asnumpy().tolist(), self.sample_size), self.sample_size
+        key, counter = self.state["random_state"].asnumpy().tolist()
         bits = random_bits(key, counter + np.arange(len(counts)))
         first = ((bits >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-        self.overwrite("random_state", np.array([key, counter + len(counts)]))
+        self.state["random_state"].overwrite(np.array([key, counter + len(counts)]))
         points = (np.ceil((np.arange(k) + first[i]) * n / k) - 1 for i, k in enumerate(counts))
         return [rows.clip(0, n - 1).astype(np.int64) for rows in points]
 
@@ -324,7 +317,7 @@ class Mixture:
         checked = self.checked_ratios(ratios)
         with hold_locks(self.sources):
             self.fronts[0].ready()
-            self.overwrite("ratios", checked)
+            self.state["ratios"].overwrite(checked)
 
     def size(self) -> int:
         """Return the number of rows stored in all sources together."""
@@ -332,7 +325,7 @@ class Mixture:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the states of all sources, and the ratios and the random state."""
-        own = {key: self.value(key).copy() for key in self.state}
+        own = {key: held.asnumpy().copy() for key, held in self.state.items()}
         states = enumerate(source.state_dict().items() for source in self.sources)
         return own | {f"source_{i}.{key}": value for i, items in states for key, value in items}
 
@@ -347,7 +340,7 @@ class Mixture:
         for i in range(len(self.sources)):
             prefix = f"source_{i}."
             states.append({key.removeprefix(prefix): own.pop(key) for key in state_dict if key.startswith(prefix)})
-        expected = {key: (self.value(key).shape, self.value(key).dtype.name) for key in self.state}
+        expected = {key: (held.shape, held.dtype) for key, held in self.state.items()}
         arrays = fitting(self.cls_name, own, expected)
         self.check_state(arrays)
         checked = [source.checked_state(state) for source, state in zip(self.sources, states)]
@@ -356,8 +349,8 @@ class Mixture:
                 stack.enter_context(source.sole_use(state))
             for source, state in zip(self.sources, checked):
                 source.load_checked(state)
-        for key in self.state:
-            self.overwrite(key, arrays[key])
+        for key, held in self.state.items():
+            held.overwrite(arrays[key])
 
 
 def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
@@ -376,7 +369,7 @@ def _fits(value: float, dtype: np.dtype) -> bool:
 
 @keeps_arguments
 class MixedRecipe:
-    """The constructor of a mixture; a subclass says which buffers it draws from, and what it makes of the `Mixture`.
+    """A mixture with the public constructor; a subclass says which buffers it draws from, and has the other methods.
 
     Args:
         parts (Sequence[tuple[Buffer, float]]): Buffers, the sources 0, 1, ..., and their ratios.
@@ -389,8 +382,6 @@ class MixedRecipe:
 
     #: Class of the sources.
     _source_class: ClassVar[type]
-    #: Class of the front.
-    _front_class: ClassVar[type[Mixture]] = Mixture
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE: ClassVar[str] = "MixedReplay(parts, {}).sample()"
 
@@ -410,7 +401,7 @@ class MixedRecipe:
         self.sources = self._checked_sources(name, parts)
         ratios = [ratio for _, ratio in parts]
         given = self.sources, self._front_of, ratios, self.sample_size, rewards, self.adjustable, seed
-        self._front = self._front_class(name, *given)
+        self._front = Mixture(name, *given)
         self._begin()
 
     @staticmethod
@@ -431,6 +422,37 @@ class MixedRecipe:
         if len({id(buffer) for buffer, _ in parts}) < len(parts):
             raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
         return tuple(buffer for buffer, _ in parts)
+
+    # The state, for files and copies.
+
+    #: Record of the last `save`.
+    last_saved: object = None
+
+    def state_arrays(self) -> dict[str, Any]:
+        """Return its own state by name, without that of the sources, for a file."""
+        return self._front.state
+
+    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
+        self._front.check_state(state)
+
+    def __deepcopy__(self: _Mixed, memo: dict[int, object]) -> _Mixed:
+        """Make an independent mixture of copies of the sources, with the same ratios and random state."""
+        given = given_arguments(self)
+        pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
+        made = type(self)(**{**given, "parts": pairs, "seed": 0})
+        for key, held in made.state_arrays().items():
+            held.overwrite(self.state_arrays()[key].asnumpy())
+        return made
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            f"For '{type(self).__name__}', a mixture cannot be pickled: write it to a file with save(mixture, path), "
+            "or load_state_dict its state_dict() into another. In this process copy.deepcopy(mixture) is a copy."
+        )
+
+    def __len__(self) -> int:
+        return self._front.size()
 
 
 @mixin
@@ -465,7 +487,7 @@ class ArrayMixture(MixedRecipe, NoContainer):
     @property
     def ratios(self) -> np.ndarray:
         """The ratios, if they can change. Shape ``[m]``, float64."""
-        return self._front.value("ratios").copy()
+        return self._front.state["ratios"].asnumpy().copy()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the states of all sources and its own, as `MixedReplay.state_dict` does."""
@@ -474,29 +496,6 @@ class ArrayMixture(MixedRecipe, NoContainer):
     def load_state_dict(self, state_dict: Mapping[str, ArrayLike]) -> None:
         """Load a state, as `MixedReplay.load_state_dict` does."""
         self._front.load_state_dict(state_dict)
-
-    #: Record of the last `save`.
-    last_saved: Any = None
-
-    def state_arrays(self) -> dict[str, Plain]:
-        """Return its own state by name, for a file."""
-        return {name: Plain(array, array.dtype.name) for name, array in self._front.state.items()}
-
-    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
-        self._front.check_state(state)
-
-    def __deepcopy__(self: _Self, memo: dict[Any, Any]) -> _Self:
-        """Make an independent mixture of copies of the sources, with the same ratios and random state."""
-        given = given_arguments(self)
-        pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
-        made = type(self)(**{**given, "parts": pairs, "seed": 0})
-        for name, array in self._front.state.items():
-            made._front.overwrite(name, array)  # noqa: SLF001  that of a mixture too
-        return made
-
-    def __len__(self) -> int:
-        return self._front.size()
 
     def __bool__(self) -> bool:
         return True
