@@ -36,7 +36,7 @@ def template(node: ast.AST) -> str:
         text = node.value
     elif isinstance(node, ast.JoinedStr):
         text = "".join(str(part.value) if isinstance(part, ast.Constant) else ANY for part in node.values)
-    return re.sub(rf"^For '{ANY}', ", "", text)
+    return re.sub(rf"^For '({ANY}|\w+)', ", "", text)
 
 
 @functools.cache
@@ -71,8 +71,12 @@ def quoted(section: str) -> list[str]:
 
 def says(message: str, text: str) -> bool:
     """Return True if a template begins as a message, whose ellipses stand for anything."""
-    parts = [re.escape(part) for part in message.split(ANY)]
-    return re.match("(.|\n)*?".join(parts), re.sub(r"^For '\w+', ", "", text)) is not None
+    return _pattern(message).match(text) is not None
+
+
+@functools.cache
+def _pattern(message: str) -> re.Pattern[str]:
+    return re.compile("(.|\n)*?".join(map(re.escape, message.split(ANY))))
 
 
 SECTIONS = {part.split("\n", 1)[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
