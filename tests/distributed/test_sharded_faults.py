@@ -102,54 +102,6 @@ def test_a_killed_shard_goes_on_from_its_last_checkpoint(tmp_path: Path):
         assert replay.statistics().values["eligible"] == 10
 
 
-def test_a_saved_run_goes_on_in_new_processes(tmp_path: Path):
-    shards = {"number": 2, "timeout": 60.0, "folder": str(tmp_path)}
-    limiter = {"samples_per_insert": 4.0, "min_size": 10, "error_buffer": 500}
-    settings = {**config("prioritized", beta_steps=100, limiter=limiter), "shards": shards}
-    with ShardedReplay(settings) as replay:
-        fill(replay, 0, range(30))
-        fill(replay, 1, range(30, 40))
-        for _ in range(20):
-            indices, *_ = replay.sample()
-            replay.advance()
-        replay.update_priorities(indices, 7.0)
-        for _ in range(2):
-            replay.can_sample()
-        replay.save(incremental=True)
-        fill(replay, 0, range(40, 45))
-        replay.save(incremental=True)
-        beta, counts = replay._exchange.beta, replay.limiter.counts.asnumpy().tolist()
-        assert counts[:2] == [45, 160]
-    for number in 1, 3:
-        wrong = {**settings, "shards": {**shards, "number": number}}
-        with pytest.raises(ValueError, match=rf"^For 'ShardedReplay', 'num_shards' must be 2, .* but got {number}\."):
-            ShardedReplay(wrong, resume=True)
-    file, other = tmp_path / "shard_1.safetensors", tmp_path / "other"
-    with ShardedReplay({**settings, "shards": {**shards, "folder": str(other)}}) as replay:
-        fill(replay, 1, range(10))
-        replay.save()
-    for wrong in tmp_path / "shard_1.safetensors.1", file:  # without its newest file, and without all
-        good = wrong.read_bytes()
-        wrong.unlink()
-        with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save"):
-            ShardedReplay(settings, resume=True)
-        wrong.write_bytes(good)
-    good = file.read_bytes()
-    file.write_bytes((other / "shard_1.safetensors").read_bytes())
-    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', .* must be of one save, but they are of 2 runs"):
-        ShardedReplay(settings, resume=True)
-    file.write_bytes(good)
-    with ShardedReplay(settings, resume=True) as replay:
-        assert int(replay.size()) == 45
-        assert replay._exchange.beta == beta > 0.4
-        assert replay.limiter.counts.asnumpy().tolist() == counts
-        assert replay.statistics().values["priority_max"] == 7
-        assert replay.info(replay.sample()[0])[2].asnumpy().max() <= 20
-        fill(replay, 1, [100])
-        assert bool(replay.can_sample())
-        assert replay.limiter.inserted == 46
-
-
 def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
     """At whatever moment the process dies, the rows of a batch without replacement differ, and each is complete."""
     with ShardedReplay(config(replace=False, capacity=2000, sample_size=64), batch=7) as replay:

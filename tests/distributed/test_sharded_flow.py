@@ -13,7 +13,7 @@ from clusters import PATIENCE, Writing, config, fill, numbers_of, rows, wait_unt
 from local_ray import in_this_process
 
 from mindspore_replay import Prefetch, RateLimiter
-from mindspore_replay.distributed import ShardedReplay
+from mindspore_replay.distributed import ShardedReplay, ShardWriter
 from mindspore_replay.distributed import writer as writer_module
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -80,16 +80,24 @@ def test_writers_in_several_processes_wait_for_samples(cluster: Any):
         del going
 
 
-def test_a_limiter_that_grants_everyone_everything_is_found(cluster: Any, monkeypatch: pytest.MonkeyPatch):
+def write(writer: ShardWriter, last: int) -> None:
+    """Let a thread insert rows by a copy of a writer, as another process has it, until the shards end."""
+    writing = Writing(ShardWriter(*writer.__reduce__()[1]), 0, last, 10**6)
+
+    def run() -> None:
+        with contextlib.suppress(RuntimeError):
+            writing.run(PATIENCE)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def test_a_limiter_that_grants_everyone_everything_is_found(monkeypatch: pytest.MonkeyPatch):
     """A wrong limiter exceeds the bound of the test above."""
     monkeypatch.setattr(RateLimiter, "allowance", lambda self, waiting=1: float("inf"))
     with limited() as replay:
-        writing = cluster.remote(Writing).remote(replay.writer(), 0, 10_000, 10**6)
-        going = writing.run.remote(3600.0)
+        write(replay.writer(), 10_000)
         wait_until(lambda: stored(replay) > most(8))
         numbers_of(replay.sample())
-        cluster.kill(writing)
-        del going
 
 
 def test_what_one_shard_does_not_use_the_other_gets():
@@ -209,13 +217,12 @@ def test_a_thread_that_waits_to_insert_does_not_keep_others_from_sampling():
         assert replay.limiter.inserted > 150
 
 
-def test_a_limiter_that_comes_later(cluster: Any):
+def test_a_limiter_that_comes_later():
     with ShardedReplay(config(capacity=10_000), batch=5) as replay:
         fill(replay, 0, range(200))
         replay.limiter = limiter = RateLimiter(1.0, 10, 20.0)
         assert not bool(replay.can_sample())
-        writing = cluster.remote(Writing).remote(replay.writer(0), 0, 100, 10**6)
-        going = writing.run.remote(3600.0)
+        write(replay.writer(0), 100)
         # The limiter counts from its own beginning: it allows ten rows for `min_size`, and twenty more.
         wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 30)
         time.sleep(0.3)
@@ -224,4 +231,3 @@ def test_a_limiter_that_comes_later(cluster: Any):
         assert stored(replay) == 230
         limiter.change(error_buffer=1000.0)
         wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 100)
-        assert cluster.get(going) == 100
