@@ -4,12 +4,10 @@ import functools
 import gc
 import importlib
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +17,6 @@ import pytest
 import sources
 from bodies import kept
 from drivers import COMBINATIONS, MODES, Combination, missing, shared_driver, shared_drivers
-from emulated_kernels import build_emulated
 from places import ROOT
 
 from mindspore_replay.distributed.cluster import connect
@@ -118,14 +115,6 @@ def _is_left_out(item: pytest.Item) -> bool:
     places = getattr(getattr(item, "callspec", None), "params", {})
     chosen = any("mode" in marker.args[0] for marker in item.iter_markers("parametrize"))
     return not chosen and (places.get("mode"), places.get("backend")) == ("pynative", "composite")
-
-
-@pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the CUDA kernels as a library for the host."""
-    if shutil.which("g++") is None:
-        pytest.skip("there is no g++ to build the emulated device")
-    return build_emulated(tmp_path_factory.mktemp("emulated"))
 
 
 @pytest.fixture

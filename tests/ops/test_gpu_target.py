@@ -6,7 +6,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import emulated_gpu
 import mindspore as ms
@@ -15,12 +14,13 @@ from places import TESTS
 
 
 @pytest.fixture(scope="module")
-def environment(emulated: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     if not ms.__version__.startswith("2.10"):
         pytest.skip(f"the device is emulated for MindSpore 2.10, and this is {ms.__version__}")
-    if not (shutil.which("nm") and shutil.which("objdump")):
-        pytest.skip("there are no binutils, which read what MindSpore's libraries ask of CUDA")
-    return {**os.environ, **emulated_gpu.build(tmp_path_factory.mktemp("gpu"), emulated)}
+    lacking = [program for program in ("g++", "nm", "objdump") if shutil.which(program) is None]
+    if lacking:
+        pytest.skip(f"programs that make the emulated device are not installed: {lacking}")
+    return {**os.environ, **emulated_gpu.build(tmp_path_factory.mktemp("gpu"))}
 
 
 #: Runs tests, and then the script of calls.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import mindspore as ms
-from places import TESTS
+from places import ROOT, TESTS
 
 from mindspore_replay.store import library
 
@@ -49,18 +49,18 @@ def _libraries(plugins: Iterable[Path]) -> tuple[set[str], set[str]]:
     return {name for name in needed if "cuda_ops" not in name}, symbols
 
 
-def build(folder: Path, kernels: Path) -> dict[str, str]:
-    """Make the libraries in a folder; return the environment in which MindSpore finds them.
-
-    Args:
-        folder (Path): A new folder.
-        kernels (Path): The emulated kernels.
-    """
+def build(folder: Path) -> dict[str, str]:
+    """Make the libraries, the CUDA kernels among them, in a new folder; return the environment that finds them."""
     plugin = Path(ms.__file__).parent / "lib" / "plugin"
     needed, symbols = _libraries([plugin / "libmindspore_gpu.so.11.6", plugin / "gpu" / "libcuda_ops.so.11"])
     own = set(re.findall(r"^CUDA (\w+)\(", _RUNTIME.read_text(encoding="utf-8"), re.MULTILINE))
     (folder / "names.cc").write_text("\n".join(map(_stub, sorted(symbols - own))) + "\n", encoding="utf-8")
     shared = ["g++", "-std=c++17", "-shared", "-fPIC"]
+    kernels = folder / "kernels.so"
+    flags = ["-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-include", str(TESTS / "csrc/emulated_cuda.h")]
+    sources = sorted(map(str, ROOT.glob("mindspore_replay/csrc/cuda/*.cu")))
+    include = ["-I", str(ROOT / "mindspore_replay/csrc"), "-x", "c++"]
+    subprocess.run([*shared, *flags, *include, *sources, "-o", str(kernels)], check=True)
     runtime = folder / "libemulated_runtime.so"
     subprocess.run([*shared, str(_RUNTIME), str(folder / "names.cc"), "-o", str(runtime)], check=True)
     link = ["-Wl,--no-as-needed", f"-L{folder}", "-lemulated_runtime", f"-Wl,-rpath,{folder}"]
