@@ -31,6 +31,10 @@ def kept(array: np.ndarray) -> Array:
     return Array(array.shape, array.dtype.name, array)
 
 
+#: The arrays of a state as arguments of kernels; the columns are a list.
+State = Mapping[str, Array | list[Array]]
+
+
 class Tensors(NamedTuple):
     """The Tensors of a framework, which calls take and return besides arrays; by default there are none.
 

@@ -15,13 +15,14 @@ import shutil
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import sharing, state
+from .call import State
 from .folder_header import bad_folder, read_header, write_header
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
@@ -102,7 +103,6 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
-        self._before = self._maps[_STATE][:] if alone and not is_new else None
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
         self._users = os.open(path / _column_file(0), os.O_RDWR | os.O_CLOEXEC)
@@ -111,11 +111,6 @@ class Folder:
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)
         _opened.add(self)
-
-    @property
-    def memory(self) -> mmap.mmap:
-        """The memory of the state."""
-        return self._maps[_STATE]
 
     @property
     def is_learner(self) -> bool:
@@ -132,11 +127,8 @@ class Folder:
         if self._owner is not None:
             return True
         # The file itself: the folder may have been moved or deleted. Opened anew: a forked process shares `_watched`.
-        descriptor = os.open(f"/proc/self/fd/{self._watched}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with _open(f"/proc/self/fd/{self._watched}", os.O_RDONLY) as descriptor:
             return not _locked(descriptor, fcntl.LOCK_SH)
-        finally:
-            os.close(descriptor)
 
     @contextlib.contextmanager
     def without_attached(self) -> Iterator[None]:
@@ -165,17 +157,24 @@ class Folder:
         """Return True if the columns are larger than a half of the memory that this process may use."""
         return sum(map(len, self._maps.values())) > memory_limit() // 2
 
-    def join(self) -> None:
-        """Let other processes use the folder, whose lock is ready now."""
+    def share(self, state: State, check: Callable[[], None]) -> None:
+        """Let kernels of this process use the folder's lock, and then other processes the folder.
+
+        If no other process uses it yet, `check` raises an error for a state that is damaged, which is then left alone.
+        """
+        before = self._maps[_STATE][:] if self.alone and not self.is_new else None
+        try:
+            beyond = self.is_beyond_memory()
+            sharing.register(self.spec, self.arrays, state, self.alone, beyond, self._maps[_STATE])
+            if before is not None:
+                check()
+        except BaseException:
+            if before is not None:
+                self._maps[_STATE][:] = before
+            raise
         if self.alone:
             self.arrays[_BOOT][:] = _this_boot()
-        self._before = None
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-
-    def restore(self) -> None:
-        """Undo all changes of the state since the folder was opened, unless other processes use it."""
-        if self._before is not None:
-            self._maps[_STATE][:] = self._before
 
     def flush(self) -> None:
         """Write everything to the disk. The caller holds the buffer's lock.
@@ -352,12 +351,19 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
     return folder, spec
 
 
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+@contextlib.contextmanager
+def _open(path: str | Path, flags: int) -> Iterator[int]:
+    """Open a file during the block, which gets its descriptor."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    with _open(path, os.O_RDWR) as descriptor:
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
 
 
 def _allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
@@ -365,22 +371,16 @@ def _allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
 
     Its blocks are reserved: a full disk would later kill a process that writes to memory.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    undo.callback(path.unlink, missing_ok=True)
-    try:
+    with _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
+        undo.callback(path.unlink, missing_ok=True)
         if size:
             os.posix_fallocate(descriptor, 0, size)
-    finally:
-        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:
     """Write a file's or a folder's own data to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _open(path, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _locked(descriptor: int, kind: int) -> bool:

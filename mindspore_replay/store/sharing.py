@@ -5,16 +5,16 @@ import ctypes
 import mmap
 import secrets
 import weakref
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
 from . import library
-from .call import Array, Call
-from .options import Options
+from .call import Array, Call, State
+from .recipe.spec import BufferSpec
 from .schema import Schema
 from .state import Layout
+from .types import Arrays
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
 #: machine that used them last; a number that changes with each signal; whether the learner has closed the buffer;
@@ -44,40 +44,33 @@ def layout(schema: Schema) -> Layout:
     return _LAYOUT | {f"undo.{name}": (shape, dtype) for name, shape, dtype in _columns(schema)}
 
 
-def initialize(arrays: Mapping[str, np.ndarray]) -> None:
+def initialize(arrays: Arrays) -> None:
     """Set the initial values of these arrays, which are zero."""
     arrays["shared.journal"][_SLOT] = _NO_SLOT
 
 
-def is_busy(arrays: Mapping[str, np.ndarray]) -> bool:
+def is_busy(arrays: Arrays) -> bool:
     """Return True if an operation is in progress, or its process died within it."""
     return bool(arrays["shared.journal"][_BUSY])
 
 
-def is_flushed(arrays: Mapping[str, np.ndarray]) -> bool:
+def is_flushed(arrays: Arrays) -> bool:
     """Return True if nothing was changed since the last flush."""
     return not arrays["shared.journal"].view(np.int32)[_DIRTY]
 
 
-def set_flushed(arrays: Mapping[str, np.ndarray]) -> None:
+def set_flushed(arrays: Arrays) -> None:
     """Record that everything is on the disk."""
     arrays["shared.journal"].view(np.int32)[_DIRTY] = 0
 
 
 def register(
-    schema: Schema,
-    options: Options,
-    arrays: Mapping[str, np.ndarray],
-    state: Mapping[str, Any],
-    alone: bool,
-    beyond_memory: bool,
-    memory: mmap.mmap,
+    spec: BufferSpec, arrays: Arrays, state: State, alone: bool, beyond_memory: bool, memory: mmap.mmap
 ) -> None:
     """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
 
     Args:
-        schema (Schema): The columns.
-        options (Options): Options of the buffer.
+        spec (BufferSpec): What the buffer is.
         arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
         alone (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a dead
@@ -88,8 +81,8 @@ def register(
     Raises:
         KernelError: If the lock cannot be made.
     """
-    row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(schema)]
-    call = Call("update", options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
+    row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
+    call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
     status = library.loaded().replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
     if status != library.OK:

@@ -21,7 +21,7 @@ from .memory import block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
-from .sharing import is_busy, register
+from .sharing import is_busy
 from .types import Arrays, Experience, Nested, Outputs, Values
 
 if TYPE_CHECKING:
@@ -98,26 +98,7 @@ class Store:
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         self.folder, self._holds = folder, 0
         if folder is not None:
-            self._begin_sharing(folder)
-
-    def _begin_sharing(self, folder: "Folder") -> None:
-        """Let kernels use the folder's lock; raise a ValueError if its state is damaged, which is then left alone."""
-        try:
-            register(
-                self.schema,
-                self.options,
-                folder.arrays,
-                self._state,
-                folder.alone,
-                folder.is_beyond_memory(),
-                folder.memory,
-            )
-            if folder.alone and not folder.is_new:
-                self.check()
-        except BaseException:
-            folder.restore()
-            raise
-        folder.join()
+            folder.share(self._state, self.check)
 
     def resized(self, options: Options) -> "Store":
         """Return a store on the same arrays that draws by other options."""
