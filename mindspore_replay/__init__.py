@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .buffers.elastic import ElasticReplayBuffer
     from .buffers.episode import EpisodeReplayBuffer
     from .buffers.epochs import EpochReplayBuffer
-    from .buffers.files import load
+    from .buffers.making import create_buffer, get_buffer_cls, load
     from .buffers.mixed import MixedReplay
     from .buffers.prioritized import PrioritizedReplayBuffer
     from .buffers.prioritized import PrioritizedReplayBuffer as PriorityReplayBuffer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .buffers.reservoir import ReservoirReplayBuffer
     from .buffers.sequence import SequenceReplayBuffer
     from .checkpoint.buffers import save
-    from .config.configuration import create_buffer, get_buffer_cls, load_config
+    from .config.configuration import load_config
     from .ops.status import KernelStatus, kernel_status
     from .store.attached import attach
     from .store.weights import SharedWeights
@@ -65,10 +65,10 @@ _PLACES = {
     "VectorRows": "training.vector",
     "attach": "store.attached",
     "columns_of": "training.spaces",
-    "create_buffer": "config.configuration",
-    "get_buffer_cls": "config.configuration",
+    "create_buffer": "buffers.making",
+    "get_buffer_cls": "buffers.making",
     "kernel_status": "ops.status",
-    "load": "buffers.files",
+    "load": "buffers.making",
     "load_config": "config.configuration",
     "save": "checkpoint.buffers",
     "sequence_priorities": "training.priorities",

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .checkpoint.buffers import Maker, load_buffers, save
+from .config.configuration import create
 from .store import state
 from .store.arrays import ArrayBuffer
 from .store.attached import attach
@@ -61,6 +62,7 @@ __all__ = [
     "ReservoirReplayBuffer",
     "SequenceReplayBuffer",
     "attach",
+    "create_buffer",
     "load",
     "save",
 ]
@@ -429,6 +431,29 @@ class ReplayQueue(QueueRecipe, HostBuffer):
             return QueueAccount.of(self._front.calls, self.spec.options)
 
 
+def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
+    """Make the buffers of a configuration, as `mindspore_replay.create_buffer` does.
+
+    Args:
+        config (Mapping): The configuration: MindSpore RL's keys, or DI-engine's.
+        create_config (Union[Mapping, None]): DI-engine's second dict. Default: ``None``.
+
+    Returns:
+        Union[HostBuffer, list, dict]: A buffer; for `number` > 1 a list; for several buffers a dict of them.
+
+    Raises:
+        TypeError, ValueError: If a key or a value does not fit, or `shards` is asked for.
+
+    Examples:
+        >>> from mindspore_replay.host import create_buffer
+        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 32, "alpha": 0.7}
+        >>> buffer = create_buffer(config | {"data_shape": [(4,), ()], "data_type": ["float32", "int32"]})
+        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size)
+        PrioritizedReplayBuffer 1000 32
+    """
+    return create(_MAKER, config, create_config)
+
+
 def load(
     path: str | os.PathLike[str], *, buffer: Any = None, capacity: int | None = None, progress: bool = False
 ) -> Any:
@@ -458,5 +483,7 @@ def load(
         ...     print(*load(f"{folder}/buffer.safetensors").sample(), *buffer.sample())
         [32 35 19] [32 35 19]
     """
-    maker = Maker(globals().__getitem__, lambda buffers, _: list(buffers), {})
-    return load_buffers(maker, path, buffer, capacity, progress)
+    return load_buffers(_MAKER, path, buffer, capacity, progress)
+
+
+_MAKER = Maker(globals().get, lambda buffers, _: list(buffers), {})

@@ -236,6 +236,32 @@ def test_several_buffers_are_in_one_file(tmp_path: Path):
         host.load(path, buffer=made["one"][0])
 
 
+COMMON = {"capacity": 24, "sample_size": 4, "data_shape": [(3,), ()], "data_type": ["float32", "int32"], "seed": 5}
+CONFIGURATIONS: list[dict[str, Any]] = [
+    {"type": "elastic", "window": 8, "limiter": {"samples_per_insert": 2, "min_size": 4, "error_buffer": 40}},
+    {"type": "naive", "priority": True, "priority_power_factor": 0.7, "thruput_controller": None},
+    {"multi_buffer": True, "agent": {"type": "queue"}, "experts": {"type": "deque", "number": 2}},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGURATIONS)
+def test_configurations_make_the_same_buffers(config: dict[str, Any]):
+    there, here = (module.create_buffer(COMMON | config) for module in (host, mindspore_replay))
+    pairs = [(there, here)]
+    if "multi_buffer" in config:
+        assert list(there) == list(here)
+        pairs = [(there["agent"], here["agent"]), *zip(there["experts"], here["experts"], strict=True)]
+    for one, other in pairs:
+        assert type(one) is getattr(host, type(other).__name__)
+        assert one.spec.to_json() == other.spec.to_json()
+        assert_same(one.state_dict(), other.state_dict())
+
+
+def test_configurations_that_need_mindspore():
+    with pytest.raises(ValueError, match=r"'shards' needs mindspore_replay\.create_buffer"):
+        host.create_buffer(COMMON | {"shards": 2})
+
+
 def limited(kind: str = "uniform") -> Any:
     there, _ = pair(kind)
     there.limiter = host.RateLimiter(2, 4, 20, timeout=0.05)
@@ -354,7 +380,7 @@ def test_it_does_without_mindspore():
 
 def test_it_has_all_classes():
     buffers = {KINDS[kind].cls.__name__ for kind in CLASSES}
-    assert set(host.__all__) == buffers | {"MixedReplay", "RateLimiter", "attach", "load", "save"}
+    assert set(host.__all__) == buffers | {"MixedReplay", "RateLimiter", "attach", "create_buffer", "load", "save"}
     for name in buffers:
         assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
 

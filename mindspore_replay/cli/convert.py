@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..buffers.base import Buffer
-from ..buffers.files import load
+from ..buffers.making import load
 from ..checkpoint.buffers import save
 
 

@@ -1,41 +1,31 @@
 """Makes buffers from configurations, given as a dict or a YAML file."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mindspore import nn
-
-from ..buffers.elastic import ElasticReplayBuffer
-from ..buffers.episode import EpisodeReplayBuffer
-from ..buffers.epochs import EpochReplayBuffer
-from ..buffers.prioritized import PrioritizedReplayBuffer
-from ..buffers.queue import ReplayQueue
-from ..buffers.replay import ReplayBuffer
-from ..buffers.reservoir import ReservoirReplayBuffer
-from ..buffers.sequence import SequenceReplayBuffer
+from ..checkpoint.buffers import Maker
 from ..store.habits import hint
+from ..store.limiter import RateLimiter
 from ..store.optional import install_command
 from ..store.place import DEVICE, HOST
-from ..store.recipe.registry import find
-from ..training.limiter import RateLimiter
 from . import di_engine
 
 #: Classes by the names that a configuration may use.
-BUFFER_TYPES: dict[str, type] = {
-    "uniform": ReplayBuffer,
-    "naive": ReplayBuffer,
-    "deque": ReplayBuffer,
-    "prioritized": PrioritizedReplayBuffer,
-    "priority": PrioritizedReplayBuffer,
-    "advanced": PrioritizedReplayBuffer,
-    "sequence": SequenceReplayBuffer,
-    "episode": EpisodeReplayBuffer,
-    "reservoir": ReservoirReplayBuffer,
-    "elastic": ElasticReplayBuffer,
-    "queue": ReplayQueue,
-    "epochs": EpochReplayBuffer,
+BUFFER_TYPES: dict[str, str] = {
+    "uniform": "ReplayBuffer",
+    "naive": "ReplayBuffer",
+    "deque": "ReplayBuffer",
+    "prioritized": "PrioritizedReplayBuffer",
+    "priority": "PrioritizedReplayBuffer",
+    "advanced": "PrioritizedReplayBuffer",
+    "sequence": "SequenceReplayBuffer",
+    "episode": "EpisodeReplayBuffer",
+    "reservoir": "ReservoirReplayBuffer",
+    "elastic": "ElasticReplayBuffer",
+    "queue": "ReplayQueue",
+    "epochs": "EpochReplayBuffer",
 }
 
 _SCHEMA_KEYS = {"data_shape": "shapes", "data_type": "types"}
@@ -84,32 +74,13 @@ def load_config(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def get_buffer_cls(config: Mapping[str, Any]) -> type:
-    """Return the class that a configuration names.
-
-    Args:
-        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
-            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"``,
-            ``"elastic"``, ``"queue"`` or ``"epochs"``. With one of the first two, `priority` (bool), if given,
-            decides between them.
-
-    Returns:
-        type: The class.
-
-    Raises:
-        TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
-        ValueError: If no class has this name, or the configuration is that of a whole training.
-
-    Examples:
-        >>> from mindspore_replay import get_buffer_cls
-        >>> print(get_buffer_cls({"type": "advanced"}).__name__, get_buffer_cls({}).__name__)
-        PrioritizedReplayBuffer ReplayBuffer
-    """
+def buffer_class(config: Mapping[str, Any], find: Callable[[str], Any]) -> type:
+    """Return the class that a configuration names, as `get_buffer_cls` does; `find` returns that of a name."""
     config = flat(config)
     check_part("get_buffer_cls", config)
     buffer_type = config.get("type", "uniform")
     if isinstance(buffer_type, type):
-        return di_engine.class_by_priority(buffer_type, config.get("priority"))
+        return di_engine.class_by_priority(buffer_type, config.get("priority"), find)
     if not isinstance(buffer_type, str):
         raise TypeError(f"For 'get_buffer_cls', 'type' must be a class or a name, but got {buffer_type!r}.")
     if buffer_type not in BUFFER_TYPES:
@@ -117,53 +88,13 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
             f"For 'get_buffer_cls', 'type' must be one of {', '.join(BUFFER_TYPES)}, but got {buffer_type!r}"
             f"{hint(buffer_type, BUFFER_TYPES)}."
         )
-    return di_engine.class_by_priority(BUFFER_TYPES[buffer_type], config.get("priority"))
+    return di_engine.class_by_priority(find(BUFFER_TYPES[buffer_type]), config.get("priority"), find)
 
 
-def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
-    """Make the buffer, or the buffers, of a configuration with MindSpore RL's keys or DI-engine's.
-
-    Args:
-        config (Mapping): Its keys are
-
-            - `type` (Union[type, str]): class or name, as `get_buffer_cls` takes it. Default: ``"uniform"``.
-            - `number` (int): number of such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
-            - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
-            - `sample_size` (int): rows of one sample. Required.
-            - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
-            - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
-              ``"float32"``. Required.
-            - `params` (Mapping): more keys, on the same level as those outside of it.
-            - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
-            - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
-            - `storage` (Union[str, PathLike]): as for the class. Of a folder for several buffers, each gets a folder in
-              it, with its number or name.
-            - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
-            - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
-              `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
-            - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
-              configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
-              them itself; from a common `seed` each buffer gets another number. Default: ``False``.
-
-        create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
-            `type` for each by name. Default: ``None``.
-
-    Returns:
-        Union[Cell, CellList, dict, ShardedReplay]: A buffer; for `number` > 1 a ``CellList``; for several buffers a
-        dict of them; for `shards` a ``distributed.ShardedReplay``.
-
-    Raises:
-        TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
-        ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
-            something that is not supported. For an unknown key, the known one that is meant is named.
-
-    Examples:
-        >>> from mindspore_replay import create_buffer
-        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 32, "alpha": 0.7}
-        >>> buffer = create_buffer(config | {"data_shape": [(4,), ()], "data_type": ["float32", "int32"]})
-        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size, buffer.alpha)
-        PrioritizedReplayBuffer 1000 32 0.7
-    """
+def create(
+    maker: Maker, config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None, name: str = ""
+) -> Any:
+    """Make the buffers of a configuration, as `create_buffer` does; `name` is that in a dict of buffers."""
     _check_mapping("config", config)
     if create_config is not None:
         _check_mapping("create_config", create_config)
@@ -171,25 +102,30 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
     config = flat(config)
     check_part("create_buffer", config)
     if _is_several(config):
-        return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS})
+        return _create_named({key: value for key, value in config.items() if key not in _SEVERAL_KEYS}, maker)
     if SHARDS in config:
-        return find("ShardedReplay", "distributed")(config)
-    buffer_cls, arguments, limits = arguments_of(config)
+        sharded = maker.find("ShardedReplay")
+        if sharded is None:
+            raise ValueError("For 'create_buffer', 'shards' needs mindspore_replay.create_buffer: Ray needs MindSpore.")
+        return sharded(config)
+    buffer_cls, arguments, limits = arguments_of(config, maker.find)
     number = config.get("number", 1)
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"For 'create_buffer', 'number' must be an int, but got {number!r} ({type(number).__name__}).")
     if number < 1:
         raise ValueError(f"For 'create_buffer', 'number' must be positive, but got {number}.")
     if number == 1:
-        return _made(buffer_cls, arguments, limits)
+        return _made(maker, buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)
     individual = [_own_storage(arguments, i) | ({} if seed is None else {"seed": seed + i}) for i in range(number)]
-    return nn.CellList([_made(buffer_cls, arguments | extra, limits) for extra in individual])
+    return maker.list_of([_made(maker, buffer_cls, arguments | extra, limits) for extra in individual], name)
 
 
-def arguments_of(config: Mapping[str, Any]) -> tuple[type, dict[str, Any], Mapping[str, Any] | None]:
+def arguments_of(
+    config: Mapping[str, Any], find: Callable[[str], Any]
+) -> tuple[type, dict[str, Any], Mapping[str, Any] | None]:
     """Return the class of a flat configuration, its arguments, and those of its limiter if it has one."""
-    buffer_cls = get_buffer_cls(config)
+    buffer_cls = buffer_class(config, find)
     arguments = _arguments(buffer_cls, config)
     return buffer_cls, arguments, _limiter_arguments(config, arguments)
 
@@ -204,8 +140,8 @@ def _own_storage(common: Mapping[str, Any], name: object) -> dict[str, Any]:
     return {} if storage in (DEVICE, HOST) else {"storage": Path(storage) / str(name)}
 
 
-def _made(buffer_cls: type, arguments: Mapping[str, Any], limits: Mapping[str, Any] | None) -> Any:
-    limiter = None if limits is None else RateLimiter(**limits)
+def _made(maker: Maker, buffer_cls: type, arguments: Mapping[str, Any], limits: Mapping[str, Any] | None) -> Any:
+    limiter = None if limits is None else maker.find("RateLimiter")(**limits)
     buffer = buffer_cls(**arguments)
     if limiter is not None:
         buffer.limiter = limiter
@@ -288,7 +224,7 @@ def _is_several(config: Mapping[str, Any]) -> bool:
     return any(config[key] for key in keys)
 
 
-def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
+def _create_named(config: Mapping[str, Any], maker: Maker) -> dict[str, Any]:
     """Make a buffer for each mapping; all other keys apply to each of them."""
     names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in _MAPPINGS]
     if not names:
@@ -303,12 +239,9 @@ def _create_named(config: Mapping[str, Any]) -> dict[str, Any]:
         section |= {key: value for key, value in common.items() if _ARGUMENTS.get(key, key) not in set_here}
         if "storage" not in set_here:
             section |= _own_storage(common, name)
-        buffers[name] = create_buffer(section)
+        buffers[name] = create(maker, section, name=name)
         if common.get("seed") is not None:
             common["seed"] += section.get("number", 1)
-        if isinstance(buffers[name], nn.CellList):
-            # The Cells in a dict get no prefix, and each list numbers its Cells from 0.
-            buffers[name].update_parameters_name(f"{name}.")
     return buffers
 
 

@@ -1,11 +1,8 @@
 """Translates DI-engine's configuration keys to arguments of the buffers."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
-
-from ..buffers.prioritized import PrioritizedReplayBuffer
-from ..buffers.replay import ReplayBuffer
 
 #: DI-engine's keys, with the argument that each stands for.
 RENAMED = {
@@ -49,13 +46,17 @@ MAPPINGS = (LIMITER, "monitor")
 _LIMITS = ("max_use", "max_staleness")
 _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
 
+#: The class whose rows are always drawn by priority.
+PRIORITIZED = "PrioritizedReplayBuffer"
 
-def class_by_priority(buffer_cls: type, priority: object) -> type:
+
+def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], Any]) -> type:
     """Return the uniform or the prioritized class, as the key `priority` says; other classes are unchanged.
 
     Args:
         buffer_cls (type): The class that `type` names.
         priority (Union[bool, None]): Value of the key; ``None`` if it is not given.
+        find (Callable): Returns the class of a name.
 
     Returns:
         type: The class to make.
@@ -63,9 +64,11 @@ def class_by_priority(buffer_cls: type, priority: object) -> type:
     Raises:
         TypeError: If `priority` is no bool.
     """
-    if priority is None or buffer_cls not in (ReplayBuffer, PrioritizedReplayBuffer):
+    names = "ReplayBuffer", PRIORITIZED
+    if priority is None or buffer_cls not in map(find, names):
         return buffer_cls
-    return PrioritizedReplayBuffer if _checked_bool("priority", priority) else ReplayBuffer
+    made: type = find(names[_checked_bool("priority", priority)])
+    return made
 
 
 def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
     switches = {key: _checked_bool(key, values[key]) for key in SWITCHES if key in values and key not in accepted}
     values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
-    prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
+    prioritized = getattr(buffer_cls, "kind", None) == PRIORITIZED
     either = "prioritized" in accepted
     if either:
         if priority is not None:

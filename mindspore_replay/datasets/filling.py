@@ -12,9 +12,9 @@ import numpy as np
 
 from ..buffers.base import Buffer
 from ..buffers.episode import EpisodeReplayBuffer
+from ..buffers.making import get_buffer_cls
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..buffers.sequence import SequenceReplayBuffer
-from ..config.configuration import get_buffer_cls
 from ..store.checks import check_size
 from ..store.optional import install_command
 from ..store.schema import cast_exactly

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..buffers.base import Buffer
+from ..buffers.making import get_buffer_cls
 from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
-from ..config.configuration import get_buffer_cls
 from .export import StoredRows
 from .filling import Bar, Field, fill, knows_episodes
 from .filling import row_bytes as bytes_of

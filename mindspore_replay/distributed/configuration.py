@@ -10,6 +10,7 @@ from ..store.checks import check_size
 from ..store.habits import hint
 from ..store.place import DEVICE, HOST
 from ..store.recipe.classes import read, spec_of
+from ..store.recipe.registry import find
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 
@@ -64,7 +65,7 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
             f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in their own memory, but "
             f"got {config['storage']!r}."
         )
-    buffer_cls, arguments, limits = arguments_of(config)
+    buffer_cls, arguments, limits = arguments_of(config, find)
     spec = spec_of(buffer_cls, arguments, Columns)
     if native.on_cpu():  # a shard runs on the CPU, whatever device the learner uses
         native.choose_backend("native", spec.cls_name)

@@ -1,0 +1,145 @@
+"""Makes the buffers of configurations and of files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mindspore import nn
+
+from ..checkpoint.buffers import Maker, load_buffers
+from ..config.configuration import buffer_class, create
+from ..store.recipe.registry import find
+
+
+def get_buffer_cls(config: Mapping[str, Any]) -> type:
+    """Return the class that a configuration names.
+
+    Args:
+        config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
+            ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"``,
+            ``"elastic"``, ``"queue"`` or ``"epochs"``. With one of the first two, `priority` (bool), if given,
+            decides between them.
+
+    Returns:
+        type: The class.
+
+    Raises:
+        TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
+        ValueError: If no class has this name, or the configuration is that of a whole training.
+
+    Examples:
+        >>> from mindspore_replay import get_buffer_cls
+        >>> print(get_buffer_cls({"type": "advanced"}).__name__, get_buffer_cls({}).__name__)
+        PrioritizedReplayBuffer ReplayBuffer
+    """
+    return buffer_class(config, _found)
+
+
+def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
+    """Make the buffer, or the buffers, of a configuration with MindSpore RL's keys or DI-engine's.
+
+    Args:
+        config (Mapping): Its keys are
+
+            - `type` (Union[type, str]): class or name, as `get_buffer_cls` takes it. Default: ``"uniform"``.
+            - `number` (int): number of such buffers. With a `seed`, buffer i gets ``seed + i``. Default: ``1``.
+            - `capacity` or `replay_buffer_size` (int): rows of one buffer. Required.
+            - `sample_size` (int): rows of one sample. Required.
+            - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
+            - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
+              ``"float32"``. Required.
+            - `params` (Mapping): more keys, on the same level as those outside of it.
+            - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
+            - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
+            - `storage` (Union[str, PathLike]): as for the class. Of a folder for several buffers, each gets a folder in
+              it, with its number or name.
+            - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
+            - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
+              `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
+            - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
+              configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
+              them itself; from a common `seed` each buffer gets another number. Default: ``False``.
+
+        create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
+            `type` for each by name. Default: ``None``.
+
+    Returns:
+        Union[Cell, CellList, dict, ShardedReplay]: A buffer; for `number` > 1 a ``CellList``; for several buffers a
+        dict of them; for `shards` a ``distributed.ShardedReplay``.
+
+    Raises:
+        TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
+        ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
+            something that is not supported. For an unknown key, the known one that is meant is named.
+
+    Examples:
+        >>> from mindspore_replay import create_buffer
+        >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 32, "alpha": 0.7}
+        >>> buffer = create_buffer(config | {"data_shape": [(4,), ()], "data_type": ["float32", "int32"]})
+        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size, buffer.alpha)
+        PrioritizedReplayBuffer 1000 32 0.7
+    """
+    return create(Maker(_found, _list_of, {}), config, create_config)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    buffer: Any = None,
+    capacity: int | None = None,
+    backend: str = "auto",
+    progress: bool = False,
+) -> Any:
+    """Make the buffer that `save` wrote. It draws the same samples as the saved buffer would have.
+
+    With another capacity it holds the newest rows that fit, with their handles, priorities and other state; the rest
+    count as overwritten. It then draws other samples, since rows lie in other slots.
+
+    Args:
+        path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a
+            `TrainingCheckpoint`, the buffers are loaded, as a dict.
+        buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
+            class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
+            `HindsightRelabel`, or of a class of your own, can only be loaded this way. In a folder rows that replace
+            others get new serial numbers. Default: ``None``.
+        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another capacity too, unless it is
+            a reservoir, whose rows are a sample of its size. Default: ``None``, for that of the saved buffer.
+        backend (str): Backend of a new buffer. Default: ``"auto"``.
+        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+
+    Returns:
+        Union[Cell, dict, CellList]: What was saved, or `buffer`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
+            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
+        TypeError: If an argument is of another type.
+        RuntimeError: If the backend is not available, or `buffer` is in a folder that somebody is attached to.
+        ImportError: If `progress` is asked for and tqdm is not installed.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np, mindspore as ms
+        >>> from mindspore_replay import ReplayBuffer, load, save
+        >>> buffer = ReplayBuffer(sample_size=3, capacity=100, shapes=[()], types=[ms.int32], seed=0)
+        >>> buffer = buffer.insert([np.arange(50, dtype=np.int32)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(buffer, f"{folder}/buffer.safetensors")
+        ...     newest = load(f"{folder}/buffer.safetensors", capacity=5)
+        >>> print(newest.size(), *newest.rows())
+        5 [45 46 47 48 49]
+    """
+    return load_buffers(Maker(_found, _list_of, {"backend": backend}), path, buffer, capacity, progress)
+
+
+def _found(name: str) -> Any:
+    return find(name, "distributed" if name == "ShardedReplay" else "")
+
+
+def _list_of(buffers: Sequence[nn.Cell], name: str) -> nn.CellList:
+    """Return the list of this name in a dict, whose Cells have no prefix from it, as `create_buffer` does."""
+    made = nn.CellList(buffers)
+    if name:
+        made.update_parameters_name(f"{name}.")
+    return made
