@@ -80,7 +80,7 @@ class _Rows:
     def __init__(self, folder: Folder | None) -> None:
         self.folder, self.lock, self.closed = folder, threading.RLock(), False
         #: Record of the last `save`.
-        self.last_saved: Any = None
+        self.last_saved: object = None
 
 
 class HostFront(LocalFront):
@@ -110,7 +110,7 @@ class HostFront(LocalFront):
 
     ready_to_read = ready
 
-    def try_insert(self, *given: Any) -> bool:
+    def try_insert(self, *given: object) -> bool:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()
@@ -235,12 +235,12 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     # For files.
 
     @property
-    def last_saved(self) -> Any:
+    def last_saved(self) -> object:
         """Record of the last `save`."""
         return self._front.shared.last_saved
 
     @last_saved.setter
-    def last_saved(self, record: Any) -> None:
+    def last_saved(self, record: object) -> None:
         self._front.shared.last_saved = record
 
     @property

@@ -28,7 +28,7 @@ class Maker(NamedTuple):
     list_of: Callable[[Sequence[Any], str], Any]
     place: dict[str, Any]
 
-    def make(self, description: Any, capacity: int | None = None, name: str = "") -> Any:
+    def make(self, description: Mapping[str, Any], capacity: int | None = None, name: str = "") -> Any:
         """Make buffers from their description. Errors are those of the constructors, or name what is malformed."""
         if "dict" in description:
             return {name: self.make(part, None, name) for name, part in description["dict"].items()}
@@ -159,7 +159,7 @@ def _arguments_of(mixed: Any) -> dict[str, Any]:
     return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
 
 
-def is_mixture(buffer: Any) -> bool:
+def is_mixture(buffer: object) -> bool:
     """Return True if an object draws from several buffers."""
     return hasattr(buffer, "sources")
 

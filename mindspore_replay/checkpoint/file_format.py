@@ -152,11 +152,11 @@ def header_bytes(
     return len(text).to_bytes(8, "little") + _START + crc32.encode() + checked, crc32
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
-def damaged(path: Any, what: str) -> ValueError:
+def damaged(path: str | os.PathLike[str], what: str) -> ValueError:
     """Return the error for a file that cannot be loaded."""
     return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {what}.")
 
@@ -167,7 +167,7 @@ def is_ours(file: BinaryIO) -> bool:
     return file.read(8 + len(_START))[8:] == _START
 
 
-def read_header(file: BinaryIO, path: Any) -> Header:
+def read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
     """Return the header of a file; raise a ValueError if it is damaged or of another kind."""
     size = os.fstat(file.fileno()).st_size
     if not is_ours(file):
@@ -211,7 +211,7 @@ def _json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=once)
 
 
-def _parsed(path: Any, header: Any, crc32: str, size: int) -> Header:
+def _parsed(path: str | os.PathLike[str], header: dict[str, Any], crc32: str, size: int) -> Header:
     metadata = header.pop("__metadata__")
     if metadata["format"] != FORMAT:
         raise damaged(path, f"has the format {metadata['format']!r}, not {FORMAT!r}")
@@ -260,7 +260,7 @@ def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
     return entries
 
 
-def _check_ints(what: str, values: Any) -> None:
+def _check_ints(what: str, values: object) -> None:
     if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
         raise ValueError(f"{what} {values!r}")
 
@@ -276,7 +276,7 @@ def checksum(chunks: Iterable[Any]) -> int:
 _DEEPEST = 100  # nesting of lists
 
 
-def named_descriptions(description: Any, name: str = "") -> list[tuple[str, dict[str, Any]]]:
+def named_descriptions(description: dict[str, Any], name: str = "") -> list[tuple[str, dict[str, Any]]]:
     """Return a name and the description of each part, in the order of `parts_of`."""
     found = [(name, description)] if "class" in description else []
     parts = description.get("dict", description.get("list", description.get("sources", [])))
@@ -285,7 +285,7 @@ def named_descriptions(description: Any, name: str = "") -> list[tuple[str, dict
     return found
 
 
-def descriptions(description: Any) -> list[dict[str, Any]]:
+def descriptions(description: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the descriptions of the parts, in the order of `parts_of`."""
     return [node for _, node in named_descriptions(description)]
 
@@ -295,7 +295,7 @@ def is_value(name: str) -> bool:
     return name.partition("/")[0] == VALUES
 
 
-def check_description(path: Any, description: Any, depth: int = 0) -> None:
+def check_description(path: str | os.PathLike[str], description: Any, depth: int = 0) -> None:
     """Raise a ValueError if a description is malformed."""
     kinds = ("class", "dict", "list")
     kind = [key for key in kinds if isinstance(description, dict) and key in description]
@@ -322,7 +322,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
     return known and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
 
 
-def summary(description: Any) -> str:
+def summary(description: Mapping[str, Any]) -> str:
     """Return the classes of a description, where they are, and which are in folders: files of other ones do not fit."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"

@@ -1,7 +1,7 @@
 """Loads files into buffers, whose capacity may be another than the saved one, and into other parts of a run."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -271,7 +271,12 @@ class Restored:
 
 
 def load_parts(
-    sources: Sequence[Source], parts: Sequence[Part], description: Any, *, new: bool = False, progress: bool = False
+    sources: Sequence[Source],
+    parts: Sequence[Part],
+    description: Mapping[str, Any],
+    *,
+    new: bool = False,
+    progress: bool = False,
 ) -> None:
     """Read files into buffers, given as parts and their description.
 

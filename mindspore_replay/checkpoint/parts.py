@@ -1,5 +1,6 @@
 """The parts that a file holds: their arrays, and the slots of their rows."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ class Saved(Protocol):
     """An object whose own state is saved."""
 
     #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
-    last_saved: Any
+    last_saved: object
 
     def state_arrays(self) -> Mapping[str, Any]:
         """Return the arrays of the state by name, each a `Plain` or with its methods."""
@@ -43,7 +44,7 @@ class SavedBuffer(Saved, Protocol):
         """How rows are stored and drawn."""
 
     @property
-    def lock(self) -> Any:
+    def lock(self) -> contextlib.AbstractContextManager[object]:
         """The lock that calls from Python hold."""
 
     @property
@@ -61,7 +62,7 @@ class SavedBuffer(Saved, Protocol):
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Declare that all rows are about to be replaced, and return the state to write."""
 
-    def reset(self) -> Any:
+    def reset(self) -> object:
         """Remove all rows."""
 
 
@@ -116,7 +117,7 @@ class Cursors:
         return {"head": np.array(self.head, np.int32), "count": np.array(self.count, np.int32), "serials": serials}
 
 
-def cursors_of(state: Any) -> Cursors:
+def cursors_of(state: Mapping[str, np.ndarray]) -> Cursors:
     """Return the cursors among the arrays of a state."""
     return Cursors(int(state["head"]), int(state["count"]), *(int(serial) for serial in state["serials"]))
 

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,11 +229,11 @@ class _Written:
 def save_parts(
     parts: Sequence[Part],
     path: str | os.PathLike[str],
-    description: Any,
+    description: Mapping[str, Any],
     *,
     incremental: bool,
     progress: bool = False,
-    note: Any = None,
+    note: object = None,
     staged: bool = False,
 ) -> None:
     """Write parts, their description and a note to a file, as `save` does.

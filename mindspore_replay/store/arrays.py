@@ -8,6 +8,7 @@ from .habits import NoContainer, wrong_sample
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 from .showing import table, text
+from .types import Experience, Values
 
 _Self = TypeVar("_Self", bound="Insertable")
 #: What users get of an array, and of a number.
@@ -38,12 +39,12 @@ class Insertable:
 
     def insert(
         self,
-        exp: Any = None,
+        exp: Experience | None = None,
         *_misplaced: NoReturn,
-        priority: Any = None,
-        end: Any = False,
-        final: Any = False,
-        version: Any = None,
+        priority: Values | None = None,
+        end: Values = False,
+        final: Values = False,
+        version: Values | None = None,
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
@@ -89,19 +90,19 @@ class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE = "with_sample_size({}).sample()"
 
-    def update_priorities(self, indices: Any, priorities: Any) -> _Number:
+    def update_priorities(self, indices: Values, priorities: Values) -> _Number:
         """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""
         return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
 
-    def update(self, indices: Any, values: Any) -> _Number:
+    def update(self, indices: Values, values: Experience) -> _Number:
         """Write columns of stored rows, as `Buffer.update` does, and return the number of invalid handles."""
         return self._front.update(indices, values)  # type: ignore[no-any-return]
 
-    def delete(self, indices: Any) -> _Number:
+    def delete(self, indices: Values) -> _Number:
         """Remove rows, as `Buffer.delete` does, and return their number."""
         return self._front.delete(indices)  # type: ignore[no-any-return]
 
-    def info(self, indices: Any) -> tuple[_Arrays, ...]:
+    def info(self, indices: Values) -> tuple[_Arrays, ...]:
         """Return priority, use count and staleness of rows, as `Buffer.info` does."""
         return self._front.info(indices)
 
@@ -129,7 +130,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
 
     __repr__, _repr_html_ = text, table
 
-    def get_item(self, index: Any, *, as_dict: bool = False) -> Any:
+    def get_item(self, index: Values, *, as_dict: bool = False) -> Any:
         """Read rows by logical position: 0 is the oldest, -1 the newest.
 
         Args:

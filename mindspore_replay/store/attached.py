@@ -141,7 +141,7 @@ class AttachedFront(Front):
         self._folder, self._of_closed, self._is_queue = folder, folder.closed, spec.options.plan.in_order
         self._closed, self._limited = folder.arrays["shared.closed"], folder.arrays["shared.limited"]
 
-    def try_insert(self, *given: Any) -> bool:
+    def try_insert(self, *given: object) -> bool:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()

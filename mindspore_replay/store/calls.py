@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .inputs import NewRows
+from .types import Experience, Values
 
 
 class BaseCalls(Protocol):
@@ -27,19 +28,19 @@ class BaseCalls(Protocol):
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Any, ...]:
         """Draw a batch from a slice of logical rows."""
 
-    def update(self, handles: Any, values: Any) -> np.ndarray:
+    def update(self, handles: Values, values: Experience) -> np.ndarray:
         """Write columns of stored rows, and return the number of invalid handles, int32 ``[]``."""
 
-    def update_priorities(self, handles: Any, priorities: Any) -> np.ndarray:
+    def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set the priorities of rows, and return the number of invalid handles, int32 ``[]``."""
 
-    def delete(self, handles: Any) -> np.ndarray:
+    def delete(self, handles: Values) -> np.ndarray:
         """Remove rows, and return their number, int32 ``[]``."""
 
     def advance(self, steps: int) -> None:
         """Advance the learner's clock, and remove rows that became stale."""
 
-    def info(self, handles: Any) -> tuple[np.ndarray, ...]:
+    def info(self, handles: Values) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses of rows."""
 
     def reset(self) -> None:
@@ -82,7 +83,7 @@ class Calls(BaseCalls, Protocol):
     def try_sample(self) -> Callable[[int], Any]:
         """``(skip)``: a batch drawn in the default way, without its first outputs; an int if it is not drawn."""
 
-    def read(self, index: Any) -> tuple[Any, ...]:
+    def read(self, index: Values) -> tuple[Any, ...]:
         """Return the rows at logical positions."""
 
     @property

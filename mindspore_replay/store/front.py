@@ -17,6 +17,7 @@ from .naming import named
 from .nested import NO_NAMES
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
+from .types import Experience, Values
 from .waiting import Waiting
 
 
@@ -64,7 +65,7 @@ class BaseFront:
 
     # Rows in and out.
 
-    def sample(self, sample_range: Any, beta: Any, as_dict: bool, with_indices: bool) -> Any:
+    def sample(self, sample_range: object, beta: object, as_dict: bool, with_indices: bool) -> Any:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
         spec = self.spec
         given = None if beta is None else as_beta(spec.options, beta)
@@ -85,33 +86,33 @@ class BaseFront:
 
     # The state of rows.
 
-    def update(self, indices: Any, values: Any) -> Any:
+    def update(self, indices: Values, values: Experience) -> Any:
         """Write columns of stored rows."""
         with self.lock:
             self.ready()
             return self.count(self.calls.update(indices, values))
 
-    def update_priorities(self, indices: Any, priorities: Any) -> Any:
+    def update_priorities(self, indices: Values, priorities: Values) -> Any:
         """Set the priorities of rows."""
         need_priorities(self.spec.options, "update_priorities")
         with self.lock:
             self.ready()
             return self.count(self.calls.update_priorities(indices, priorities))
 
-    def delete(self, indices: Any) -> Any:
+    def delete(self, indices: Values) -> Any:
         """Remove rows."""
         with self.lock:
             self.ready()
             return self.count(self.calls.delete(indices))
 
-    def info(self, indices: Any) -> tuple[Any, ...]:
+    def info(self, indices: Values) -> tuple[Any, ...]:
         """Return priority, use count and staleness of rows."""
         with self.lock:
             self.ready_to_read()
             priority, uses, staleness = map(self.share, self.calls.info(indices))
             return priority, uses, staleness
 
-    def advance(self, steps: Any) -> None:
+    def advance(self, steps: int) -> None:
         """Advance the learner's clock."""
         with self.lock:
             self.ready()
@@ -143,7 +144,15 @@ class Front(BaseFront):
 
     calls: Calls
 
-    def insert(self, exp: Any, priority: Any, end: Any, final: Any, version: Any, with_indices: bool) -> Any:
+    def insert(
+        self,
+        exp: Experience | None,
+        priority: Values | None,
+        end: Values,
+        final: Values,
+        version: Values | None,
+        with_indices: bool,
+    ) -> Any:
         """Store one row or a batch; return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
         with self.turn("insert", new.batch.rows) if self.is_limited else self.lock:
@@ -169,7 +178,7 @@ class Front(BaseFront):
         name = cls_name or spec.cls_name
         return too_few_rows(name, spec.sample_size, spec.weighted, rows, stored, pending, source=source)
 
-    def get_item(self, index: Any, as_dict: bool) -> Any:
+    def get_item(self, index: Values, as_dict: bool) -> Any:
         """Read rows by logical position."""
         names = self.spec.row_names(as_dict)
         with self.lock:

@@ -63,7 +63,7 @@ class SavedState(Generic[_Front]):
     spec: BufferSpec
     _front: _Front
     #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
-    last_saved: Any = None
+    last_saved: object = None
 
     def state_arrays(self) -> Mapping[str, Any]:
         """Return the arrays of the state by name, the limiter's too, each a `Plain` or with its methods."""

@@ -95,7 +95,7 @@ class TrainingCheckpoint:
                 self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
         self._values = _Values()
 
-    def save(self, **values: Any) -> None:
+    def save(self, **values: object) -> None:
         """Write a checkpoint. Call it between the calls of compiled graphs.
 
         Args:
@@ -189,7 +189,7 @@ class TrainingCheckpoint:
             )
 
 
-def _check_part(name: str, part: Any) -> None:
+def _check_part(name: str, part: object) -> None:
     if not name.isidentifier():
         raise ValueError(f"For 'TrainingCheckpoint', names of parts must be those of variables, but got {name!r}.")
     if not isinstance(part, (nn.Cell, Mapping, *GENERATORS)):
@@ -221,14 +221,14 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _identities(buffers: Any) -> set[int]:
+def _identities(buffers: object) -> set[int]:
     return {id(part.owner) for part in parts_of("TrainingCheckpoint", buffers)}
 
 
 class _Saved:
     """A state other than a buffer's, with the methods that `Part` uses."""
 
-    last_saved: Any = None
+    last_saved: object = None
 
 
 class _Weights(_Saved):
@@ -266,7 +266,7 @@ class _Values(_Saved):
         return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
-def _is_in_folder(buffer: Any) -> bool:
+def _is_in_folder(buffer: object) -> bool:
     return isinstance(buffer, Buffer) and buffer.folder is not None
 
 

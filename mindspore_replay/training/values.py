@@ -14,7 +14,7 @@ from ..checkpoint.file_format import CODES, VALUES
 from ..mindspore_api import global_seeds, set_global_seeds
 
 
-def encoded(**values: Any) -> dict[str, np.ndarray]:
+def encoded(**values: object) -> dict[str, np.ndarray]:
     """Return the arrays that represent values by name. A TypeError names a value that cannot be written."""
     arrays: dict[str, np.ndarray] = {}
     named = {name: _encoded(value, name, arrays) for name, value in values.items()}
