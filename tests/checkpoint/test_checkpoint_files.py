@@ -51,40 +51,16 @@ def refused(content: bytes, given: Any) -> str:
 # Damage of every kind.
 
 
-def cut(content: bytes, generator: np.random.Generator) -> bytes:
-    return content[: generator.integers(len(content))]
+def overwritten(content: bytes, generator: np.random.Generator, most: int, replace: Callable[[int], bytes]) -> bytes:
+    """Replace some bytes by others, which depend on their number."""
+    at, size = generator.integers(len(content)), int(generator.integers(1, most))
+    return content[:at] + replace(len(content[at : at + size])) + content[at + size :]
 
 
-def flip_bit(content: bytes, generator: np.random.Generator) -> bytes:
+def flip_bit(content: bytes, generator: np.random.Generator, within: int | None = None) -> bytes:
     changed = bytearray(content)
-    changed[generator.integers(len(content))] ^= 1 << generator.integers(8)
+    changed[generator.integers(within or len(content))] ^= 1 << generator.integers(8)
     return bytes(changed)
-
-
-def flip_bit_in_header(content: bytes, generator: np.random.Generator) -> bytes:
-    length = 8 + int.from_bytes(content[:8], "little")
-    return flip_bit(content[:length], generator) + content[length:]
-
-
-def overwrite_some(content: bytes, generator: np.random.Generator) -> bytes:
-    at, size = generator.integers(len(content)), generator.integers(1, 200)
-    return content[:at] + generator.bytes(size) + content[at + size :]
-
-
-def insert_some(content: bytes, generator: np.random.Generator) -> bytes:
-    at = generator.integers(len(content) + 1)
-    return content[:at] + generator.bytes(generator.integers(1, 100)) + content[at:]
-
-
-def remove_some(content: bytes, generator: np.random.Generator) -> bytes:
-    at = generator.integers(len(content))
-    return content[:at] + content[at + generator.integers(1, 100) :]
-
-
-def zero_some(content: bytes, generator: np.random.Generator) -> bytes:
-    """Zero some bytes, like a disk that lost a block."""
-    at = generator.integers(len(content))
-    return content[:at] + bytes(len(content[at : at + 512])) + content[at + 512 :]
 
 
 def exchange_blocks(content: bytes, generator: np.random.Generator) -> bytes:
@@ -100,26 +76,22 @@ def other_length(content: bytes, generator: np.random.Generator) -> bytes:
     return length.to_bytes(8, "little") + content[8:]
 
 
-def noise(content: bytes, generator: np.random.Generator) -> bytes:
-    return generator.bytes(generator.integers(0, 3000))
-
-
 def noise_that_begins_well(content: bytes, generator: np.random.Generator) -> bytes:
     text = START + generator.bytes(generator.integers(0, 3000))
     return len(text).to_bytes(8, "little") + text
 
 
-DAMAGES = [
-    cut,
+DAMAGES: list[Callable[[bytes, np.random.Generator], bytes]] = [
+    lambda content, generator: content[: generator.integers(len(content))],
     flip_bit,
-    flip_bit_in_header,
-    overwrite_some,
-    insert_some,
-    remove_some,
-    zero_some,
+    lambda content, generator: flip_bit(content, generator, 8 + int.from_bytes(content[:8], "little")),  # the header
+    lambda content, generator: overwritten(content, generator, 200, generator.bytes),
+    lambda content, generator: overwritten(content, generator, 100, lambda n: generator.bytes(2 * n)),  # longer
+    lambda content, generator: overwritten(content, generator, 100, lambda n: b""),  # shorter
+    lambda content, generator: overwritten(content, generator, 513, bytes),  # zeros, like a disk that lost a block
     exchange_blocks,
     other_length,
-    noise,
+    lambda content, generator: generator.bytes(generator.integers(0, 3000)),
     noise_that_begins_well,
 ]
 

@@ -1,6 +1,7 @@
 """Incremental files: only new rows are written, and together with the first file they restore the buffer."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -236,12 +237,10 @@ def test_updates_and_saves_to_two_paths():
     assert_same_state(load("file 0"), buffer)
 
 
-def save_elsewhere(buffer: Any) -> None:
-    save(buffer, "elsewhere")
-
-
-def load_own_state(buffer: Any) -> None:
-    buffer.load_state_dict(buffer.state_dict())
+def save_another_there(_: Any) -> None:
+    other = wide()
+    add(other, 45)
+    save(other, PATH)
 
 
 def load_checkpoint(buffer: Any) -> None:
@@ -249,50 +248,28 @@ def load_checkpoint(buffer: Any) -> None:
     ms.load_checkpoint("buffer.ckpt", buffer)
 
 
-def load_file_into(buffer: Any) -> None:
-    load(PATH, buffer=buffer)
+LAST = Path(f"{PATH}.1")
+EVENTS: dict[str, Callable[[Any], Any]] = {
+    "saved elsewhere": lambda buffer: save(buffer, "elsewhere"),
+    "another saved there": save_another_there,
+    "own state loaded": lambda buffer: buffer.load_state_dict(buffer.state_dict()),
+    "checkpoint loaded": load_checkpoint,
+    "file loaded": lambda buffer: load(PATH, buffer=buffer),
+    "file removed": lambda _: Path(PATH).unlink(),
+    "last file cut": lambda _: LAST.write_bytes(LAST.read_bytes()[:-1]),
+    "last file removed": lambda _: LAST.unlink(),
+}
 
 
-def remove_file(buffer: Any) -> None:
-    Path(PATH).unlink()
-
-
-def cut_last_file(buffer: Any) -> None:
-    content = Path(f"{PATH}.1").read_bytes()
-    Path(f"{PATH}.1").write_bytes(content[:-1])
-
-
-def remove_last_file(buffer: Any) -> None:
-    Path(f"{PATH}.1").unlink()
-
-
-def save_another_there(buffer: Any) -> None:
-    other = wide()
-    add(other, 45)
-    save(other, PATH)
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        save_elsewhere,
-        load_own_state,
-        load_checkpoint,
-        load_file_into,
-        remove_file,
-        cut_last_file,
-        remove_last_file,
-        save_another_there,
-    ],
-)
-def test_all_rows_are_written_when_others_may_have_changed(event: Any):
+@pytest.mark.parametrize("event", EVENTS)
+def test_all_rows_are_written_when_others_may_have_changed(event: str):
     buffer = wide()
     add(buffer, 45)
     save_more(buffer)
     add(buffer, 1)
     save_more(buffer)
     assert ".1" in files()
-    event(buffer)
+    EVENTS[event](buffer)
     add(buffer, 1)
     save_more(buffer)
     assert not {".1", ".2"} & set(files())
