@@ -1,4 +1,4 @@
-"""Replay buffers without MindSpore: the classes of the package on NumPy arrays, in the memory of this process.
+"""Replay buffers without MindSpore: the classes of the package on NumPy arrays, in memory or in a folder.
 
 Constructors, methods, results and errors are those of the classes of the same names in `mindspore_replay`, with arrays
 in place of Tensors, and numbers in place of Tensors of one number. Samples for the same seed are the same. NumPy has no
@@ -156,8 +156,8 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
+        """Bytes of all arrays; of compressed columns, those now."""
+        return sum(array.nbytes for array in {**self.arrays, **self._front.calls.compressed}.values())
 
     @property
     def limiter(self) -> Waiting | None:

@@ -273,12 +273,9 @@ def checksum(chunks: Iterable[Any]) -> int:
     return crc
 
 
-_DEEPEST = 100  # nesting of lists
-
-
 def named_descriptions(description: dict[str, Any], name: str = "") -> list[tuple[str, dict[str, Any]]]:
     """Return a name and the description of each part, in the order of `parts_of`."""
-    found = [(name, description)] if "class" in description else []
+    found = [] if "dict" in description or "list" in description else [(name, description)]
     parts = description.get("dict", description.get("list", description.get("sources", [])))
     for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
         found += named_descriptions(part, f"{name}/{key}" if name else str(key))
@@ -295,31 +292,25 @@ def is_value(name: str) -> bool:
     return name.partition("/")[0] == VALUES
 
 
-def check_description(path: str | os.PathLike[str], description: Any, depth: int = 0) -> None:
+def check_description(path: str | os.PathLike[str], description: Any) -> None:
     """Raise a ValueError if a description is malformed."""
-    kinds = ("class", "dict", "list")
-    kind = [key for key in kinds if isinstance(description, dict) and key in description]
-    parts: Any = []
-    if len(kind) == 1 and depth < _DEEPEST:
-        value = description[kind[0]]
-        parts = description.get("sources", []) if kind == ["class"] else value
-        right = {"class": str, "dict": dict, "list": list}[kind[0]]
-        if value and isinstance(value, right) and isinstance(parts, (list, dict)) and _describes_one(description):
-            for part in parts.values() if isinstance(parts, dict) else parts:
-                check_description(path, part, depth + 1)
-            return
-    raise damaged(path, f"describes no buffer: {str(description)[:200]}")
+    try:
+        nodes = descriptions(description)
+        right = bool(nodes) and all(map(_describes_one, nodes))
+    except (AttributeError, KeyError, RecursionError, TypeError):
+        right = False
+    if not right:
+        raise damaged(path, f"describes no buffer: {str(description)[:200]}")
 
 
 def _describes_one(description: dict[str, Any]) -> bool:
     """Return True if the description of a single Cell can make it, or says why not."""
-    if "class" not in description or isinstance(description.get("folder"), str):
-        return True
-    known = isinstance(description.get("reason"), str) or (
-        isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, MIXTURE)
-    )
+    if isinstance(description.get("folder"), str):
+        return isinstance(description["class"], str)
+    is_known = isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, MIXTURE)
+    says_why = isinstance(description.get("reason"), str) and isinstance(description["class"], str)
     capacity = description.get("capacity", 0)
-    return known and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
+    return (is_known or says_why) and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
 
 
 def summary(description: Mapping[str, Any]) -> str:
