@@ -3,14 +3,14 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from ..store.checks import check_bool, check_size
 from ..store.limiter import RateLimiter
 from ..store.recipe.arguments import decoded, encoded, given_arguments
 from .file_format import MIXTURE, check_description, summary
 from .loading import load_parts
-from .parts import Part, is_buffer
+from .parts import Part, Saved, SavedBuffer, is_buffer
 from .saving import save_parts
 from .sources import Source, open_sources
 
@@ -58,7 +58,7 @@ class Maker(NamedTuple):
         return buffer
 
 
-def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
+def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
     """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
 
     The new file replaces the old one once it is complete and on the disk, so the process may be killed at any time.
@@ -99,7 +99,9 @@ def save(buffer: Any, path: str | os.PathLike[str], *, incremental: bool = False
     save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
 
 
-def load_buffers(maker: Maker, path: str | os.PathLike[str], buffer: Any, capacity: int | None, progress: bool) -> Any:
+def load_buffers(
+    maker: Maker, path: str | os.PathLike[str], buffer: object, capacity: int | None, progress: bool
+) -> object:
     """Make the buffers of a file, or let `buffer` take over its state, as `mindspore_replay.load` does."""
     check_bool("load", "progress", progress)
     if capacity is not None:
@@ -130,7 +132,7 @@ def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
         raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
 
 
-def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
+def describe(buffers: object, in_folders: bool = False) -> dict[str, Any]:
     """Describe how to make such buffers; for those that cannot be made from a file, give the reason.
 
     With `in_folders`, one in a folder stays there: the description names the folder.
@@ -147,10 +149,11 @@ def describe(buffers: Any, in_folders: bool = False) -> dict[str, Any]:
         return {"class": cls_name, "sources": sources, **_arguments_of(buffers)}
     if isinstance(buffers, Mapping):
         return {"dict": {name: describe(part, in_folders) for name, part in buffers.items()}}
+    assert _is_list(buffers)
     return {"list": [describe(part, in_folders) for part in buffers]}
 
 
-def _arguments_of(mixed: Any) -> dict[str, Any]:
+def _arguments_of(mixed: object) -> dict[str, Any]:
     """Return the arguments of a mixture, or the reason why a file cannot hold them."""
     if type(mixed).__name__ != MIXTURE:
         return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
@@ -159,12 +162,22 @@ def _arguments_of(mixed: Any) -> dict[str, Any]:
     return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
 
 
-def is_mixture(buffer: object) -> bool:
+class SavedMixture(Saved, Protocol):
+    """A mixture, on the device or on arrays."""
+
+    sources: Sequence[SavedBuffer]
+
+
+def is_mixture(buffer: object) -> TypeGuard[SavedMixture]:
     """Return True if an object draws from several buffers."""
     return hasattr(buffer, "sources")
 
 
-def parts_of(function: str, buffers: Any) -> list[Part]:
+def _is_list(buffers: object) -> TypeGuard[Sequence[object]]:
+    return hasattr(buffers, "append")  # as a CellList has it
+
+
+def parts_of(function: str, buffers: object) -> list[Part]:
     """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""
     owners = list(_owners(function, buffers))
     if len({id(owner) for owner in owners}) < len(owners):
@@ -174,18 +187,19 @@ def parts_of(function: str, buffers: Any) -> list[Part]:
     return [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
 
 
-def _owners(function: str, buffers: Any) -> Iterator[Any]:
-    is_list = hasattr(buffers, "append")  # as a CellList has it
+def _owners(function: str, buffers: object) -> Iterator[Saved]:
     if is_buffer(buffers):
         yield buffers
     elif is_mixture(buffers):
         yield buffers
         yield from buffers.sources
-    elif (isinstance(buffers, Mapping) or is_list) and len(buffers) > 0:
-        for name in () if is_list else buffers:
+    elif isinstance(buffers, Mapping) and buffers:
+        for name, part in buffers.items():
             if not isinstance(name, str):
                 raise TypeError(f"For '{function}', the keys of 'buffer' must be strings, but got {name!r}.")
-        for part in buffers if is_list else buffers.values():
+            yield from _owners(function, part)
+    elif _is_list(buffers) and len(buffers):
+        for part in buffers:
             yield from _owners(function, part)
     else:
         raise TypeError(

@@ -310,7 +310,9 @@ def _describes_one(description: dict[str, Any]) -> bool:
     is_known = isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, MIXTURE)
     says_why = isinstance(description.get("reason"), str) and isinstance(description["class"], str)
     capacity = description.get("capacity", 0)
-    return (is_known or says_why) and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
+    return (
+        (is_known or says_why) and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
+    )
 
 
 def summary(description: Mapping[str, Any]) -> str:
