@@ -17,7 +17,7 @@ from .naming import named
 from .nested import NO_NAMES
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
-from .types import Experience, Values
+from .types import Experience, Sample, Values
 from .waiting import Waiting
 
 
@@ -65,7 +65,7 @@ class BaseFront:
 
     # Rows in and out.
 
-    def sample(self, sample_range: object, beta: object, as_dict: bool, with_indices: bool) -> Any:
+    def sample(self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool) -> Sample:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
         spec = self.spec
         given = None if beta is None else as_beta(spec.options, beta)
@@ -178,7 +178,7 @@ class Front(BaseFront):
         name = cls_name or spec.cls_name
         return too_few_rows(name, spec.sample_size, spec.weighted, rows, stored, pending, source=source)
 
-    def get_item(self, index: Values, as_dict: bool) -> Any:
+    def get_item(self, index: Values, as_dict: bool) -> Sample:
         """Read rows by logical position."""
         names = self.spec.row_names(as_dict)
         with self.lock:
@@ -186,7 +186,7 @@ class Front(BaseFront):
             rows = self.calls.read(index)
         return named(names, rows) if as_dict else rows
 
-    def rows(self, as_dict: bool) -> Any:
+    def rows(self, as_dict: bool) -> Sample:
         """Read all rows of a full buffer."""
         names, capacity = self.spec.row_names(as_dict), self.spec.capacity
         with self.lock:
