@@ -1,16 +1,41 @@
 """Arguments of graph bodies, which the checks of calls from Python check while a graph is compiled."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..mindspore_api import isconstant
-from .compile_time import MAPPING, NUMBER, TENSOR, compile_time
+from ..store.checks import need_episodes, range_of
+from ..store.inputs import as_beta, as_handles_for, as_positions, as_priorities, as_steps
+from ..store.random import ALL_ROWS
+from ..store.recipe.spec import BufferSpec
+from .compile_time import MAPPING, NUMBER, TENSOR, compile_time, stand_in
+
+#: For a method, what checks its arguments.
+_CHECKS: dict[str, Callable[..., object]] = {
+    "advance": lambda spec, steps: as_steps(spec.options, steps, int),
+    "delete": lambda spec, indices: as_handles_for(spec.options, "delete", indices),
+    "end_episodes": lambda spec: need_episodes(spec.options, "end_episodes"),
+    "get_item": lambda spec, index: as_positions(spec.cls_name, index),
+    "info": lambda spec, indices: as_handles_for(spec.options, "info", indices),
+    "sample": lambda spec, beta, *naming: (as_beta(spec.options, beta), spec.sample_names(*naming)),
+    "sample_range": lambda spec, bounds: range_of(spec.cls_name, bounds, ALL_ROWS[1]),
+    "update_priorities": lambda spec, indices, priorities: as_priorities(spec.options, indices, priorities),
+}
 
 
 class Arguments:
     """What graph bodies pass to their checks, and what they make of checked arguments."""
+
+    spec: BufferSpec
+
+    @compile_time
+    def _check_call(self, method: str, *known: object) -> bool:
+        """Check what is known of a call's arguments."""
+        _CHECKS[method](self.spec, *map(stand_in, known))
+        return True
 
     def _known(self, value):
         """Return what the compiler knows of an argument: a constant, dtype and shape of a Tensor, or that it exists."""

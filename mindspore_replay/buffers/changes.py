@@ -10,8 +10,7 @@ from ..columns import Columns
 from ..mindspore_api import share
 from ..ops.eager import graph_body
 from ..store.calls import Calls
-from ..store.checks import need_episodes
-from ..store.inputs import as_handles_for, as_priorities, as_steps, as_values
+from ..store.inputs import as_values
 from ..store.mixins import mixin
 from ..store.options import Options
 from ..store.recipe.spec import BufferSpec
@@ -90,15 +89,10 @@ class Changes:
     # Priorities.
 
     def _update_priorities_graph(self, indices, priorities):
-        self._check_priorities(self._known(indices), self._known(priorities))
+        self._check_call("update_priorities", self._known(indices), self._known(priorities))
         return self._graph.update_priorities(
             self._as_handles(indices), self._as_dtype("priorities", priorities, ms.float32)
         )
-
-    @compile_time
-    def _check_priorities(self, indices: object, priorities: object) -> bool:
-        as_priorities(self.options, stand_in(indices), stand_in(priorities))
-        return True
 
     @graph_body(_update_priorities_graph)
     def update_priorities(self, indices: Values, priorities: Values) -> Tensor:
@@ -135,13 +129,8 @@ class Changes:
     # Removal, and the state of rows.
 
     def _delete_graph(self, indices):
-        self._check_handles("delete", self._known(indices))
+        self._check_call("delete", self._known(indices))
         return self._graph.delete(self._as_handles(indices))
-
-    @compile_time
-    def _check_handles(self, method: str, indices: object) -> bool:
-        as_handles_for(self.options, method, stand_in(indices))
-        return True
 
     @graph_body(_delete_graph)
     def delete(self, indices: Values) -> Tensor:
@@ -169,7 +158,7 @@ class Changes:
         return self._front.delete(indices)  # type: ignore[no-any-return]
 
     def _info_graph(self, indices):
-        self._check_handles("info", self._known(indices))
+        self._check_call("info", self._known(indices))
         priority, uses, staleness = self._graph.info(self._as_handles(indices))
         shape = indices.shape
         return ops.reshape(priority, shape), ops.reshape(uses, shape), ops.reshape(staleness, shape)
@@ -206,14 +195,9 @@ class Changes:
     # All rows at once.
 
     def _advance_graph(self, steps=1):
-        self._check_steps(self._known(steps))
+        self._check_call("advance", self._known(steps))
         self._graph.advance(ops.reshape(ops.cast(steps, ms.int64), ()))
         return self._stored_graph()
-
-    @compile_time
-    def _check_steps(self, steps: object) -> bool:
-        as_steps(self.options, stand_in(steps), int)
-        return True
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
@@ -246,13 +230,8 @@ class Changes:
         return self
 
     def _end_episodes_graph(self):
-        self._check_episodes()
+        self._check_call("end_episodes")
         return self._graph.end_episodes()
-
-    @compile_time
-    def _check_episodes(self) -> bool:
-        need_episodes(self.options, "end_episodes")
-        return True
 
     @graph_body(_end_episodes_graph)
     def end_episodes(self) -> Tensor:

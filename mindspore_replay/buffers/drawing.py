@@ -11,12 +11,11 @@ from mindspore import Tensor
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.checks import need_priorities
-from ..store.inputs import as_beta
 from ..store.mixins import mixin
 from ..store.nested import Step
 from ..store.options import Options
 from ..store.recipe.spec import BufferSpec
-from .compile_time import compile_time, stand_in
+from .compile_time import compile_time
 from .front import BufferFront
 from .relabelling import RelabelFromPython
 
@@ -34,16 +33,10 @@ class Drawing:
     _direct: bool
 
     def _drawn_graph(self, bounds, beta, as_dict, with_indices):
-        self._check_sample(self._known(beta), as_dict, with_indices)
+        self._check_call("sample", self._known(beta), as_dict, with_indices)
         batch = self._graph.sample(bounds, None if beta is None else self._as_dtype("beta", beta, ms.float64))
         batch = batch[1:] if self.has_handles and not with_indices else batch
         return named_in_graph(self._steps_of_names(with_indices), batch) if as_dict else batch
-
-    @compile_time
-    def _check_sample(self, beta: object, as_dict: bool, with_indices: bool) -> bool:
-        as_beta(self.options, stand_in(beta))
-        self.spec.sample_names(as_dict, with_indices)
-        return True
 
     @compile_time
     def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:

@@ -7,12 +7,11 @@ from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
-from ..store.inputs import as_positions
 from ..store.mixins import mixin
 from ..store.nested import Step
 from ..store.recipe.spec import BufferSpec
 from ..store.types import Values
-from .compile_time import compile_time, stand_in
+from .compile_time import compile_time
 from .front import BufferFront
 from .isolated_cell import IsolatedCell
 
@@ -25,7 +24,7 @@ class Reading:
     _front: BufferFront
 
     def _get_item_graph(self, index, *, as_dict=False):
-        self._check_index(self._known(index))
+        self._check_call("get_item", self._known(index))
         return self._read_graph(self._as_dtype("index", index, ms.int64), as_dict)
 
     def _read_graph(self, positions, as_dict):
@@ -35,11 +34,6 @@ class Reading:
     @compile_time
     def _steps_of_rows(self, _graph: str) -> tuple[Step, ...]:
         return self.spec.row_names(True).steps
-
-    @compile_time
-    def _check_index(self, index: object) -> bool:
-        as_positions(type(self).__name__, stand_in(index))
-        return True
 
     @graph_body(_get_item_graph)
     def get_item(self, index: Values, *, as_dict: bool = False) -> tuple[Tensor, ...] | dict[str, Any]:

@@ -6,12 +6,9 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
-from ..store.checks import range_of
-from ..store.random import ALL_ROWS
 from ..store.recipe.classes import ReplayRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
-from .compile_time import compile_time, stand_in
 
 
 @registered
@@ -143,16 +140,11 @@ class ReplayBuffer(ReplayRecipe, Buffer):
     def _range_graph(self, sample_range):
         if isinstance(sample_range, int):
             self._refuse_graph((sample_range,), {})
-        self._check_range(self._known(sample_range))
+        self._check_call("sample_range", self._known(sample_range))
         start, stop = sample_range
         first = self._graph.all_rows[0] if start is None else self._bound_graph(start)
         last = self._graph.all_rows[1] if stop is None else self._bound_graph(stop)
         return ops.stack((first, last))
-
-    @compile_time
-    def _check_range(self, sample_range: object) -> bool:
-        range_of(type(self).__name__, stand_in(sample_range), ALL_ROWS[1])
-        return True
 
     def _bound_graph(self, bound):
         if not isinstance(bound, (int, Tensor)):
