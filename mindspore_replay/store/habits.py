@@ -74,7 +74,7 @@ def wrong_insert(
     names: Sequence[str] | None,
     columns: int,
     exp: object,
-    misplaced: Collection[Any],
+    misplaced: Collection[object],
     unknown: Collection[str],
 ) -> TypeError:
     """Return the error for an insertion with other arguments than `insert` has.
@@ -111,7 +111,7 @@ def wrong_insert(
 
 
 def wrong_sample(
-    cls_name: str, buffer: Any, misplaced: Sequence[Any], unknown: Mapping[str, Any], other_size: str
+    cls_name: str, buffer: Any, misplaced: Sequence[object], unknown: Mapping[str, object], other_size: str
 ) -> TypeError:
     """Return the error for a sample with other arguments than `sample` has.
 

@@ -119,7 +119,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         """Return the operator of a call."""
         return _OPERATORS[key[0] if isinstance(key, tuple) else key][0]
 
-    def _given(self, item: Item, chosen: Sequence[int]) -> Any:
+    def _given(self, item: Item, chosen: Sequence[int]) -> Array | list[Array]:
         """Return an argument that each call has of its own."""
         schema, lead = self._schema, (1,) * _axes(item)[0]
         if item.name == OUTPUTS:

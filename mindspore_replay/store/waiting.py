@@ -4,7 +4,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -269,6 +269,16 @@ class Waiting:
             self._changed.release()
 
 
+class Queue(Protocol):
+    """A queue, which a limiter can wait for."""
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room."""
+
+    def signals(self) -> "tuple[threading.Condition | SharedCondition, Folder | None]":
+        """Return the condition of waits, and the folder if there is one."""
+
+
 class QueueLimiter(Waiting):
     """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
 
@@ -277,7 +287,7 @@ class QueueLimiter(Waiting):
         timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
     """
 
-    def __init__(self, queue: Any, timeout: object) -> None:
+    def __init__(self, queue: Queue, timeout: object) -> None:
         super().__init__(timeout, type(queue).__name__)
         self._queue = queue
         self._changed, self._folder = queue.signals()

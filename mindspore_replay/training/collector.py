@@ -169,14 +169,14 @@ class Collector:
         if seed is not None:
             self.envs.action_space.seed(seed)
 
-    def _act(self, observation: Any) -> tuple[Any, Mapping[str, Any]]:
+    def _act(self, observation: object) -> tuple[Any, Mapping[str, Any]]:
         """Return the action, and further columns."""
         if self.steps < self.random_steps:
             return self.envs.action_space.sample(), {}
         action = self.policy(observation)
         if not (isinstance(action, tuple) and len(action) == 2 and isinstance(action[1], Mapping)):
             return _as_arrays(action), {}
-        return _as_arrays(action[0]), _as_arrays(action[1])
+        return _as_arrays(action[0]), {name: _as_arrays(column) for name, column in action[1].items()}
 
     def _insert_waiting(self) -> None:
         """Insert the rows of the last step, if that has not been done."""
@@ -210,7 +210,7 @@ class Collector:
             self.buffer.end_episodes()
 
 
-def _as_arrays(value: Any) -> Any:
+def _as_arrays(value: object) -> object:
     """Return arrays in place of Tensors, in nested dicts and tuples too."""
     if isinstance(value, Mapping):
         return {key: _as_arrays(part) for key, part in value.items()}

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
 from ..buffers.base import Buffer
 from ..store.checks import check_size
@@ -10,6 +10,17 @@ from .sinks import Sink
 from .statistics import Histogram, Statistics, statistics_of
 
 _LAST_STEP = 2**62  # more than any run takes
+
+
+class Measured(Protocol):
+    """A buffer elsewhere, such as a sharded one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes at full capacity."""
+
+    def statistics(self) -> Statistics:
+        """Return the statistics of its rows."""
 
 
 class ReplayMonitor:
@@ -51,7 +62,14 @@ class ReplayMonitor:
         2
     """
 
-    def __init__(self, buffer: Any, sink: Sink | Sequence[Sink], every: int = 1000, *, step: int = 0) -> None:
+    def __init__(
+        self,
+        buffer: Buffer | Measured | Mapping[str, Buffer | Measured],
+        sink: Sink | Sequence[Sink],
+        every: int = 1000,
+        *,
+        step: int = 0,
+    ) -> None:
         self._buffers = dict(buffer) if isinstance(buffer, Mapping) else {"": buffer}
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
@@ -61,11 +79,11 @@ class ReplayMonitor:
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
                 )
-        self._sinks: list[Any] = list(sink) if isinstance(sink, (list, tuple)) else [sink]
-        for one in self._sinks:
-            if not (callable(getattr(one, "write", None)) and callable(getattr(one, "close", None))):
+        self._sinks: list[Sink] = list(sink) if isinstance(sink, Sequence) else [sink]
+        for to in self._sinks:
+            if not (callable(getattr(to, "write", None)) and callable(getattr(to, "close", None))):
                 raise TypeError(
-                    f"For 'ReplayMonitor', 'sink' must have methods 'write' and 'close', but got {type(one).__name__}."
+                    f"For 'ReplayMonitor', 'sink' must have methods 'write' and 'close', but got {type(to).__name__}."
                 )
         self._every = check_size("ReplayMonitor", "every", every)
         self.operations = check_size("ReplayMonitor", "step", step, _LAST_STEP, minimum=0)
@@ -157,13 +175,13 @@ class ReplayMonitor:
         self.close()
 
 
-def _reading(buffer: Any) -> Statistics:
+def _reading(buffer: Buffer | Measured) -> Statistics:
     if not isinstance(buffer, Buffer):
-        return buffer.statistics()  # type: ignore[no-any-return]
+        return buffer.statistics()
     with buffer.snapshot() as state:
         return statistics_of(state)
 
 
-def _totals(buffer: Any) -> tuple[float, float]:
+def _totals(buffer: Buffer | Measured) -> tuple[float, float]:
     values = _reading(buffer).values
     return values["inserted"], values["sampled"]
