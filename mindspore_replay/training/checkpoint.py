@@ -85,11 +85,11 @@ class TrainingCheckpoint:
             _check_part(name, part)
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
-        self._parts = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
-        known = {id(parameter) for part in self._parts for parameter in part.owner.state_parameters().values()}
-        self._in_folders = {i: _InFolder(part.owner) for i, part in enumerate(self._parts) if _is_in_folder(part.owner)}
-        for i, note in self._in_folders.items():
-            self._parts[i] = Part(self._parts[i].prefix, note)
+        found = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
+        known = {id(parameter) for part in found for parameter in part.owner.state_parameters().values()}
+        # Those in folders stay there with all of their state; a file holds the numbers of their rows alone.
+        self._in_folders = [part.owner for part in found if part.is_buffer and part.owner.folder is not None]
+        self._parts = [part for part in found if part.owner not in self._in_folders]
         for name, cell in parts.items():
             if isinstance(cell, nn.Cell):
                 self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
@@ -114,9 +114,8 @@ class TrainingCheckpoint:
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     TrainingCheckpoint(f"{folder}/run.safetensors", buffer=buffer.insert([7])).save(step=1)
         """
-        self._values.arrays = encoded(values=values, random=self._random.read())
-        for note in self._in_folders.values():
-            note.read()
+        inserted = [_inserted(buffer) for buffer in self._in_folders]
+        self._values.arrays = encoded(values=values, random=self._random.read(), inserted=inserted)
         description = describe(self._buffers, in_folders=True)
         save_parts([*self._parts, Part("", self._values)], self.path, description, incremental=True)
 
@@ -148,15 +147,23 @@ class TrainingCheckpoint:
             sources = open_sources(self.path, stack)
             self._check_kinds(sources)
             content = self._read_values(sources)
-            capacities = [node.get("capacity", 0) for node in descriptions(sources[-1].header.description)]
+            nodes = descriptions(sources[-1].header.description)
+            capacities = [node.get("capacity", 0) for node in nodes if "folder" not in node]
             capacities += [0] * (len(self._parts) - len(capacities))
-            for note in self._in_folders.values():
-                note.read()
+            inserted = [_inserted(buffer) for buffer in self._in_folders]
             states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
             load_checked(sources, states, new=False)
         self._random.write(content["random"])
-        for note in self._in_folders.values():
-            note.tell()
+        for buffer, now, then in zip(self._in_folders, inserted, content.get("inserted", inserted)):
+            if now != then:
+                _LOGGER.warning(
+                    "For 'TrainingCheckpoint', the %s in %s stays as it is: %d rows were inserted by now, %d when the "
+                    "checkpoint was saved.",
+                    type(buffer).__name__,
+                    buffer.folder,
+                    now,
+                    then,
+                )
         values: dict[str, Any] = content["values"]
         return values
 
@@ -225,13 +232,7 @@ def _identities(buffers: object) -> set[int]:
     return {id(part.owner) for part in parts_of("TrainingCheckpoint", buffers)}
 
 
-class _Saved:
-    """A state other than a buffer's, with the methods that `Part` uses."""
-
-    last_saved: object = None
-
-
-class _Weights(_Saved):
+class _Weights:
     """The Parameters of a Cell.
 
     Args:
@@ -239,6 +240,8 @@ class _Weights(_Saved):
         cell (nn.Cell): The Cell.
         known (set[int]): Identities of Parameters saved elsewhere; those of the Cell are added.
     """
+
+    last_saved: object = None
 
     def __init__(self, name: str, cell: nn.Cell, known: set[int]) -> None:
         self._parameters: dict[str, Parameter] = {}
@@ -257,49 +260,17 @@ class _Weights(_Saved):
         """Accept any numbers."""
 
 
-class _Values(_Saved):
+class _Values:
     """Plain values to write to a file."""
 
+    last_saved: object = None
     arrays: dict[str, np.ndarray]
 
     def state_arrays(self) -> dict[str, Plain]:
         return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
-def _is_in_folder(buffer: object) -> bool:
-    return isinstance(buffer, Buffer) and buffer.folder is not None
-
-
-class _InFolder(_Values):
-    """A buffer in a folder, where its rows and all of its state stay; a file holds its serial numbers alone.
-
-    Args:
-        buffer (Buffer): The buffer.
-    """
-
-    def __init__(self, buffer: Buffer) -> None:
-        self._buffer = buffer
-        self._saved = 0
-
-    def read(self) -> None:
-        """Read the serial numbers."""
-        with self._buffer.snapshot() as arrays:
-            self.arrays = {"serials": arrays["serials"].copy()}
-
-    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Keep the serial numbers of a file, which `load` does not write."""
-        self._saved = int(state["serials"][0])
-
-    def tell(self) -> None:
-        """Say in the log if rows were inserted since the file was written."""
-        self.read()
-        inserted = int(self.arrays["serials"][0])
-        if inserted != self._saved:
-            _LOGGER.warning(
-                "For 'TrainingCheckpoint', the %s in %s stays as it is: %d rows were inserted by now, %d when the "
-                "checkpoint was saved.",
-                type(self._buffer).__name__,
-                self._buffer.folder,
-                inserted,
-                self._saved,
-            )
+def _inserted(buffer: Buffer) -> int:
+    """Return the number of rows inserted so far."""
+    with buffer.snapshot() as arrays:
+        return int(arrays["serials"][0])
