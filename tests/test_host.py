@@ -224,6 +224,21 @@ def test_files_go_from_one_to_the_other(kind: str, tmp_path: Path):
         assert host.load(paths[1], capacity=12).capacity == 12
 
 
+def test_a_state_loaded_for_another_sample_size_is_written_whole(tmp_path: Path):
+    """A file of new rows alone would lack it."""
+    wide: dict[str, Any] = {"shapes": [(200,), ()], "capacity": 64}
+    there, _ = pair("uniform", **wide)
+    other, path = there.with_sample_size(2), tmp_path / "file"
+    fill(there, n=48, width=200)
+    save(there, path)
+    other.load_state_dict(pair("uniform", **wide)[0].insert(rows(7, 48, 200)).state_dict())
+    fill(other, n=1, width=200)
+    save(there, path, incremental=True)
+    assert_same(host.load(path).get_item(0), there.get_item(0))
+    save(other.insert(rows(9, 1, 200)), path, incremental=True)
+    assert len(list(tmp_path.iterdir())) == 1  # a file of buffers of other sizes is another one
+
+
 def test_several_buffers_are_in_one_file(tmp_path: Path):
     path, made = tmp_path / "file", {"one": pair("uniform"), "other": pair("prioritized")}
     for there, _ in made.values():

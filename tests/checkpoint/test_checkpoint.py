@@ -20,7 +20,6 @@ from checkpoint_cases import (
     draws,
     filled,
     insert,
-    rows,
 )
 from mindspore import nn
 from safetensors import safe_open
@@ -476,25 +475,3 @@ def test_progress_needs_tqdm(monkeypatch: pytest.MonkeyPatch):
     ):
         save(filled(RINGS["uniform"]), PATH, progress=True)
     assert not list(Path().iterdir())
-
-
-def test_a_buffer_that_was_loaded_works_in_graphs():
-    """Graphs compiled before see the loaded state."""
-    buffer = filled(RINGS["uniform"])
-
-    class Body(nn.Cell):
-        def __init__(self, of: ReplayBuffer) -> None:
-            super().__init__()
-            self.buffer = of
-
-        @ms.jit
-        def construct(self, x):
-            return self.buffer.get_item(-1)[1] + x
-
-    given = RINGS["uniform"](seed=3)
-    given.insert(rows(100, 4))
-    body = Body(given)
-    assert float(body(ms.Tensor(0.0))) == 103
-    save(buffer, PATH)
-    load(PATH, buffer=given)
-    assert float(body(ms.Tensor(0.0))) == 30

@@ -505,20 +505,6 @@ def updating(buffer: Any, reward: float) -> tuple[Any, tuple[ms.Tensor, ms.Tenso
     return update, given
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_a_graph_that_only_updates_while_a_file_is_written(monkeypatch: pytest.MonkeyPatch, backend: str):
-    buffer = filled(RINGS["prioritized"], backend=backend)
-    save(buffer, PATH)
-    content = Path(PATH).read_bytes()
-    update, given = updating(buffer, 0)
-    for number in (1, 9):
-        with monkeypatch.context() as patch:
-            on_chunk(patch, number, lambda: update(*given))
-            with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'updates' did: a compil"):
-                save(buffer, PATH)
-        assert Path(PATH).read_bytes() == content
-
-
 def test_graphs_wait_until_a_folder_is_saved(monkeypatch: pytest.MonkeyPatch):
     """Both end: the save must not wait for a graph that waits for it."""
     buffer = filled(RINGS["limits"], storage="rows")
