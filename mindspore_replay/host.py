@@ -71,7 +71,7 @@ _Host = TypeVar("_Host", bound="HostBuffer")
 
 
 class _Rows:
-    """What buffers of several sample sizes on the same rows share.
+    """The state that buffers of several sample sizes on the same rows share.
 
     Args:
         folder (Union[Folder, None]): The folder of the rows; ``None`` if they are in memory.
@@ -142,7 +142,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         self._begin()
 
     def _begin(self) -> None:
-        """Make what a subclass has besides."""
+        """Make what only the subclass has."""
 
     @classmethod
     def open(cls: type[_Host], folder: str | os.PathLike[str], *, views: Sequence[object] | None = None) -> _Host:
@@ -457,7 +457,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
 def load(
     path: str | os.PathLike[str], *, buffer: Any = None, capacity: int | None = None, progress: bool = False
 ) -> Any:
-    """Make the buffer that `save` wrote, here or in `mindspore_replay`: as `mindspore_replay.load` does.
+    """Make the buffer in a file that `save` wrote, also one of `mindspore_replay`, as `mindspore_replay.load` does.
 
     Args:
         path (Union[str, PathLike]): The file.

@@ -138,7 +138,7 @@ def _found(name: str) -> Any:
 
 
 def _list_of(buffers: Sequence[nn.Cell], name: str) -> nn.CellList:
-    """Return the list of this name in a dict, whose Cells have no prefix from it, as `create_buffer` does."""
+    """Return a list of buffers; the name that it has in a dict becomes the prefix of its Parameters."""
     made = nn.CellList(buffers)
     if name:
         made.update_parameters_name(f"{name}.")

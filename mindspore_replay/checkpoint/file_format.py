@@ -316,7 +316,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def summary(description: Mapping[str, Any]) -> str:
-    """Return the classes of a description, where they are, and which are in folders: files of other ones do not fit."""
+    """Return the classes in a description, nested as there, and which are in folders; it is the same for what fits."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"
     if "list" in description:

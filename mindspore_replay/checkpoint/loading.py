@@ -107,7 +107,7 @@ class Restored:
                 source.check(self.part.prefix + key)
 
     def find_memory(self) -> None:
-        """Find the memory to write to. This waits for graphs, so it comes before locks that they wait for."""
+        """Find the memory to write to. This waits for graphs: call it before taking locks that they wait for."""
         self._in_memory = {key: one.asnumpy() for key, one in self._parameters.items() if one.in_memory}
 
     def begin(self) -> None:

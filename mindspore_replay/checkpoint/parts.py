@@ -93,7 +93,7 @@ class Part(NamedTuple):
         return np.asarray(self.owner.updates) if self.is_buffer else np.zeros(1, np.int64)
 
     def row_keys(self) -> set[str]:
-        """Return the keys of the arrays with one row a slot."""
+        """Return the keys of the arrays with one row per slot."""
         return {key for key in self.state() if self.is_buffer and is_by_slot(key)}
 
 

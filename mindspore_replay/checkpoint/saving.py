@@ -32,7 +32,7 @@ from .parts import CHUNK, Part, Slots, bytes_of, cursors_of
 
 
 class _View:
-    """The memory of a part's state. Making it waits for graphs, so it comes before locks that they wait for.
+    """The memory of a part's state. Its constructor waits for graphs: make it before taking locks that they wait for.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): Its arrays by name, or copies of those that are not in host memory.

@@ -179,7 +179,7 @@ class AttachedFront(Front):
             )
 
     def ready_to_read(self) -> None:
-        """Do so, unless the buffer was closed when this object was attached to it."""
+        """Raise a RuntimeError if this object was closed, or the buffer was after this object was attached to it."""
         if self.given_up or not self._of_closed:
             self.ready()
 

@@ -48,7 +48,7 @@ class BaseCalls(Protocol):
 
 
 class Calls(BaseCalls, Protocol):
-    """What rows can be asked for. The caller holds the lock of the buffer, except for the `try_` methods.
+    """The operations on the rows of a buffer. The caller holds the lock of the buffer, except for the `try_` methods.
 
     A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
     it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.

@@ -1,4 +1,4 @@
-"""What a call from Python on a buffer does: it converts its arguments once, waits, locks, calls, and names a sample."""
+"""The steps of a call from Python on a buffer: convert the arguments once, wait, lock, call, and name the sample."""
 
 import contextlib
 import threading
@@ -51,7 +51,7 @@ class BaseFront:
 
     #: Waits, in the lock, for what a call must not overtake; raises a RuntimeError if the buffer is closed.
     ready: Callable[[], None]
-    #: Does so for a call that changes nothing.
+    #: The same for a call that changes nothing.
     ready_to_read: Callable[[], None]
 
     @property
