@@ -37,10 +37,10 @@ _NAME = "ShardedReplay"
 class ShardedReplay(FrontMethods[Tensor, Tensor]):
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
-    Each shard is a Ray actor with a `store.Store`; its process does without MindSpore. Writers, in any process, insert
-    into one shard each. The learner draws from all shards in proportion to the sum of their rows' weights (without
-    priorities: to the number of rows), as if the rows were in one buffer. The methods are those of the buffer, called
-    from Python: a compiled step takes the batch as its arguments.
+    Each shard is a Ray actor with a buffer of `mindspore_replay.host`, without MindSpore. Writers, in any process,
+    insert into one shard each. The learner draws from all shards in proportion to the sum of their rows' weights
+    (without priorities: to the number of rows), as if the rows were in one buffer. The methods are those of the buffer,
+    called from Python: a compiled step takes the batch as its arguments.
 
     Differences from one buffer:
 
