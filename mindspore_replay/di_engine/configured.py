@@ -164,12 +164,12 @@ class NaiveReplayBuffer(IBuffer):
             self._log.say(f"refused a sample of {size} rows of {self.count()}")
             return None
         self._count(sampled=size)
-        return [self._given(row) for row in rows]
+        return [self._returned(row) for row in rows]
 
     def _may_sample(self, size: int) -> bool:
         return self._controller.can_sample(size)
 
-    def _given(self, row: BufferedData) -> Any:
+    def _returned(self, row: BufferedData) -> Any:
         return self._copied(row.data)
 
     def update(self, info: Any) -> None:
@@ -258,7 +258,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
         rows = iter(self.buffer.items(chosen.reshape(-1)))
         self._count(sampled=batch)
-        return [[self._given(next(rows)) for _ in range(sequence)] for _ in range(batch)]
+        return [[self._returned(next(rows)) for _ in range(sequence)] for _ in range(batch)]
 
 
 class AdvancedReplayBuffer(NaiveReplayBuffer):
@@ -341,7 +341,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         enough = self.count() >= size * self.cfg.thruput_controller.sample_min_limit_ratio
         return enough and super()._may_sample(size)
 
-    def _given(self, row: BufferedData) -> Any:
+    def _returned(self, row: BufferedData) -> Any:
         data, meta = self._copied(row.data), row.meta
         stale = -1 if meta.get("train_iter_data_collected") is None else meta["staleness"]
         known = meta["priority_IS"], meta["priority"], meta["use_count"], stale
@@ -411,6 +411,14 @@ class DequeBufferWrapper(NaiveReplayBuffer):
             row.meta["priority"] = min(self.cfg.priority_max_limit, float(priority))
             self.buffer.update(row.index, None, row.meta)
         self._last = []
+
+    def save_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Write rows and their whole state to a file, as `DequeBuffer.save_data` does."""
+        self.buffer.save_data(file_name)
+
+    def load_data(self, file_name: str | os.PathLike[str]) -> None:
+        """Load a file of `save_data` in place of the rows."""
+        self.buffer.load_data(file_name)
 
 
 _CLASSES: dict[str, Any] = {

@@ -410,7 +410,7 @@ def test_a_buffer_without_a_listener_logs_text_alone_and_makes_no_files(tmp_path
 # The others.
 
 
-def test_deque_wrapper():
+def test_deque_wrapper(tmp_path):
     scalars = Scalars()
     cfg = {"replay_buffer_size": 8, "priority": True, "priority_IS_weight": True, "max_use": 50}
     buffer = create_buffer({"type": "deque", **cfg}, tb_logger=scalars, exp_name="exp")
@@ -426,6 +426,10 @@ def test_deque_wrapper():
         f"buffer_iter/{name}" for name in ("use_count_avg", "priority_avg", "priority_max", "buffer_data_count")
     }
     assert buffer.count() == 4
+    buffer.save_data(tmp_path / "rows.pkl")
+    before = buffer.sample(4, 0)
+    buffer.load_data(tmp_path / "rows.pkl")
+    assert (buffer.count(), buffer.sample(4, 0)) == (4, before)
     assert DequeBufferWrapper.default_config().IS_weight_anneal_train_iter == 100000
 
 
