@@ -14,37 +14,19 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import KINDS as EVERY
 from mindspore import Tensor
 
-from mindspore_replay import (
-    EpisodeReplayBuffer,
-    PrioritizedReplayBuffer,
-    RateLimiter,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-    load,
-    save,
-)
+from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer, ReplayQueue, attach, load, save
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
 NAMES, SHAPES, TYPES = ["observation", "action"], [(3,), ()], ["float32", "int32"]
-KINDS: dict[str, tuple[type, dict[str, Any]]] = {
-    "uniform": (ReplayBuffer, {}),
-    "weighted": (ReplayBuffer, {"weighted": True, "max_use": 9}),
-    "prioritized": (PrioritizedReplayBuffer, {}),
-    "sequence": (SequenceReplayBuffer, {"sequence_length": 2, "prioritized": True}),
-    "episode": (EpisodeReplayBuffer, {"max_episode_length": 4}),
-    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
-}
+KINDS = ("uniform", "weighted", "prioritized", "sequences by priority", "episodes", "reservoir, weighted")
 
 
 def make(kind: str, folder: Path, **more: Any) -> Any:
-    cls, arguments = KINDS[kind]
-    return cls(4, 32, SHAPES, TYPES, names=NAMES, seed=3, storage=folder, **arguments, **more)
+    return EVERY[kind].make(4, 32, SHAPES, TYPES, names=NAMES, seed=3, storage=folder, **more)
 
 
 def row(i: int) -> list[Any]:
@@ -53,7 +35,7 @@ def row(i: int) -> list[Any]:
 
 def fill(buffer: Any, rows: int, kind: str = "") -> None:
     for i in range(rows):
-        buffer.insert(row(i), **({"end": i % 4 == 3} if kind in ("sequence", "episode") else {}))
+        buffer.insert(row(i), **({"end": i % 4 == 3} if kind in ("sequences by priority", "episodes") else {}))
 
 
 def start(program: str, *arguments: Any) -> subprocess.Popen:
@@ -116,7 +98,7 @@ def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
     alone, shared = make(kind, tmp_path / "alone"), make(kind, tmp_path / "shared")
     other = attach(tmp_path / "shared")
     for i in range(40):
-        end = {"end": i % 4 == 3} if kind in ("sequence", "episode") else {}
+        end = {"end": i % 4 == 3} if kind in ("sequences by priority", "episodes") else {}
         alone.insert(row(i), **end)
         (shared if i < 20 else other).insert(row(i), **end)
     for _ in range(3):
@@ -244,8 +226,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 def methods_of(attached: Any) -> dict[str, Callable[[], Any]]:
-    """Return a call of each public method but those that say that it is closed, and of `len`."""
-    names = {name for name in dir(type(attached)) if not name.startswith("_")} - {"close", "closed"}
+    """Return a call of each public method and of `len`, but those that say which folder it is and that it is closed."""
+    names = {name for name in dir(type(attached)) if not name.startswith("_")} - {"close", "closed", "folder"}
     calls: dict[str, Callable[[], Any]] = {
         name: lambda name=name: getattr(attached, name)(*ARGUMENTS.get(name, ())) for name in names
     }
@@ -253,9 +235,9 @@ def methods_of(attached: Any) -> dict[str, Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("limit", [False, True])
-@pytest.mark.parametrize("kind", ["prioritized", "episode"])
+@pytest.mark.parametrize("kind", ["prioritized", "episodes"])
 def test_no_method_answers_after_a_close(kind: str, limit: bool, tmp_path: Path):
-    learner = make(kind, tmp_path / "rows", **({"prioritized": True} if kind == "episode" else {}))
+    learner = make(kind, tmp_path / "rows", **({"prioritized": True} if kind == "episodes" else {}))
     fill(learner, 16, kind)
     if limit:
         learner.limiter = RateLimiter(1, 1, 100)
@@ -310,7 +292,7 @@ def test_waits_of_one_thread_leave_the_object_to_the_others(tmp_path: Path):
 
 
 def test_rows_of_an_episode_come_from_one_process(tmp_path: Path):
-    buffer = make("sequence", tmp_path / "rows")
+    buffer = make("sequences by priority", tmp_path / "rows")
     first, second = attach(tmp_path / "rows"), attach(tmp_path / "rows")
     first.insert(row(0))
     for other in (second, buffer):
@@ -341,7 +323,7 @@ if child:
 
 
 def test_a_forked_child_is_another_process(tmp_path: Path):
-    _buffer = make("sequence", tmp_path / "rows")
+    _buffer = make("sequences by priority", tmp_path / "rows")
     refused, stored = result(start(FORKS, tmp_path / "rows"))
     assert "the newest rows are an open episode of another process" in refused
     assert stored == "2"

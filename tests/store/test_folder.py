@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,21 +19,18 @@ import mindspore as ms
 import numpy as np
 import psutil
 import pytest
+from kinds import KINDS as EVERY
+from kinds import Kind
 from mindspore import nn
 
 from mindspore_replay import (
     Buffer,
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
     HindsightRelabel,
     MixedReplay,
     NStep,
     PrioritizedReplayBuffer,
     RateLimiter,
     ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
     create_buffer,
@@ -49,28 +45,24 @@ pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 NAMES = ["observation", "action", "done"]
 SHAPES: list[tuple[int, ...]] = [(3,), (), ()]
 TYPES = ["float32", "int32", "bool"]
-KINDS: dict[str, tuple[type, dict[str, Any]]] = {
-    "uniform": (ReplayBuffer, {}),
-    "bfloat16": (ReplayBuffer, {"types": ["bfloat16", "int32", "bool"]}),
-    "limits": (ReplayBuffer, {"max_use": 3, "max_staleness": 5}),
-    "two environments": (ReplayBuffer, {"num_envs": 2}),
-    "prioritized": (PrioritizedReplayBuffer, {"beta_steps": 5}),
-    "n-step": (
+KINDS = {
+    **{
+        kind: EVERY[kind]
+        for kind in ("uniform", "limits", "prioritized", "sequences by priority", "episodes", "elastic")
+    },
+    **{kind: EVERY[kind] for kind in ("reservoir, weighted", "queue that evicts", "epochs")},
+    "bfloat16": Kind(ReplayBuffer, {"types": ["bfloat16", "int32", "bool"]}),
+    "two environments": Kind(ReplayBuffer, {"num_envs": 2}),
+    "n-step": Kind(
         ReplayBuffer,
         {"types": ["float32", "float32", "bool"], "views": [NStep(2, 0.9, reward="action", terminated="done")]},
     ),
-    "sequence": (SequenceReplayBuffer, {"sequence_length": 3, "prioritized": True}),
-    "episode": (EpisodeReplayBuffer, {"max_episode_length": 5}),
-    "elastic": (ElasticReplayBuffer, {"window": 20}),
-    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
-    "queue": (ReplayQueue, {"when_full": "evict"}),
-    "epochs": (EpochReplayBuffer, {"max_use": 9}),
 }
 
 
 def make(kind: str, **more: Any) -> Any:
-    cls, arguments = KINDS[kind]
-    given = {"shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 5, **arguments, **more}
+    cls, options, *_ = KINDS[kind]
+    given = {"shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 5, **options, **more}
     return cls(4, 32, **given)
 
 
@@ -96,10 +88,10 @@ class Inserting(nn.Cell):
         return self.buffer.size()
 
 
-def fill(*buffers: Any, rows: range = range(45)) -> None:
+def fill(*buffers: Any, rows: range = range(44)) -> None:
     for buffer in buffers:
         for i in rows:
-            buffer.insert(make_row(buffer, i), **({"end": i % 5 == 4} if buffer.has_episodes else {}))
+            buffer.insert(make_row(buffer, i), **({"end": i % 4 == 3} if buffer.has_episodes else {}))
 
 
 def same(first: Any, second: Any) -> None:
@@ -234,15 +226,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "sample_groups": ("key", 1, 1),
     "with_sample_size": (1,),
 }
-CLOSED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "prioritized": (PrioritizedReplayBuffer, {}),
-    "elastic": (ElasticReplayBuffer, {"window": 8, "prioritized": True}),
-    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
-    "episode": (EpisodeReplayBuffer, {"max_episode_length": 2, "prioritized": True}),
-    "epochs": (EpochReplayBuffer, {"weighted": True}),
-    "queue": (ReplayQueue, {}),
-    "in memory": (PrioritizedReplayBuffer, {"storage": "device"}),
-    "composite": (PrioritizedReplayBuffer, {"storage": "device", "backend": "composite"}),
+CLOSED = {
+    **{kind: EVERY[kind] for kind in ("prioritized", "elastic by priority", "reservoir, weighted", "queue")},
+    **{kind: EVERY[kind] for kind in ("episodes by priority", "epochs, weighted")},
+    "in memory": Kind(PrioritizedReplayBuffer, {"storage": "device"}),
+    "composite": Kind(PrioritizedReplayBuffer, {"storage": "device", "backend": "composite"}),
 }
 
 
@@ -259,7 +247,7 @@ def call(buffer: Any, name: str, *arguments: Any) -> None:
 @pytest.mark.parametrize("kind", CLOSED)
 def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     """Nor one of a buffer for another sample size, or of a mixture; nothing reaches the files."""
-    cls, options = CLOSED[kind]
+    cls, options, *_ = CLOSED[kind]
     way_out = "make another" if "storage" in options else "open its folder again"
     options = {"storage": tmp_path / "rows", **options}
     buffer = cls(2, 16, [()], ["int32"], names=["key"], seed=0, **options)
@@ -702,7 +690,7 @@ def test_a_power_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a prioritized buffer with rows, which a learner has closed."""
     folder = tmp_path_factory.mktemp("whole") / "rows"
-    buffer = make("sequence", storage=folder)
+    buffer = make("sequences by priority", storage=folder)
     fill(buffer)
     buffer.close()
     return folder
@@ -801,7 +789,7 @@ def test_a_folder_from_before_updates_were_counted(whole: Path, tmp_path: Path):
     os.truncate(tmp_path / "rows" / "state", (whole / "state").stat().st_size - 24 - 56)
     with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
         assert (buffer.size(), buffer.updates.asnumpy().tolist()) == (32, [0, 0, 0])
-        buffer.update([44], {"observation": np.zeros((1, 3), np.float32)})
+        buffer.update([43], {"observation": np.zeros((1, 3), np.float32)})
     with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
         assert buffer.updates.asnumpy().tolist() == [1, 1, 0]
 
