@@ -15,7 +15,6 @@ from checks import assert_rows
 from mindspore import Tensor, ops
 
 from mindspore_replay import (
-    ElasticReplayBuffer,
     EpisodeReplayBuffer,
     FrameStack,
     HindsightRelabel,
@@ -26,8 +25,6 @@ from mindspore_replay import (
     RateLimiter,
     ReplayBuffer,
     ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
 )
 from mindspore_replay.training.prefetch import PrefetchStatistics, _Drawn
 
@@ -42,7 +39,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 def filled(cls: Any, *arguments: Any, n: int = 30, **options: Any) -> Any:
     buffer = cls(4, 40, SHAPES, TYPES, *arguments, names=NAMES, seed=7, **options)
-    has_episodes = "views" in options or cls in (SequenceReplayBuffer, EpisodeReplayBuffer)
+    has_episodes = "views" in options or cls is EpisodeReplayBuffer
     return buffer.insert(rows(0, n), **({"end": np.arange(n) % 6 == 5} if has_episodes else {}))
 
 
@@ -55,10 +52,7 @@ MAKERS: dict[str, Any] = {
     "composite": lambda: filled(ReplayBuffer, backend="composite"),
     "limited": lambda: filled(ReplayBuffer, max_use=50, max_staleness=3),
     "prioritized": lambda: filled(PrioritizedReplayBuffer, beta_steps=10),
-    "sequence": lambda: filled(SequenceReplayBuffer, 3, prioritized=True),
     "episode": lambda: filled(EpisodeReplayBuffer, 6),
-    "elastic": lambda: filled(ElasticReplayBuffer, window=20),
-    "reservoir": lambda: filled(ReservoirReplayBuffer),
     "views": lambda: filled(PrioritizedReplayBuffer, views=[FrameStack(2), NStep(2, 0.9)]),
     "mixed": mixed,
 }
