@@ -1,6 +1,5 @@
 """Calls from Python that run compiled graphs, on any device, in place of `Store`, which calls kernels directly."""
 
-import contextlib
 import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from ..ops.checks import raise_earlier_failure
 from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..store import library, state
+from ..store.calls import Calls
 from ..store.checks import check_positions, no_room
 from ..store.episodes import END, continues, marks_of
 from ..store.epochs import has_batch, progress
@@ -53,7 +53,7 @@ class _Insertion:
         return self.operators.insert(rows, priority, ends, version)
 
 
-class CompiledCalls:
+class CompiledCalls(Calls):
     """The methods of `Store` by compiled graphs. The caller holds the buffer's lock and waits for work in flight.
 
     Args:
@@ -98,18 +98,6 @@ class CompiledCalls:
             native.raise_own_failure()
         return result
 
-    def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block for what is to happen at once; it keeps no graph out."""
-        return contextlib.nullcontext()
-
-    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-        """Return a block during which nobody attaches to the rows: nobody can."""
-        return contextlib.nullcontext()
-
-    def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the state to write: no other process sees rows that are being replaced."""
-        return arrays
-
     def close(self) -> None:
         """Give the memory of the state back to the system, if it is the host's."""
         if self._block is not None:
@@ -140,14 +128,6 @@ class CompiledCalls:
         if where is ALL_ROWS:
             return int(self._run("eligible").asnumpy())
         return int(self._run("eligible_in", Tensor(where, ms.int64)).asnumpy())
-
-    def try_insert(self, *_arguments: object) -> bool:
-        """Return False: a graph stores rows."""
-        return False
-
-    def rows_to_insert(self, *_arguments: object) -> int:
-        """Return -1: rows have to be checked first."""
-        return -1
 
     def insertion(self, new: NewRows) -> None:
         """Store one row or a batch, as `store.insertion.Insertion` does."""
@@ -212,10 +192,6 @@ class CompiledCalls:
             before = now
         return True
 
-    def try_sample(self, skip: int) -> int:
-        """Return -1: a graph draws rows."""
-        return -1
-
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
         """Draw a batch, as `Store.sample` does."""
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
@@ -233,10 +209,6 @@ class CompiledCalls:
         flat = Tensor(where)
         updates = enumerate(zip(chosen, arrays))
         return [self._run("update", i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
-
-    def try_update_priorities(self, handles: Values, priorities: Values) -> int:
-        """Return -1: a graph sets priorities."""
-        return -1
 
     def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""

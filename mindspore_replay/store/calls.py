@@ -52,6 +52,8 @@ class Calls(BaseCalls, Protocol):
 
     A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
     it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
+
+    What has a body here is right where no call has a fast way, and nobody else reaches the rows.
     """
 
     #: True if failures must be prevented, since what failed cannot be called again.
@@ -66,10 +68,12 @@ class Calls(BaseCalls, Protocol):
     @property
     def try_insert(self) -> Callable[..., bool]:
         """``(exp, priority, end, final, version)``: store rows that obviously fit; False if they do not."""
+        return lambda *_: False
 
     @property
     def rows_to_insert(self) -> Callable[..., int]:
         """The number of rows that `try_insert` would store with the same arguments; -1 if they do not fit."""
+        return lambda *_: -1
 
     @property
     def insertion(self) -> Callable[[NewRows], None]:
@@ -82,6 +86,7 @@ class Calls(BaseCalls, Protocol):
     @property
     def try_sample(self) -> Callable[[int], Any]:
         """``(skip)``: a batch drawn in the default way, without its first outputs; an int if it is not drawn."""
+        return lambda _: -1
 
     def read(self, index: Values) -> tuple[Any, ...]:
         """Return the rows at logical positions."""
@@ -89,6 +94,7 @@ class Calls(BaseCalls, Protocol):
     @property
     def try_update_priorities(self) -> Callable[[Any, Any], Any]:
         """``(handles, priorities)``: set priorities; the number of invalid handles, or an int if they are not set."""
+        return lambda *_: -1
 
     def end_episodes(self) -> np.ndarray:
         """End the open episodes, and return their number, int32 ``[]``."""
@@ -107,12 +113,15 @@ class Calls(BaseCalls, Protocol):
 
     def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which only this thread changes the rows."""
+        return contextlib.nullcontext()
 
     def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
         """Return a block in which nobody attaches to the rows, for a state that replaces them."""
+        return contextlib.nullcontext()
 
     def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
         """Declare that all rows are about to be replaced, and return the state to write."""
+        return arrays
 
     def close(self) -> None:
         """Give the memory of the rows back to the system."""
