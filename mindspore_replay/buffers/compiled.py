@@ -12,11 +12,10 @@ from ..ops import native
 from ..ops.checks import raise_earlier_failure
 from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
-from ..store import library, state
+from ..store import library
 from ..store.calls import Calls
 from ..store.checks import check_positions, no_room
 from ..store.episodes import END, continues, marks_of
-from ..store.epochs import has_batch, progress
 from ..store.inputs import NewRows, as_handles_for, as_positions, as_priorities, as_values, check_versions, too_long
 from ..store.memory import give_back
 from ..store.options import Options
@@ -75,7 +74,7 @@ class CompiledCalls(Calls):
         reports_failures: bool,
         block: mmap.mmap | None = None,
     ) -> None:
-        self._operators, self._parameters, self._schema, self._options = operators, parameters, schema, options
+        self._operators, self._parameters, self._schema, self.options = operators, parameters, schema, options
         self._block, self.checks_first = block, not reports_failures
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
@@ -89,7 +88,7 @@ class CompiledCalls(Calls):
         if operator not in self._graphs:
             body = getattr(self._operators, operator)
             if operator == "insert":
-                body = _Insertion(self._operators, len(self._schema), self._options.rule is not None).__call__
+                body = _Insertion(self._operators, len(self._schema), self.options.rule is not None).__call__
             self._graphs[operator] = ms.jit(body)
         raise_earlier_failure()
         result = self._graphs[operator](*inputs)
@@ -111,19 +110,10 @@ class CompiledCalls(Calls):
         raise_earlier_failure()
         return count
 
-    def clock(self) -> int:
-        """Return the learner's clock."""
-        return int(self._parameters["clock"].asnumpy()[0])
-
-    def usual_bounds(self) -> tuple[int, int]:
-        """Return the range of logical rows to draw from by default."""
-        window = self._parameters.get("window")
-        return ALL_ROWS if window is None else (-int(window.asnumpy()[0]), ALL_ROWS[1])
-
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start; ``None`` means all that `sample` draws from."""
         where = self.usual_bounds() if bounds is None else bounds
-        if self._options.weighting is None:
+        if self.options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))
         if where is ALL_ROWS:
             return int(self._run("eligible").asnumpy())
@@ -131,7 +121,7 @@ class CompiledCalls(Calls):
 
     def insertion(self, new: NewRows) -> None:
         """Store one row or a batch, as `store.insertion.Insertion` does."""
-        options, rows = self._options, new.batch.rows
+        options, rows = self.options, new.batch.rows
         if rows == 0:
             return
         fields = [value if isinstance(value, Tensor) else Tensor(value) for value in new.fields]
@@ -156,25 +146,17 @@ class CompiledCalls(Calls):
         """The handle of the first row of the last insertion."""
         return int(self._first.asnumpy().reshape(()))
 
-    def room(self) -> int:
-        """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        return state.room(self._options, self._arrays(*state.ROOM))
-
     def _arrays(self, *names: str) -> dict[str, np.ndarray]:
         """Return copies of the state, as far as the buffer has these Parameters."""
         return {name: self._parameters[name].asnumpy() for name in names if name in self._parameters}
 
-    def pending_note(self) -> str:
-        """Return a sentence on the rows that wait for late columns; empty if there are none."""
-        return state.pending_note(self._options, self._arrays(*state.ROOM))
-
     def _no_room(self, rows: int) -> RuntimeError:
-        options = self._options
+        options = self.options
         return no_room(options.cls_name, rows, self.room(), options.capacity, self.pending_note())
 
     def _fits(self, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
         """Return True if no row would make its episode too long."""
-        rule = self._options.rule
+        rule = self.options.rule
         assert rule is not None
         streams, count = rule.streams, self.count()
         flags = np.broadcast_to(ends, rows)
@@ -183,7 +165,7 @@ class CompiledCalls(Calls):
         before, steps = np.full(streams, END, np.uint8), np.zeros(streams, np.int64)
         if count:
             head = int(self._parameters["head"].asnumpy())
-            newest = (head + count - streams + np.arange(streams)) % self._options.capacity
+            newest = (head + count - streams + np.arange(streams)) % self.options.capacity
             before, steps = (self._parameters[name].asnumpy()[newest] for name in ("flags", "steps"))
         for now in flags.reshape(-1, streams):
             steps = np.where(continues(before, now), steps + 1, 0)
@@ -199,25 +181,25 @@ class CompiledCalls(Calls):
 
     def read(self, index: Values) -> tuple[Tensor, ...]:
         """Read the rows at logical positions, as `Store.read` does."""
-        positions = as_positions(self._options.cls_name, index)
-        check_positions(self._options.cls_name, positions, self.count())
+        positions = as_positions(self.options.cls_name, index)
+        check_positions(self.options.cls_name, positions, self.count())
         return self._run("read", Tensor(positions.astype(np.int64)))
 
     def update(self, handles: Values, values: Experience) -> np.ndarray:
         """Write columns of stored rows, as `Store.update` does."""
-        where, chosen, arrays = as_values(self._schema, self._options, handles, values)
+        where, chosen, arrays = as_values(self._schema, self.options, handles, values)
         flat = Tensor(where)
         updates = enumerate(zip(chosen, arrays))
         return [self._run("update", i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
 
     def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""
-        where, given = map(Tensor, as_priorities(self._options, handles, priorities))
+        where, given = map(Tensor, as_priorities(self.options, handles, priorities))
         return self._run("update_priorities", where, given).asnumpy()
 
     def delete(self, handles: Values) -> np.ndarray:
         """Remove rows, as `Store.delete` does."""
-        where = as_handles_for(self._options, "delete", handles)  # raises the error of a buffer without weights
+        where = as_handles_for(self.options, "delete", handles)  # raises the error of a buffer without weights
         return self._run("delete", Tensor(where.reshape(-1))).asnumpy()
 
     def advance(self, steps: int) -> None:
@@ -226,7 +208,7 @@ class CompiledCalls(Calls):
 
     def info(self, handles: Values) -> tuple[np.ndarray, ...]:
         """Return priorities, use counts and stalenesses, as `Store.info` does."""
-        where = as_handles_for(self._options, "info", handles)
+        where = as_handles_for(self.options, "info", handles)
         return tuple(part.asnumpy().reshape(where.shape) for part in self._run("info", Tensor(where.reshape(-1))))
 
     def end_episodes(self) -> np.ndarray:
@@ -240,15 +222,6 @@ class CompiledCalls(Calls):
     def begin_epoch(self) -> None:
         """End the epoch in progress, as `Store.begin_epoch` does."""
         self._run("begin_epoch")
-
-    def progress(self) -> list[list[int]]:
-        """Return the numbers of `Store.progress`."""
-        return progress(self._arrays("epoch", "serials", "counts"))
-
-    def has_batch(self) -> bool:
-        """Return True if the epoch in progress has another batch."""
-        options, arrays = self._options, self._arrays("epoch", "serials", "head", "count", "weights")
-        return has_batch(options.epochs, options.plan.n, options.capacity, arrays)
 
     def reset(self) -> None:
         """Remove all rows."""

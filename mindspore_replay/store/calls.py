@@ -2,12 +2,19 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from . import state
+from .epochs import OF_BATCHES, has_batch, progress
 from .inputs import NewRows
-from .types import Experience, Values
+from .mixins import mixin
+from .options import Options
+from .random import ALL_ROWS
+from .types import Arrays, Experience, Values
+
+_Read = TypeVar("_Read")
 
 
 class BaseCalls(Protocol):
@@ -47,23 +54,43 @@ class BaseCalls(Protocol):
         """Remove all rows."""
 
 
+@mixin
 class Calls(BaseCalls, Protocol):
     """The operations on the rows of a buffer. The caller holds the lock of the buffer, except for the `try_` methods.
 
     A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
     it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
 
-    What has a body here is right where no call has a fast way, and nobody else reaches the rows.
+    What has a body here reads the state, or is right where no call has a fast way and nobody else reaches the rows.
     """
 
+    #: How the rows are stored and drawn.
+    options: Options
     #: True if failures must be prevented, since what failed cannot be called again.
     checks_first: bool
 
+    def _arrays(self, *names: str) -> Arrays:
+        """Return at least these arrays of the state, as far as the buffer has them."""
+
+    def _between(self, read: Callable[[], _Read]) -> _Read:
+        """Return what `read` finds between two operations."""
+        return read()
+
+    def clock(self) -> int:
+        """Return the learner's clock."""
+        return int(self._arrays("clock")["clock"][0])
+
+    def usual_bounds(self) -> tuple[int, int]:
+        """Return the range of logical rows to draw from by default."""
+        return ALL_ROWS if self.options.window is None else (-int(self._arrays("window")["window"][0]), ALL_ROWS[1])
+
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
+        return self._between(lambda: state.room(self.options, self._arrays(*state.ROOM)))
 
     def pending_note(self) -> str:
         """Return a sentence on the rows that wait for late columns; empty if there are none."""
+        return self._between(lambda: state.pending_note(self.options, self._arrays(*state.ROOM)))
 
     @property
     def try_insert(self) -> Callable[..., bool]:
@@ -106,10 +133,13 @@ class Calls(BaseCalls, Protocol):
         """End the epoch in progress: the next sample begins another."""
 
     def progress(self) -> list[list[int]]:
-        """Return numbers that change with each sample, insertion and removal."""
+        """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
+        return self._between(lambda: progress(self._arrays("epoch", "serials", "counts")))
 
     def has_batch(self) -> bool:
         """Return True if the epoch in progress has another batch."""
+        rule, n, capacity, names = self.options.epochs, self.options.plan.n, self.options.capacity, OF_BATCHES
+        return self._between(lambda: has_batch(rule, n, capacity, self._arrays(*names)))
 
     def kernels_kept_out(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which only this thread changes the rows."""

@@ -14,6 +14,8 @@ _AT_ONCE = 1 << 14
 #: Elements of the state `epoch`: the key of the order, the serial number of the oldest row when the epoch began, the
 #: rows stored then (0 if there is no epoch), the position up to which rows were taken, and the epochs so far.
 KEY, FIRST, SIZE, POSITION, BEGUN = range(5)
+#: The arrays of a state that `has_batch` reads, if there are such.
+OF_BATCHES = ("epoch", "serials", "head", "count", "weights")
 
 
 class EpochRule(NamedTuple):

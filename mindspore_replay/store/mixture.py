@@ -367,6 +367,7 @@ def _fits(value: float, dtype: np.dtype) -> bool:
     return dtype.kind != "b" and (bool(cast == value) if dtype.kind in "iu" else bool(np.isfinite(cast)))
 
 
+@mixin
 @keeps_arguments
 class MixedRecipe:
     """A mixture with the public constructor; a subclass says which buffers it draws from, and has the other methods.

@@ -12,8 +12,9 @@ import numpy as np
 
 from . import library, state
 from .call import NO_TENSORS, Array, Tensors, kept
+from .calls import Calls
 from .checks import check_positions
-from .epochs import SIZE, has_batch, progress
+from .epochs import SIZE
 from .inputs import as_handles_for, as_new_rows, as_positions, as_priorities, as_values
 from .insertion import Insertion
 from .invocations import Invocations, Key
@@ -34,7 +35,7 @@ _Given = TypeVar("_Given")
 STATE_VERSION = 1
 
 
-class Store:
+class Store(Calls):
     """The rows of a buffer and their state, in named arrays, and the operators on them.
 
     It implements the calls from Python of a buffer on the CPU. It is not thread-safe: threads that share one hold a
@@ -209,10 +210,6 @@ class Store:
         where = self.usual_bounds() if bounds is None else bounds
         return self._run(tuple, "sample_range", where) if beta is None else self._run(tuple, "sample_beta", where, beta)
 
-    def usual_bounds(self) -> tuple[int, int]:
-        """Return the range of logical rows to draw from by default."""
-        return ALL_ROWS if self.options.window is None else (-int(self.arrays["window"][0]), ALL_ROWS[1])
-
     def read(self, index: Values) -> Outputs:
         """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
 
@@ -320,6 +317,9 @@ class Store:
 
     # Counts.
 
+    def _arrays(self, *_names: str) -> dict[str, np.ndarray]:
+        return self.arrays
+
     def _between(self, read: Callable[[], _Read]) -> _Read:
         """Return what `read` finds between two operations; that of a process that died is completed or undone first."""
         found = read()
@@ -357,27 +357,6 @@ class Store:
         """End the epoch in progress: the next sample begins another."""
         with self.kernels_kept_out():
             self.arrays["epoch"][SIZE] = 0
-
-    def progress(self) -> list[list[int]]:
-        """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
-        return self._between(lambda: progress(self.arrays))
-
-    def has_batch(self) -> bool:
-        """Return True if the epoch in progress has another batch."""
-        options = self.options
-        return self._between(lambda: has_batch(options.epochs, options.plan.n, options.capacity, self.arrays))
-
-    def clock(self) -> int:
-        """Return the learner's clock."""
-        return int(self.arrays["clock"][0])
-
-    def room(self) -> int:
-        """Return the number of rows that can be inserted without evicting one that can still be drawn."""
-        return self._between(lambda: state.room(self.options, self.arrays))
-
-    def pending_note(self) -> str:
-        """Return a sentence on the rows that wait for late columns; empty if there are none."""
-        return self._between(lambda: state.pending_note(self.options, self.arrays))
 
     # The whole state.
 
