@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import compiled
+from bodies import ONCE, compiled
 from mindspore import Tensor, nn
 
 from mindspore_replay.compat.handles import (
@@ -21,11 +21,6 @@ from mindspore_replay.compat.handles import (
 )
 
 SHAPES, TYPES = ((2,), (1,)), (ms.float32, ms.int32)
-
-#: The graphs of the composite backend are the same in both modes.
-PLACES = pytest.mark.parametrize(
-    ("backend", "mode"), [("native", "graph"), ("native", "pynative"), ("composite", "graph")], indirect=True
-)
 
 
 class Priority(nn.Cell):
@@ -146,8 +141,8 @@ def test_push_beyond_the_capacity():
     assert by_row[1] == pytest.approx(1 / 3)  # row 4, in the slot of row 0, did not take its priority
 
 
-@PLACES
-def test_everything_in_one_graph(backend: str, mode: str):
+@ONCE
+def test_everything_in_one_graph(mode: str, backend: str):
     buffer = with_rows(backend, 7, capacity=8)
     step = compiled(Everything(buffer), mode)
     low = Tensor([1e-6, 1e-6], ms.float32)

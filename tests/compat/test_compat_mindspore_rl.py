@@ -5,17 +5,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, compiled
+from bodies import ONCE, Kept, compiled
 from mindspore import Tensor, nn
 
 from mindspore_replay.compat.mindspore_rl import PriorityReplayBuffer, ReservoirReplayBuffer, UniformReplayBuffer
 
 SHAPES, TYPES = ((2,), (1,), (1,)), (ms.float32, ms.int32, ms.bool_)
-
-#: The graphs of the composite backend are the same in both modes.
-PLACES = pytest.mark.parametrize(
-    ("backend", "mode"), [("native", "graph"), ("native", "pynative"), ("composite", "graph")], indirect=True
-)
 
 
 def config(cls: Any, **params: Any) -> dict[str, Any]:
@@ -115,8 +110,8 @@ class ReservoirTrainer(Kept):
         return self.agent.replay_buffer_sample()
 
 
-@PLACES
-def test_a_uniform_buffer_fills_and_empties(backend: str, mode: str):
+@ONCE
+def test_a_uniform_buffer_fills_and_empties(mode: str, backend: str):
     agent = Agent(config(UniformReplayBuffer, sample_size=3, capacity=4, backend=backend))
     trainer = UniformTrainer(agent)
     for first in (0, 10):
@@ -144,8 +139,8 @@ def test_the_operators_of_a_uniform_buffer(mode: str):
     assert check_rows(*buffer.sample()) == check_rows(*other.sample())
 
 
-@PLACES
-def test_a_prioritized_buffer(backend: str, mode: str):
+@ONCE
+def test_a_prioritized_buffer(mode: str, backend: str):
     settings = config(PriorityReplayBuffer, alpha=1.0, capacity=8, sample_size=2, seed1=3, backend=backend)
     agent = Agent(settings)
     assert agent.replay.backend == backend
@@ -165,8 +160,8 @@ def test_a_prioritized_buffer(backend: str, mode: str):
     assert int(agent.replay.destroy().size()) == 0
 
 
-@PLACES
-def test_a_reservoir(backend: str, mode: str):
+@ONCE
+def test_a_reservoir(mode: str, backend: str):
     settings = config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3, backend=backend)
     agent = Agent(settings, "dtypes")
     filled = create(config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3, backend="native"), "dtypes")

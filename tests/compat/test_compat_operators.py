@@ -5,17 +5,12 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import compiled
+from bodies import ONCE, compiled
 from mindspore import Parameter, ParameterTuple, Tensor, nn
 
 from mindspore_replay.compat.operators import BufferAppend, BufferGetItem, BufferSample
 
 SHAPES, TYPES = [(2,), (1,)], [ms.float32, ms.int32]
-
-#: The graphs of the composite backend are the same in both modes.
-PLACES = pytest.mark.parametrize(
-    ("backend", "mode"), [("native", "graph"), ("native", "pynative"), ("composite", "graph")], indirect=True
-)
 
 
 class Ring(nn.Cell):
@@ -109,8 +104,8 @@ def row_of(number: int) -> tuple[Tensor, Tensor]:
     return Tensor([number, number], ms.float32), Tensor([number], ms.int32)
 
 
-@PLACES
-def test_batches_that_wrap_land_in_order(backend: str, mode: str):
+@ONCE
+def test_batches_that_wrap_land_in_order(mode: str, backend: str):
     """The old kernel copied the start of such a batch twice."""
     ring = Ring(backend)
     put = compiled(Append(ring), mode)
@@ -125,8 +120,8 @@ def test_batches_that_wrap_land_in_order(backend: str, mode: str):
     assert ring.rows() == [13, 14, 15, 16, 17]
 
 
-@PLACES
-def test_an_emptied_ring_fills_from_slot_0(backend: str, mode: str):
+@ONCE
+def test_an_emptied_ring_fills_from_slot_0(mode: str, backend: str):
     """On-policy trainers read the whole buffer, which must be in time order; the old kernel counted no more rows."""
     ring = Ring(backend)
     put = compiled(ResetAndAppend(ring), mode)
@@ -138,8 +133,8 @@ def test_an_emptied_ring_fills_from_slot_0(backend: str, mode: str):
     assert int(ring.head) == 0
 
 
-@PLACES
-def test_get_item(backend: str, mode: str):
+@ONCE
+def test_get_item(mode: str, backend: str):
     ring = Ring(backend)
     ring.insert(list(rows_of(list(range(7)))))
     get = compiled(Get(ring), mode)
@@ -165,8 +160,8 @@ def test_get_item_outside_is_an_error(backend: str):
     assert ring.rows() == [0, 1, 2]
 
 
-@PLACES
-def test_samples_hold_stored_rows_only_each_equally_often(backend: str, mode: str):
+@ONCE
+def test_samples_hold_stored_rows_only_each_equally_often(mode: str, backend: str):
     ring = Ring(backend, batch_size=4, seed=1)
     ring.insert(list(rows_of([0, 1, 2, 3, 4])))
     sample = compiled(Sample(ring), mode)
@@ -234,8 +229,8 @@ def test_bool_columns(mode: str):
         Ring("composite", types=types).insert([Tensor([1, 1], ms.float32), Tensor([True])])
 
 
-@PLACES
-def test_rows_and_columns_that_do_not_fit(backend: str, mode: str):
+@ONCE
+def test_rows_and_columns_that_do_not_fit(mode: str, backend: str):
     ring = Ring(backend)
     state, action = row_of(1)
     with pytest.raises(TypeError, match="column 1: expected int32, but got float32"):
