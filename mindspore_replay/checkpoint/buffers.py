@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from ..store.checks import check_bool, check_size
 from ..store.limiter import RateLimiter
+from ..store.mixture import MixedRecipe
 from ..store.recipe.arguments import decoded, encoded, given_arguments
 from .file_format import MIXTURE, check_description, summary
 from .loading import load_parts
@@ -170,7 +171,7 @@ class SavedMixture(Saved, Protocol):
 
 def is_mixture(buffer: object) -> TypeGuard[SavedMixture]:
     """Return True if an object draws from several buffers."""
-    return hasattr(buffer, "sources")
+    return isinstance(buffer, MixedRecipe)
 
 
 def _is_list(buffers: object) -> TypeGuard[Sequence[object]]:

@@ -10,15 +10,15 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..buffers.base import Buffer
-from ..buffers.mixed import MixedReplay
 from ..buffers.parameters import Held
-from ..checkpoint.buffers import describe, parts_of
+from ..checkpoint.buffers import describe, is_mixture, parts_of
 from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, summary
 from ..checkpoint.files import real_path
 from ..checkpoint.loading import Restored, load_checked
-from ..checkpoint.parts import Part
+from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
+from ..host import HostBuffer
 from ..store.saved import Plain
 from .values import GENERATORS, RandomStates, decoded, encoded
 
@@ -45,7 +45,7 @@ class TrainingCheckpoint:
 
             - a Cell: its Parameters, and the buffers in it. An optimizer is a Cell. A Parameter that several Cells
               share is saved once;
-            - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes;
+            - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes, also of `mindspore_replay.host`;
             - a random number generator: ``np.random.Generator``, ``np.random.RandomState``, ``random.Random`` or
               ``mindspore.Generator``. That of a gymnasium environment is ``env.unwrapped.np_random``.
 
@@ -86,13 +86,15 @@ class TrainingCheckpoint:
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
         found = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
-        known = {id(parameter) for part in found for parameter in part.owner.state_parameters().values()}
+        held = [one for part in found for one in part.owner.state_arrays().values()]
+        known = {id(one.parameter) for one in held if isinstance(one, Held)}
         # Those in folders stay there with all of their state; a file holds the numbers of their rows alone.
         self._in_folders = [part.owner for part in found if part.is_buffer and part.owner.folder is not None]
         self._parts = [part for part in found if part.owner not in self._in_folders]
-        for name, cell in parts.items():
-            if isinstance(cell, nn.Cell):
-                self._parts.append(Part(f"{name}.", _Weights(name, cell, known)))
+        for name, part in parts.items():
+            if not isinstance(part, (Mapping, *GENERATORS)):  # a buffer has no other Parameters
+                parameters = list(part.parameters_and_names()) if isinstance(part, nn.Cell) else []
+                self._parts.append(Part(f"{name}.", _Weights(name, parameters, known)))
         self._values = _Values()
 
     def save(self, **values: object) -> None:
@@ -199,7 +201,7 @@ class TrainingCheckpoint:
 def _check_part(name: str, part: object) -> None:
     if not name.isidentifier():
         raise ValueError(f"For 'TrainingCheckpoint', names of parts must be those of variables, but got {name!r}.")
-    if not isinstance(part, (nn.Cell, Mapping, *GENERATORS)):
+    if not isinstance(part, (nn.Cell, Mapping, *GENERATORS)) and not is_buffer(part) and not is_mixture(part):
         way_out = "Give plain values to 'save'."
         if type(part).__name__ == "ShardedReplay":
             way_out = "Its shards are in other processes: give it a 'folder', and call its 'save' too."
@@ -211,17 +213,17 @@ def _check_part(name: str, part: object) -> None:
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the buffers among the parts, and those in Cells by their path there; each occurs once."""
-    kinds = (Buffer, MixedReplay)
-    found = {name: part for name, part in parts.items() if isinstance(part, (*kinds, Mapping))}
+    are_given = lambda part: isinstance(part, Mapping) or is_buffer(part) or is_mixture(part)  # noqa: E731
+    found = {name: part for name, part in parts.items() if are_given(part)}
     inside = [
         (f"{name}.{key}", cell)
         for name, part in parts.items()
         if isinstance(part, nn.Cell) and name not in found
         for key, cell in part.cells_and_names()
-        if isinstance(cell, kinds)
+        if is_buffer(cell) or is_mixture(cell)
     ]
     known = _identities(found) if found else set()
-    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], Buffer)):  # those that hold others come first
+    for key, cell in sorted(inside, key=lambda item: is_buffer(item[1])):  # those that hold others come first
         if not _identities(cell) & known:
             known |= _identities(cell)
             found[key] = cell
@@ -237,15 +239,15 @@ class _Weights:
 
     Args:
         name (str): Name of the Cell.
-        cell (nn.Cell): The Cell.
+        parameters (Sequence[tuple[str, Parameter]]): Its Parameters by name.
         known (set[int]): Identities of Parameters saved elsewhere; those of the Cell are added.
     """
 
     last_saved: object = None
 
-    def __init__(self, name: str, cell: nn.Cell, known: set[int]) -> None:
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Parameter]], known: set[int]) -> None:
         self._parameters: dict[str, Parameter] = {}
-        for key, parameter in list(cell.parameters_and_names()):
+        for key, parameter in parameters:
             if id(parameter) not in known:
                 known.add(id(parameter))
                 self._parameters[key] = parameter
@@ -270,7 +272,7 @@ class _Values:
         return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
-def _inserted(buffer: Buffer) -> int:
+def _inserted(buffer: Buffer | HostBuffer) -> int:
     """Return the number of rows inserted so far."""
     with buffer.snapshot() as arrays:
         return int(arrays["serials"][0])

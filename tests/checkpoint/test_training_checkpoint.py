@@ -18,12 +18,14 @@ from mindspore import Parameter, Tensor, nn, ops
 from places import ROOT, TESTS
 from programs import run_program
 
+import mindspore_replay
 from mindspore_replay import (
     MixedReplay,
     PrioritizedReplayBuffer,
     SequenceReplayBuffer,
     TrainingCheckpoint,
     attach,
+    host,
     load,
     save,
 )
@@ -365,6 +367,25 @@ def test_another_capacity():
     smaller = RINGS["uniform"](capacity=5)
     TrainingCheckpoint(PATH, buffer=smaller).load()
     assert smaller.rows()[1].asnumpy().tolist() == [26, 27, 28, 29, 30]
+
+
+def test_buffers_on_arrays_beside_a_network(tmp_path: Path):
+    """Those in files, of either kind, and one in a folder, which stays as it is."""
+    columns = {"shapes": [()], "types": ["int32"], "seed": 0}
+    buffers = [module.ReplayBuffer(2, 16, **columns) for module in (host, host, mindspore_replay)]
+    mixes = [module.MixedReplay([(one, 1)], 2) for module, one in zip((host, host, mindspore_replay), buffers)]
+    stored = host.ReplayBuffer(2, 16, [()], ["int32"], storage=tmp_path / "rows").insert([7])
+    network = nn.Dense(1, 1)
+    runs = [TrainingCheckpoint(PATH, network=network, mixed=mix, rows={"stored": stored}) for mix in mixes]
+    buffers[0].insert([list(range(9))])
+    runs[0].save(step=3)
+    weight = network.weight.asnumpy().copy()
+    network.weight.set_data(network.weight * 2)
+    for run, buffer in zip(runs, buffers):
+        assert run.load() == {"step": 3}
+        assert_same_state(buffer, buffers[0])
+        np.testing.assert_array_equal(network.weight.asnumpy(), weight)
+    stored.close()
 
 
 def test_parameters_that_several_have_are_written_once():
