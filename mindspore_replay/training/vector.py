@@ -195,7 +195,6 @@ class VectorRows:
 
         Examples:
             >>> import numpy as np
-        from numpy.typing import ArrayLike
             >>> from mindspore_replay import NStep, ReplayBuffer, VectorRows
             >>> names = ["observation", "action", "reward", "terminated"]
             >>> types, views = ["float32", "int32", "float32", "bool"], [NStep(1, 0.9)]
