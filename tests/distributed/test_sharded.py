@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import psutil
 import pytest
 from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_of, rows, wait_until
 from docstrings import examples, run
-from local_ray import in_this_process
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
@@ -35,13 +34,6 @@ from mindspore_replay import (
 from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
-
-
-@pytest.fixture(autouse=True)
-def _ray(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let shards be in this process, unless a test uses the cluster."""
-    with contextlib.nullcontext() if "cluster" in request.fixturenames else in_this_process():
-        yield
 
 
 def drawn(replay: ShardedReplay, batches: int) -> np.ndarray:

@@ -4,26 +4,17 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from clusters import PATIENCE, Writing, config, fill, numbers_of, rows, wait_until
-from local_ray import in_this_process
 
 from mindspore_replay import Prefetch, RateLimiter
 from mindspore_replay.distributed import ShardedReplay, ShardWriter
 from mindspore_replay.distributed import writer as writer_module
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
-
-
-@pytest.fixture(autouse=True)
-def _ray(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let shards be in this process, unless a test uses the cluster."""
-    with contextlib.nullcontext() if "cluster" in request.fixturenames else in_this_process():
-        yield
 
 
 RATIO, MIN_SIZE, ERROR = 4.0, 40, 60.0

@@ -1,12 +1,11 @@
 """Draws by old totals: shards in this process whose rows change without the learner's knowledge."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from clusters import assert_distribution
-from local_ray import LocalRay, in_this_process
+from local_ray import LocalRay
 
 from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import ShardedReplay
@@ -45,12 +44,6 @@ class Setting:
         """Draw a batch; `asked` then holds the calls that it made."""
         self.asked.clear()
         return [part.asnumpy() for part in self.batches.draw(1.0)]
-
-
-@pytest.fixture
-def ray() -> Iterator[LocalRay]:
-    with in_this_process() as ray:
-        yield ray
 
 
 def check_estimates(ray: LocalRay, trials: int = 1500) -> None:

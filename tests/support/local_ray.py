@@ -26,6 +26,10 @@ class ActorDiedError(RayError):
     """What a call of an actor that was killed raises."""
 
 
+class Died(BaseException):
+    """The end of the process of a shard, which another one replaces."""
+
+
 class TaskError(RayError):
     """What Ray raises for an error in an actor."""
 
@@ -38,7 +42,9 @@ class Actor:
 
     def __init__(self, sent: list[str], *arguments: Any) -> None:
         self._sent = sent
-        self._shard, self._killed, self._lock = Shard(*pickle.loads(pickle.dumps(arguments))), False, threading.RLock()
+        self._arguments, self._killed, self._lock = pickle.dumps(arguments), False, threading.RLock()
+        self._shard, self._stopped = Shard(*arguments), list[Any]()
+        self._is_stopped = self._has_died = False
         self._insertions: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._insert_all, daemon=True).start()
 
@@ -51,12 +57,24 @@ class Actor:
         self._sent.append(method)
         if self._killed:
             answer.set_exception(ActorDiedError())
+        elif self._is_stopped:
+            self._stopped.append((answer, method, arguments))
         elif method == "insert":
             self._insertions.put((answer, method, arguments))
         else:
             with self._lock:
                 self._call(answer, method, arguments)
         return answer
+
+    def _stop(self) -> None:
+        """Answer no call until `_go_on`."""
+        self._is_stopped = True
+
+    def _go_on(self) -> None:
+        """Answer the calls since `_stop`."""
+        self._is_stopped = False
+        for answer, method, arguments in self._stopped:
+            self._call(answer, method, arguments)
 
     def _insert_all(self) -> None:
         """Insert in the order of the calls."""
@@ -66,7 +84,12 @@ class Actor:
     def _call(self, answer: Future[Any], method: str, arguments: bytes) -> None:
         """Call a method now."""
         try:
+            if self._has_died:
+                raise Died
             answer.set_result(pickle.loads(pickle.dumps(getattr(self._shard, method)(*pickle.loads(arguments)))))
+        except Died:
+            self._shard, self._has_died = Shard(*pickle.loads(self._arguments)), False
+            answer.set_exception(RayError("the process has died"))
         except BaseException as error:
             answer.set_exception(TaskError(error))
 
