@@ -42,7 +42,8 @@ _GROUPS = {
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = {
-    "test_actors.py", "test_apex.py", "test_budget.py", "test_cli.py", "test_combinations.py", "test_comparison.py",
+    "test_actors.py", "test_apex.py", "test_backends.py", "test_budget.py", "test_cli.py", "test_combinations.py",
+    "test_comparison.py",
     "test_compat_package.py", "test_compiled_calls.py", "test_design.py", "test_examples.py",
     "test_given.py", "test_gpu_target.py", "test_impala.py", "test_killed.py", "test_large.py",
     "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py", "test_r2d2.py",

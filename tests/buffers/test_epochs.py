@@ -9,7 +9,6 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import compiled
-from bodies import filled as filled_by
 from drivers import Calls
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,7 +31,6 @@ from mindspore_replay import (
 )
 
 SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
-BACKENDS = ["native", "composite"]
 
 
 def rows(first: int, n: int) -> list[np.ndarray]:
@@ -45,10 +43,8 @@ def make(sample_size: int = 2, capacity: int = 8, seed: int = 5, **options: Any)
     return EpochReplayBuffer(sample_size=sample_size, capacity=capacity, **SCHEMA, seed=seed, **options)
 
 
-def filled(n: int, backend: str = "native", **options: Any) -> EpochReplayBuffer:
-    return filled_by(
-        lambda backend: make(backend=backend, **options), backend, lambda buffer: buffer.insert(rows(0, n))
-    )
+def filled(n: int, **options: Any) -> EpochReplayBuffer:
+    return make(**options).insert(rows(0, n))
 
 
 def serials(batch: Sequence[Any]) -> list[int]:
@@ -69,21 +65,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "padded and weighted rows of a third learner": {"weighted": True, "last": "pad", "rank": 2, "world": 3},
     "rows used twice": {"max_use": 2},
 }
-#: Backend, whether functions are compiled, and the number of examples.
-DRIVERS = {
-    "native": ("native", False, 15),
-    "native-compiled": ("native", True, 8),
-    "composite": ("composite", False, 6),
-}
-#: How many rows are inserted at once: in graphs, few numbers, since each is compiled.
-SIZES = {"native": range(1, 10), "native-compiled": [5, 9], "composite": [5]}
-#: Each kind by each driver; of the composite ones, which compile slowly, one for each option.
-CASES = [
-    (kind, driver)
-    for kind in KINDS
-    for driver in DRIVERS
-    if driver != "composite" or kind not in ("padded rows", "weighted rows of a second learner")
-]
 
 
 def operations_of(sizes: Sequence[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
@@ -147,16 +128,14 @@ def check(
         buffer.check_valid()
 
 
-@pytest.mark.parametrize(("kind", "driver"), CASES)
-def test_random_operations(kind: str, driver: str):
-    backend, compiled, examples = DRIVERS[driver]
-    buffer = make(2, 11, backend=backend, **KINDS[kind])
-    calls, fresh = Calls(buffer) if compiled else None, buffer.state_dict()
+@pytest.mark.parametrize("in_graphs", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations(kind: str, in_graphs: bool):
+    buffer = make(2, 11, backend="native", **KINDS[kind])
+    calls, fresh = Calls(buffer) if in_graphs else None, buffer.state_dict()
 
-    @settings(
-        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True
-    )
-    @given(operations_of(SIZES[driver]))
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+    @given(operations_of([5, 9] if in_graphs else range(1, 10)))  # a graph is compiled for each number of rows
     def run(operations: list[tuple[Any, ...]]) -> None:
         buffer.load_state_dict(fresh)
         check(buffer, calls, operations)
@@ -440,13 +419,9 @@ def test_one_graph_for_all_batches():
     assert sorted(found[:8]) == sorted(found[8:]) == list(range(8))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_sequences(backend: str):
-    buffer = filled_by(
-        lambda backend: EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1, backend=backend),
-        backend,
-        lambda buffer: buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8),
-    )
+def test_sequences():
+    buffer = EpochReplayBuffer(2, 12, [()], ["int32"], 3, last="pad", seed=1)
+    buffer.insert([np.arange(1, 10, dtype=np.int32)], end=np.arange(9) == 8)
     indices, mask, steps = zip(*buffer.minibatches())
     assert sorted(joined(part.asnumpy().tolist() for part in indices)) == [-1, 0, 3, 6]
     for handles, there, numbers in zip(indices, mask, steps):
@@ -469,17 +444,12 @@ def reward_of(achieved: Tensor, goal: Tensor) -> Tensor:
     return ops.cast(achieved == goal, ms.float32)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_goals_of_a_padded_batch(backend: str):
+def test_goals_of_a_padded_batch():
     names, types = ["achieved_goal", "desired_goal", "reward"], ["float32"] * 3
     views = [HindsightRelabel("final", 1.0, reward_of)]
-    buffer = filled_by(
-        lambda backend: EpochReplayBuffer(
-            3, 8, [()] * 3, types, names=names, views=views, last="pad", seed=1, backend=backend
-        ),
-        backend,
-        lambda buffer: [buffer.insert([step + 1.0, 9.0, 0.0], end=step == 3) for step in range(4)],
-    )
+    buffer = EpochReplayBuffer(3, 8, [()] * 3, types, names=names, views=views, last="pad", seed=1)
+    for step in range(4):
+        buffer.insert([step + 1.0, 9.0, 0.0], end=step == 3)
     batches = zip(*buffer.minibatches())
     mask, achieved, goal, reward = (joined(part.asnumpy().tolist() for part in parts) for parts in batches)
     assert mask == [True] * 4 + [False] * 2

@@ -1,6 +1,5 @@
 """Groups of an episode buffer, against a plain twin; and episodes that are broken off."""
 
-import functools
 import itertools
 import re
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from bodies import ONCE, filled
 from checks import assert_frequencies, assert_rows, uniform
-from drivers import Combination
 from mindspore import Tensor, nn
 from reference import below, draw_rows, initial_key, random_bits
 
@@ -100,42 +98,21 @@ class Twin:
         return batch
 
 
-_cases: dict[Any, Any] = {}
-
-
-def case(combination: Combination) -> tuple[EpisodeReplayBuffer, Any, Any]:
-    """Return an empty buffer and its two calls in this combination; both modes run the same graphs."""
-    place = combination.driver
-    if place not in _cases:
-        buffer = make_buffer(combination.backend)
-        if combination.call == "eager":
-            calls = (
-                lambda: buffer.sample_groups("color", GROUPS, SIZE),
-                lambda: buffer.sample_groups("color", GROUPS, SIZE, ordered=False),
-            )
-        else:
-            calls = ms.jit(Ordered(buffer).construct), ms.jit(Shuffled(buffer).construct)
-        _cases[place] = buffer, buffer.state_dict(), *calls
-    buffer, empty, ordered, shuffled = _cases[place]
-    buffer.load_state_dict(empty)
-    return buffer, ordered, shuffled
-
-
-def test_groups_are_those_of_the_twin(combination: Combination):
-    buffer, ordered, shuffled = case(combination)
-    source = buffer if combination.backend == "native" else make_buffer("native")  # whose insertions compile nothing
-    twin, rng = Twin(), np.random.default_rng(3)
+@pytest.mark.parametrize("in_graphs", [False, True])
+def test_groups_are_those_of_the_twin(in_graphs: bool):
+    buffer, twin, rng = make_buffer("native"), Twin(), np.random.default_rng(3)
     steps, drawn = np.zeros(ENVS, int), 0
-    draws = [(ordered, True), (shuffled, False)]
-    if combination.backend == "composite":  # the slowest graphs: each is called in one way
-        draws = [draws[combination.call == "eager"]] * 2
+    draws: list[tuple[Any, bool]] = [
+        (lambda: buffer.sample_groups("color", GROUPS, SIZE), True),
+        (lambda: buffer.sample_groups("color", GROUPS, SIZE, ordered=False), False),
+    ]
+    if in_graphs:
+        draws = [(ms.jit(Ordered(buffer).construct), True), (ms.jit(Shuffled(buffer).construct), False)]
     for i in range(40):
         ends = (rng.random(ENVS) < 0.4) | (steps == 3)
         steps = np.where(ends, 0, steps + 1)
-        source.insert(twin.insert(rng.integers(0, 4, ENVS).tolist(), ends.tolist()), end=ends)
+        buffer.insert(twin.insert(rng.integers(0, 4, ENVS).tolist(), ends.tolist()), end=ends)
         if i % 3 == 0 and len(twin.groups()) >= GROUPS:
-            if source is not buffer:
-                buffer.load_state_dict(source.state_dict() | {"random_state": buffer.random_state.asnumpy()})
             for call, order in draws:
                 drawn += 1
                 mask, color, rows = (part.asnumpy() for part in call())
@@ -193,23 +170,17 @@ GROUP_ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@functools.cache
-def _one_group(backend: str) -> EpisodeReplayBuffer:
-    """Return a buffer with one finished and one running episode, which no test changes."""
-    rows = [np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)]
-    return filled(make_buffer, backend, lambda buffer: buffer.insert(rows, end=[True, False]))
-
-
 @pytest.mark.parametrize(("changed", "error", "message"), GROUP_ERRORS, ids=lambda value: str(value)[:30])
-def test_what_groups_cannot_be(backend: str, changed: dict[str, Any], error: type[Exception], message: str):
-    buffer = _one_group(backend)
+def test_what_groups_cannot_be(changed: dict[str, Any], error: type[Exception], message: str):
+    buffer = make_buffer("native")  # with one finished and one running episode
+    buffer.insert([np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)], end=[True, False])
     before = buffer.random_state.asnumpy().tolist()
     with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}EpisodeReplayBuffer{chr(39)}, {message}')}$"):
         buffer.sample_groups(**{"key": "color", "groups": 1, "size_in_group": 2, **changed})
     assert buffer.random_state.asnumpy().tolist() == before
     with pytest.raises(TypeError, match="'sample_groups' needs a buffer made with 'names'"):
         EpisodeReplayBuffer(
-            sample_size=1, capacity=4, shapes=[()], types=["int32"], max_episode_length=2, backend=backend
+            sample_size=1, capacity=4, shapes=[()], types=["int32"], max_episode_length=2
         ).sample_groups("color", 1, 1)
 
 
@@ -244,30 +215,17 @@ def test_episodes_that_are_broken_off(mode: str, backend: str):
     buffer.check_valid()
 
 
-def test_an_episode_that_is_broken_off_has_no_next_observation(backend: str):
+def test_an_episode_that_is_broken_off_has_no_next_observation():
     names, types = ["observation", "reward", "terminated", "next_observation"], ["int32", "float32", "bool", "int32"]
-
-    def make(backend: str, columns: int) -> ReplayBuffer:
-        views, shapes = [NStep(2, 0.5)], [()] * columns
-        return ReplayBuffer(
-            sample_size=1,
-            capacity=9,
-            shapes=shapes,
-            types=types[:columns],
-            names=names[:columns],
-            views=views,
-            backend=backend,
-        )
-
-    def fill(buffer: ReplayBuffer) -> None:
-        for step in range(3):
-            buffer.insert([step, 1.0, False, step + 1][: len(buffer.names)])
-
-    buffer = filled(lambda backend: make(backend, 3), backend, fill)
+    buffer, whole = (
+        ReplayBuffer(1, 9, [()] * n, types[:n], names=names[:n], views=[NStep(2, 0.5)], seed=0) for n in (3, 4)
+    )
+    for step in range(3):
+        for each in (buffer, whole):
+            each.insert([step, 1.0, False, step + 1][: len(each.names)])
     assert (starts(buffer), int(buffer.end_episodes()), starts(buffer)) == ([0, 1], 1, [0, 1])
     assert buffer.flags.asnumpy()[:3].tolist() == [0, 0, 11]
     buffer.check_valid()
-    whole = filled(lambda backend: make(backend, 4), backend, fill)
     assert (starts(whole), int(whole.end_episodes()), starts(whole)) == ([0, 1, 2], 1, [0, 1, 2])
     assert whole.flags.asnumpy()[:3].tolist() == [0, 0, 1]
 

@@ -3,14 +3,13 @@
 In {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}, unless the tested behaviour is the same for all.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
-from drivers import CAPACITY, LIMITED, MAX_USE, PLACES, SHAPES, TYPES, Combination, make_driver
+from drivers import CAPACITY, LIMITED, NATIVE, PLACES, SHAPES, TYPES, Combination, make_driver
 from reference import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -19,7 +18,6 @@ from mindspore_replay.store.late import MOST_USES
 Make = Callable[..., Any]
 
 KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": {"cls": PrioritizedReplayBuffer}}
-GONE = (0.0, -1, -1)
 
 
 @pytest.fixture(params=KINDS)
@@ -47,8 +45,7 @@ def build(kind: str) -> Callable[..., Any]:
     """
 
     def get(draws: int, capacity: int, **options: Any) -> Any:
-        where = Combination("pynative", "native", "eager")
-        return make_driver(where, draws, capacity, SHAPES, TYPES, seed=0, **KINDS[kind], **options)
+        return make_driver(NATIVE, draws, capacity, SHAPES, TYPES, seed=0, **KINDS[kind], **options)
 
     return get
 
@@ -175,102 +172,6 @@ def test_deletion_alone(combination: Combination, limited: Any):
     assert limited.status() == (6, True, False)
 
 
-@everywhere
-def test_every_limit_together(limited: Any):
-    """Rows leave by deletion, use and age; the rest are drawn, and rows inserted into their slots start anew."""
-    insert_pairs(limited, 0, 4)
-    assert limited.delete([0, 0, 9, 9]) == 1
-    limited.advance(3)
-    insert_pairs(limited, 4, 6)
-    while len(eligible(limited)) > 3:
-        drawn(limited)
-    limited.advance(3)
-    left = [handle for handle, times in zip((4, 5), uses(limited, [4, 5]), strict=True) if times < MAX_USE]
-    assert eligible(limited) == left
-    insert_pairs(limited, 6, 10)
-    assert [handle for handle in eligible(limited) if handle >= 6] == [6, 7, 8, 9]
-    assert limited.info([6, 7, 8, 9])[0][1:] == (0, 0)
-
-
-# Known failures of libraries with one middleware per limit.
-
-
-@everywhere
-def test_a_deletion_orphans_no_live_row(limited: Any):
-    """Rows are deleted in the middle and at both ends; all others are drawn, also after the ring has wrapped."""
-    insert_pairs(limited, 0, 6)
-    assert limited.delete([0, 3, 5, 5]) == 3
-    assert {handle for _ in range(3) for handle in drawn(limited)} <= {1, 2, 4}
-    insert_pairs(limited, 6, 8)  # evicts rows 0 and 1: one of them was deleted
-    left = [handle for handle, times in zip((2, 4), uses(limited, [2, 4]), strict=True) if times < MAX_USE]
-    assert eligible(limited) == [*left, 6, 7]
-    assert limited.delete([2, 4, 0, 1]) == len(left)
-    assert eligible(limited) == [6, 7]
-    seen = empty_out(limited)
-    assert set(seen) == {6, 7}
-    assert max(uses(limited, [6, 7])) >= MAX_USE
-
-
-@everywhere
-def test_a_row_that_was_deleted_makes_room_for_one_that_lives(limited: Any):
-    insert_pairs(limited, 0, 6)
-    assert limited.delete([0, 1, 2, 3]) == 4
-    assert limited.delete([4, 5, 5, 5]) == 2
-    insert_pairs(limited, 6, 12)
-    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
-    assert limited.delete([0, 1, 2, 5]) == 0
-    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
-
-
-@everywhere
-def test_use_counts_do_not_leak_to_the_row_that_takes_the_slot(limited: Any):
-    """Rows used up, used in part, and never: the rows that follow in their slots have the full number of uses."""
-    insert_pairs(limited, 0, 6)
-    while len(eligible(limited)) > 4:
-        drawn(limited)
-    assert max(uses(limited, [0, 1, 2, 3, 4, 5])) >= MAX_USE
-    insert_pairs(limited, 6, 12)
-    assert eligible(limited) == [6, 7, 8, 9, 10, 11]
-    assert uses(limited, [6, 7, 8, 9, 10, 11]) == [0] * 6
-    assert uses(limited, [0, 5]) == [-1, -1]
-    drawn(limited)
-    assert sum(uses(limited, [6, 7, 8, 9, 10, 11])) == 2
-
-
-@everywhere
-def test_use_counts_do_not_leak_over_a_reset(limited: Any):
-    insert_pairs(limited, 0, 2)
-    empty_out(limited)
-    assert limited.status()[2] is False
-    limited.advance(2)
-    limited.reset()
-    insert_pairs(limited, 2, 4)
-    assert limited.info([2, 3, 0, 1]) == [(1.0, 0, 0), (1.0, 0, 0), GONE, GONE]
-    assert eligible(limited) == [2, 3]
-
-
-@everywhere
-def test_a_staleness_check_removes_every_stale_row(limited: Any):
-    """Some of them were deleted, used up, or evicted before; the clock jumps over several insertions."""
-    insert_pairs(limited, 0, 2)
-    limited.advance(1)
-    insert_pairs(limited, 2, 4)
-    limited.advance(1)
-    insert_pairs(limited, 4, 6)
-    assert limited.delete([0, 2, 0, 2]) == 2
-    insert_pairs(limited, 6, 8)  # evicts rows 0 and 1
-    limited.advance(2)
-    assert eligible(limited) == [3, 4, 5, 6, 7]
-    limited.advance(4)
-    assert eligible(limited) == []
-    insert_pairs(limited, 8, 10)
-    assert eligible(limited) == [8, 9]
-    limited.advance(5)
-    assert eligible(limited) == [8, 9]
-    limited.advance(1)
-    assert eligible(limited) == []
-
-
 def test_any_number_of_rows_go_stale_at_once(backend: str):
     """Some of them were deleted before, and the ring wraps: all stale rows are removed, and no others.
 
@@ -316,50 +217,15 @@ def test_priorities_are_written_for_their_rows_alone(make: Make):
     assert [fact[0] for fact in driver.info([6, 7, 4, 5])] == [3, 3, 3, 1]
 
 
-def test_an_update_does_not_bring_a_row_back(make: Make):
-    driver = make(2, CAPACITY, SHAPES, TYPES, **LIMITED["prioritized"])
-    insert_pairs(driver, 0, 4)
-    while len(eligible(driver)) > 2:
-        drawn(driver)
-    left = eligible(driver)
-    used_up = sorted(set(range(4)) - set(left))
-    assert driver.update([*used_up, *left][:4], [9.0] * 4) == len(used_up)
-    assert eligible(driver) == left
-
-
-@everywhere
-def test_a_row_is_removed_once(limited: Any):
-    """Used up or deleted, then stale, then deleted again: the use count stays."""
-    insert_pairs(limited, 0, 4)
-    while len(eligible(limited)) > 3:
-        drawn(limited)
-    before = uses(limited, [0, 1, 2, 3])
-    assert limited.delete([0, 1, 2, 3]) == 3
-    limited.advance(9)
-    limited.advance(9)
-    assert limited.delete([3, 2, 1, 0]) == 0
-    assert uses(limited, [0, 1, 2, 3]) == before
-    assert eligible(limited) == []
-
-
 # The rows drawn.
 
 
-@functools.cache
-def _deleted(backend: str) -> tuple[Any, dict[str, np.ndarray]]:
-    driver = make_driver(Combination("pynative", backend, "eager"), 2, CAPACITY, SHAPES, TYPES, seed=0, weighted=True)
-    if backend == "composite":
-        return driver, _deleted("native")[1]
+@pytest.fixture
+def deleted() -> Any:
+    """Rows 3 to 8, over the ring's end, without 4 and 7."""
+    driver = make_driver(NATIVE, 2, CAPACITY, SHAPES, TYPES, seed=0, weighted=True)
     driver.insert(rows(*range(9)))
     assert driver.delete([4, 7]) == 2
-    return driver, driver.buffer.state_dict()
-
-
-@pytest.fixture
-def deleted(backend: str) -> Any:
-    """Rows 3 to 8, over the ring's end, without 4 and 7; shared, with its compiled graphs."""
-    driver, state = _deleted(backend)
-    driver.buffer.load_state_dict(state)
     return driver
 
 
@@ -370,34 +236,15 @@ def test_a_uniform_draw_goes_over_the_eligible_rows(deleted: Any):
         assert_frequencies([handle if i % 5 else 3 for i, handle in enumerate(handles)], uniform([3, 5, 6, 8]))
 
 
-def make_distinct(backend: str, ordered: bool) -> Any:
-    """Return a buffer with rows 3 to 9 less 4 and 8, drawn without replacement; a composite one copies a native one."""
-    where = Combination("pynative", backend, "eager")
-    driver = make_driver(where, 3, 7, SHAPES, TYPES, seed=0, replace=False, ordered=ordered, weighted=True)
-    if backend == "composite":
-        driver.buffer.load_state_dict(make_distinct("native", ordered).buffer.state_dict())
-    else:
-        driver.insert(rows(*range(10)))
-        assert driver.delete([4, 8]) == 2
-    return driver
-
-
 @pytest.mark.parametrize("ordered", [False, True])
 def test_draws_without_replacement_are_of_eligible_rows(ordered: bool):
-    driver = make_distinct("native", ordered)
+    """Rows 3 to 9 less 4 and 8."""
+    driver = make_driver(NATIVE, 3, 7, SHAPES, TYPES, seed=0, replace=False, ordered=ordered, weighted=True)
+    driver.insert(rows(*range(10)))
+    assert driver.delete([4, 8]) == 2
     number = {3: 0, 5: 1, 6: 2, 7: 3, 9: 4}
     batches = [[number[handle] for handle in drawn(driver)] for _ in range(900)]
     assert_uniform_without_replacement(batches, 5)
-
-
-def test_draws_without_replacement_are_the_same_from_both_backends():
-    """Bit for bit, so the frequencies above hold for the composite backend too; also from a range of the rows."""
-    native, composite = make_distinct("native", True), make_distinct("composite", True)
-    for _ in range(60):
-        assert drawn(composite) == drawn(native)
-    for sample_range in ((0, 5), (2, None), (-5, 6)) * 9:
-        assert_rows(composite.sample_handles(sample_range), native.sample_handles(sample_range))
-    assert composite.buffer.random_state.asnumpy().tolist() == native.buffer.random_state.asnumpy().tolist()
 
 
 def test_a_range_counts_logical_rows(deleted: Any):
@@ -459,49 +306,19 @@ def test_too_few_eligible_rows(build: Callable[..., Any], kind: str):
         assert set(driver.sample_handles((3, 6))[0].tolist()) <= {5, 6, 7}
 
 
-PLAIN_CALLS: dict[str, Callable[[ReplayBuffer], Any]] = {
-    "delete": lambda buffer: buffer.delete([0]),
-    "info": lambda buffer: buffer.info([0]),
-    "advance": lambda buffer: buffer.advance(),
-    "with_indices": lambda buffer: buffer.sample(with_indices=True),
-}
-
-
-@functools.cache
-def _plain(backend: str) -> ReplayBuffer:
-    """Return a buffer with three rows, which no test changes."""
-    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend).insert(
-        rows(0, 1, 2)
-    )
-
-
-@pytest.mark.parametrize("call", PLAIN_CALLS)
-def test_a_plain_buffer_names_the_way_out(backend: str, call: str):
-    buffer = _plain(backend)
-    before = buffer.state_dict()
-    with pytest.raises(RuntimeError, match=r"For 'ReplayBuffer'.*weighted=True"):
-        PLAIN_CALLS[call](buffer)
-    assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
-
-
-def test_a_plain_buffer_keeps_no_weights(backend: str):
-    buffer = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend)
+def test_a_plain_buffer_keeps_no_weights():
+    buffer = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0)
     state = set(buffer.state_dict())
     assert state == {"version", "capacity", "column.0", "column.1", "head", "count", "serials", "random_state"}
     for options in ({"weighted": True}, {"max_use": 1}, {"max_staleness": 0}):
-        weighted = ReplayBuffer(
-            sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=0, backend=backend, **options
-        )
+        weighted = ReplayBuffer(2, 6, SHAPES, TYPES, seed=0, **options)
         more = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts"}
         assert set(weighted.state_dict()) == state | more
         assert weighted.nbytes > buffer.nbytes
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
 def test_use_counts_end_at_the_largest(backend: str):
-    buffer = ReplayBuffer(
-        sample_size=4, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0, backend=backend
-    )
+    buffer = ReplayBuffer(4, 4, shapes=[()], types=["int32"], weighted=True, seed=0, backend=backend)
     buffer.insert([[1, 2, 3, 4]])
     buffer.use_counts.asnumpy()[...] = MOST_USES - 1
     drawn = np.concatenate([buffer.sample()[0].asnumpy() - 1 for _ in range(3)])

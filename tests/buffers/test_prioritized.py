@@ -1,5 +1,9 @@
-"""PrioritizedReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
+"""PrioritizedReplayBuffer's behaviour, by native kernels from Python and in graphs.
 
+`test_weighted_twin.py` compares all operations with a twin in all modes, and `test_backends.py` the backends.
+"""
+
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +11,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, assert_weights
-from drivers import LIMITED, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
+from drivers import COMPILED, LIMITED, NATIVE, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
 from reference import ReferenceBuffer, stack
 
 from mindspore_replay import PrioritizedReplayBuffer
@@ -16,6 +20,12 @@ Make = Callable[..., Any]
 
 #: The arguments of most tests: limits that are never reached, since other files share the compiled graphs.
 USUAL = LIMITED["prioritized"]
+
+
+@pytest.fixture(params=[NATIVE, COMPILED], ids=str)
+def make(request: pytest.FixtureRequest) -> Make:
+    """Return a maker of drivers of empty buffers, called from Python and in compiled functions."""
+    return functools.partial(shared_driver, request.param)
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,48 +125,6 @@ def test_importance_weights_measured_by_the_buffer(backend: str):
     assert seen == {0, 1}
 
 
-def test_importance_weights_measured_by_the_batch(make: Make):
-    """With weights 1, 3 and 4 the smallest of the batch is 1 or 3."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 9, 16], np.float32))
-    for _ in range(5):
-        handles, importance = drawn(driver, 0.5)
-        expected = {0: 0.5, 1: float(np.float32(0.75**0.5))}[handles[0]]
-        assert (handles[1], importance) == (2, [1.0, expected])
-
-
-def test_handles_over_a_wrap(make: Make):
-    """Handles drawn before the ring wrapped are invalid if their rows are gone: no other row is touched."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
-    driver.insert(rows(3, 4, 5), np.array([1, 1, 1], np.float32))
-    before = list(range(6))
-    assert {handle for _ in range(3) for handle in drawn(driver)[0]} <= set(before)
-    driver.insert(rows(6, 7), 4.0)
-    driver.insert(rows(8, 9), 4.0)  # rows 4 to 9 are stored; slots 0 to 3 hold 6 to 9
-    assert driver.update(before[:4], [100.0] * 4) == 4
-    assert leaves(driver.buffer) == [2, 2, 2, 2, 1, 1]
-    assert driver.update(before[2:], [100.0, 100.0, 9.0, 16.0]) == 2
-    assert leaves(driver.buffer) == [2, 2, 2, 2, 3, 4]
-    assert driver.delete(before[:4]) == 0
-    assert driver.update([9, 6, 10, 3], [25.0, 36.0, 49.0, 49.0]) == 2
-    assert leaves(driver.buffer) == [6, 2, 2, 5, 3, 4]
-    assert value(driver.buffer, "max_priority") == 36
-    assert driver.info([3, 4, 6, 10]) == [(0, -1, -1), (9, *driver.info([4] * 4)[0][1:]), (36, 0, 0), (0, -1, -1)]
-
-
-def test_the_last_duplicate_wins(make: Make):
-    """Each invalid handle counts, duplicates too."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
-    assert driver.update([1, 0, 1, 1], [4.0, 9.0, 16.0, 25.0]) == 0
-    assert leaves(driver.buffer)[:3] == [3, 5, 1]
-    assert driver.update([1, 3, 1, 3], [25.0, 1.0, 4.0, 1.0]) == 2
-    assert leaves(driver.buffer)[:3] == [3, 2, 1]
-    assert value(driver.buffer, "max_priority") == 25  # given, though another one followed
-    driver.buffer.check_valid()
-
-
 def test_handles_stay_dead_over_a_reset(make: Make):
     driver = make(2, 6, SHAPES, TYPES, **USUAL)
     driver.insert(rows(0, 1, 2), np.array([4, 4, 4], np.float32))
@@ -184,20 +152,6 @@ def test_a_batch_beyond_the_capacity():
     assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 10)
     assert driver.update([2, 3, 8], [1.0, 8.0, 1.0]) == 1
     assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
-
-
-def test_info(make: Make):
-    """Priority, deliveries, and clock steps since insertion; negative for rows that are gone."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
-    for _ in range(3):
-        drawn(driver)
-    driver.advance(3)
-    driver.insert(rows(3, 4), 9.0)
-    driver.advance(2)
-    one, two, last, new = driver.info([0, 1, 2, 4])
-    assert (one[0], two[0], one[1] + two[1], one[2], two[2]) == (1, 1, 3, 5, 5)
-    assert (last, new) == ((4, 3, 5), (9, 0, 2))
 
 
 # Frequencies.
@@ -246,17 +200,10 @@ def frequency_weights() -> np.ndarray:
     return np.random.default_rng(5).integers(1, 5, DRAWS).astype(np.float64)
 
 
-def frequency_driver(backend: str) -> Any:
-    weights = frequency_weights()
-    where = Combination("pynative", backend, "eager")
-    driver = make_driver(where, DRAWS, DRAWS, [()], ["int32"], seed=0, **ROOTS)
-    driver.insert([np.arange(DRAWS, dtype=np.int32)], (weights**2).astype(np.float32))
-    return driver
-
-
 def test_rows_come_by_weight_and_one_from_each_stratum():
     """200,000 draws follow p^alpha / sum; the same check rejects another alpha."""
-    weights, driver = frequency_weights(), frequency_driver("native")
+    weights, driver = frequency_weights(), make_driver(NATIVE, DRAWS, DRAWS, [()], ["int32"], seed=0, **ROOTS)
+    driver.insert([np.arange(DRAWS, dtype=np.int32)], (weights**2).astype(np.float32))
     batches = np.stack([driver.sample()[0] for _ in range(100)])
     assert batches.size >= 200_000
     assert_by_weight(batches, weights)
@@ -266,15 +213,6 @@ def test_rows_come_by_weight_and_one_from_each_stratum():
             assert_by_weight(batches, other)
         with pytest.raises(AssertionError, match="stratum"):
             assert_stratified(batches, other)
-
-
-def test_the_same_rows_come_from_both_backends():
-    """From a tree of three levels, bit for bit; so the frequencies above hold for the composite backend too."""
-    native, composite = frequency_driver("native"), frequency_driver("composite")
-    for _ in range(10):
-        assert_rows(composite.sample(), native.sample())
-    state = composite.buffer.state_dict()
-    assert all(state[key].tobytes() == value.tobytes() for key, value in native.buffer.state_dict().items())
 
 
 def test_the_checks_refuse_draws_that_are_not_stratified():
@@ -325,15 +263,10 @@ SIZES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "sizes"), [("native", SIZES), ("composite", [(17, 20, 17)])], ids=["native", "composite"]
-)
-def test_wraps_of_all_sizes(backend: str, sizes: list[tuple[int, int, int]]):
+def test_wraps_of_all_sizes():
     options = {"alpha": 0.8, "beta": 0.7}
-    for capacity, batch, draws in sizes:
-        arguments = draws, capacity, SHAPES, TYPES
-        where = Combination("pynative", backend, "eager")
-        driver = make_driver(where, *arguments, cls=PrioritizedReplayBuffer, seed=4, **options)
+    for capacity, batch, draws in SIZES:
+        driver = make_driver(NATIVE, draws, capacity, SHAPES, TYPES, cls=PrioritizedReplayBuffer, seed=4, **options)
         sweep(driver, ReferenceBuffer(draws, capacity, prioritized=True, seed=4, **options), batch)
 
 
@@ -365,13 +298,6 @@ def test_a_priority_for_one_row():
     for serial, priority in enumerate(given):
         buffer.insert(row(serial), priority=priority)
         assert leaves(buffer)[serial % 6] == 2 + serial / 2
-
-
-def test_subnormal_priorities_count_as_zero(backend: str):
-    buffer = from_python(backend, alpha=1.0).buffer
-    buffer.insert(rows(0, 1, 2), priority=np.array([1e-42, 2e-38, 1], np.float32))
-    assert leaves(buffer)[:3] == [0, float(np.float32(2e-38)), 1]
-    buffer.load_state_dict(buffer.state_dict())
 
 
 def test_bfloat16_errors_are_priorities():
@@ -446,15 +372,6 @@ def test_a_bad_priority_changes_nothing(backend: str, form: Callable[..., Any], 
     after = buffer.state_dict()
     assert all(np.array_equal(before[key], after[key]) for key in before)
     assert int(buffer.update_priorities(form(np.array([0, 1])), form(np.array([1, 2], np.float32)))) == 0
-
-
-def test_handles_and_priorities_of_other_lengths(backend: str):
-    buffer = with_three_rows(backend)
-    for form in (np.array, ms.Tensor):
-        with pytest.raises(ValueError, match=r"shape \[3\], one for each, but got shape \[2\]"):
-            buffer.update_priorities(form(np.arange(3)), form(np.ones(2, np.float32)))
-        with pytest.raises(ValueError, match="shape"):
-            buffer.update_priorities(form(np.zeros((2, 1), np.int64)), form(np.ones(2, np.float32)))
 
 
 @pytest.mark.parametrize("backend", ["native", "composite"])

@@ -3,7 +3,7 @@
 `test_weighted_twin.py` compares the state of the rows with a slow twin.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies, uniform
-from drivers import Combination
 from mindspore import Tensor, nn
 from reference import ReferenceBuffer
 from scipy.stats import chi2
@@ -131,32 +130,15 @@ class Step(Kept):
         return self.buffer.sample(with_indices=True)
 
 
-_shared: dict[str, tuple[ReservoirReplayBuffer, dict[str, np.ndarray], Step]] = {}
-
-
-def shared(combination: Combination) -> tuple[ReservoirReplayBuffer, Callable[..., Any]]:
-    """Return an empty buffer, one for each backend, and the calls that insert a batch and draw a sample.
-
-    Both modes run the same graphs.
-    """
-    if combination.backend not in _shared:
-        made = make(combination.backend)
-        _shared[combination.backend] = made, made.state_dict(), Step(made)
-    buffer, empty, step = _shared[combination.backend]
-    buffer.load_state_dict(empty)
-    if combination.call == "eager":
-        return buffer, lambda *batch: buffer.insert(list(batch)).sample(with_indices=True)
-    return buffer, lambda *batch: step(*map(Tensor, batch))
-
-
-def test_without_weights_as_the_twin(combination: Combination):
-    buffer, step = shared(combination)
+@pytest.mark.parametrize("in_graphs", [False, True])
+def test_without_weights_as_the_twin(in_graphs: bool):
+    buffer = make("native")
+    compiled = Step(buffer)
     twin = ReferenceBuffer(3, 5, reservoir=True, seed=7)
     first = 0
-    # A composite buffer compiles graphs for each length.
-    for n in (3, 7, 3, 1, 1, 3, 7, 7) if combination.backend == "native" else (4,) * 7:
-        batch = rows(first, n)
-        got = step(*(column[0] for column in batch)) if n == 1 else step(*batch)
+    for n in (3, 7, 3, 1, 1, 3, 7, 7):
+        batch = rows(first, n) if n > 1 else [column[0] for column in rows(first, n)]
+        got = compiled(*map(Tensor, batch)) if in_graphs else buffer.insert(batch).sample(with_indices=True)
         twin.insert(list(range(first, first + n)))
         handles, steps = twin.sample()
         first += n
@@ -171,8 +153,7 @@ def test_without_weights_as_the_twin(combination: Combination):
         stored = twin.slots[: twin.size]
         assert buffer.row_serials.asnumpy()[: twin.size].tolist() == stored
         assert buffer.buffer[1].asnumpy()[: twin.size].tolist() == stored
-        if combination.call == "eager":  # a call from Python in any combination
-            assert buffer.get_item(np.arange(5) % twin.size)[1].asnumpy()[: twin.size].tolist() == stored
+        assert buffer.get_item(np.arange(5) % twin.size)[1].asnumpy()[: twin.size].tolist() == stored
     buffer.reset()
     assert (int(buffer.size()), buffer.serials.asnumpy().tolist()) == (0, [first, first])
 
@@ -193,31 +174,6 @@ def test_a_long_stream(backend: str):
     assert buffer.serials.asnumpy().tolist() == [2**40 + 100, 0]
 
 
-@pytest.mark.parametrize(
-    ("backend", "options"), [("native", {}), ("native", {"max_use": 2}), ("composite", {"max_use": 2})], ids=str
-)
-def test_the_same_goes_on_after_loading(backend: str, options: dict[str, Any]):
-    def assert_same_states() -> None:
-        assert all(np.array_equal(one.state_dict()[key], value) for key, value in other.state_dict().items())
-
-    one, other = make(backend, **options), make("native", seed=8, **options)
-    one.insert(rows(0, 30))
-    one.sample()
-    one.sample()  # with a limit some rows are used up, and others in part
-    other.load_state_dict(one.state_dict())
-    before = one.row_serials.asnumpy().tolist()
-    for buffer in (one, other):
-        buffer.insert(rows(30, 30))
-    assert one.row_serials.asnumpy().tolist() != before
-    assert_same_states()
-    while one.can_sample() and int(one.random_state.asnumpy()[1]) < 300:
-        assert [part.asnumpy().tolist() for part in one.sample()] == [
-            part.asnumpy().tolist() for part in other.sample()
-        ]
-        assert_same_states()
-    assert bool(one.can_sample()) == (not options)  # all rows are used up
-
-
 def test_handles_are_never_misdirected():
     """A slot is reused at random; the old row's handle is invalid, the new row's is valid."""
     buffer = make("native", weighted=True)
@@ -231,14 +187,6 @@ def test_handles_are_never_misdirected():
     assert int(buffer.delete([newest])) == 1
     assert newest not in np.concatenate([buffer.sample()[1].asnumpy() for _ in range(50)])
     buffer.check_valid()
-
-
-def test_a_dict():
-    buffer = make("native")
-    buffer.insert(dict(zip(("observation", "step", "even"), rows(0, 9))))
-    batch = buffer.sample(as_dict=True, with_indices=True)
-    assert list(batch) == ["indices", "observation", "step", "even"]
-    np.testing.assert_array_equal(batch["indices"].asnumpy(), batch["step"].asnumpy())
 
 
 def test_too_few_rows_with_weights():

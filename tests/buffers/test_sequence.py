@@ -1,6 +1,6 @@
 """Sequences of steps: valid starts, the content of samples, and the frequency of each start.
 
-The sweeps run on the native kernels from Python; twins hold the other combinations to the same state and draws.
+The sweeps run on the native kernels from Python; `test_backends.py` holds composite operators to the same.
 """
 
 import itertools
@@ -11,20 +11,22 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies
-from drivers import COMPOSITE, NATIVE, Calls, Combination
+from drivers import COMPILED, COMPOSITE, NATIVE, Calls, Combination, make_driver
 from hypothesis import given, settings
 from mindspore import Tensor
 from pairs import (
     CORE_OPERATIONS,
+    END,
+    FINAL,
     MORE_OPERATIONS,
     SETTINGS,
     SHAPES,
     SLOW,
-    SOME_OPERATIONS,
     TYPES,
     Pair,
     legal_handles,
     make_pair,
+    play,
     run,
     same_states,
     sequences,
@@ -60,40 +62,49 @@ def test_the_twin_by_hand():
     assert (twin.legal(), twin.state()["steps"], twin.state()["flags"]) == ([], [0] * 8, [0] * 8)
 
 
-# Valid starts, hand-worked, for the buffer and its twin. Handles are row numbers; `steps(n, *ends)` inserts n rows one
-# by one.
+# Valid starts, hand-worked, for the buffer and its twin, as `play` tells them. Handles are row numbers.
+
+PAD: dict[str, Any] = {"pad_end": True}
+STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
+    "the newest row completes a sequence": (8, 4, {}, "3: | 1: 0 | 1: 0-1 | 3: 0-4 | 1: 1-5 | 20: 21-25"),
+    "a sequence may end with the episode": (16, 4, {}, "5 e 4: 0-2 6"),
+    "padding reaches beyond the end of a finished episode": (16, 4, PAD, "5 e 3: 0-5 | e: 0-9 | e: 0-10"),
+    "an episode that is too short": (16, 4, {}, "2 e 5 e: 3-5"),
+    "an episode that is too short, padded": (16, 4, PAD, "2 e 5 e: 0-8"),
+    "no start of an unfinished episode depends on its end": (16, 3, {"stride": 4}, "7: 0 4 | 1: 0 4 | e: 0 4 6"),
+    # Steps before an episode are padding; row 1 is the oldest: row 3 would burn in from row 0.
+    "burn-in": (8, 2, {"burn_in": 3}, "8: 0-6 | 1: 4-7 | 1: 5-8"),
+    "burn-in of a second episode": (8, 2, {"burn_in": 3}, "7 e 5: 8-11 | 3: 8-14 | 1: 12-15"),
+    "a deleted row takes every window that holds it": (
+        16, 3, {"burn_in": 2}, "12: 0-9 | d5: 0-2 8 9 | d5: 0-2 8 9 | 3: 0-2 8-12 | 7: 8-19"
+    ),
+    "a deleted row does not reach into other episodes": (
+        16, 3, {"burn_in": 2}, "4 e 4 e 5: 0-2 5-7 10-12 | d9: 0-2 5 6 10-12 | d10: 0-2 5 6"
+    ),
+    "the newest row is deleted before its windows are complete": (16, 3, PAD, "4: 0 1 | d3: 0 | 3: 0 4 | e: 0 4-7"),
+    "a deleted end, padded": (16, 4, {"burn_in": 1} | PAD, "5 e: 0-5 | d5: 0 1"),
+    "a deleted row before the end, padded": (16, 4, {"burn_in": 1} | PAD, "5 e d2: 4 5"),
+    "a final row is the last step and no start": (16, 3, {}, "3 f 2: 0 1"),
+    "a final row, padded, and an episode of one": (16, 3, PAD, "3 f f: 0-2"),
+    "a final row of sequences of one step": (16, 1, {}, "2 f: 0 1"),
+    "a stale row takes every window that holds it": (
+        16, 2, {"burn_in": 1, "max_staleness": 1}, "4 a 4: 0-6 | a: 5 6 | e 2: 5-7 9 | a: 9 | a:"
+    ),
+    "reset forgets episodes too": (8, 3, {"burn_in": 2, "stride": 2}, "5 e 5 r: | 3: 11 | 4: 11 13 15"),
+    "environments whose number does not divide the capacity": (
+        8, 2, {"num_envs": 3}, "... .e.: 0-2 | ..e: 1-3 5 | ...: 5-7 | eee: 7 9-11 | d13: 7 9 11"
+    ),
+    "a window as long as the ring": (13, 13, {}, "13: 0 | 1: 1"),
+    "a burn-in as long as the ring": (13, 10, {"burn_in": 3, "stride": 5}, "30: 20"),
+    "a window as long as the ring of three environments": (39, 13, {"num_envs": 3}, "15: 6-8"),
+}  # fmt: skip
 
 
 @KIND
-def test_the_newest_row_completes_a_sequence(kind: dict[str, Any]):
-    pair = sequences(8, 4, **kind).steps(3)
-    assert pair.legal() == []
-    assert pair.steps(1).legal() == [0]
-    assert pair.steps(1).legal() == [0, 1]
-    assert pair.steps(3).legal() == [0, 1, 2, 3, 4]
-    assert pair.steps(1).legal() == [1, 2, 3, 4, 5]  # the oldest row is 1
-    assert pair.steps(20).legal() == [21, 22, 23, 24, 25]
-
-
-@KIND
-def test_a_sequence_may_end_with_the_episode_and_not_cross_its_end(kind: dict[str, Any]):
-    pair = sequences(16, 4, **kind).steps(10, 5)
-    assert pair.legal() == [0, 1, 2, 6]
-
-
-@KIND
-def test_a_padded_sequence_reaches_beyond_the_end_of_a_finished_episode(kind: dict[str, Any]):
-    pair = sequences(16, 4, pad_end=True, **kind).steps(9, 5)
-    assert pair.legal() == [0, 1, 2, 3, 4, 5]  # rows 6 to 8 are running, and still too few
-    pair.insert([True])
-    assert pair.legal() == list(range(10))
-    pair.insert([True])  # an episode of one step
-    assert pair.legal() == list(range(11))
-
-
-def test_an_episode_that_is_too_short_is_reached_only_with_padding():
-    assert sequences(16, 4).steps(9, 2, 8).legal() == [3, 4, 5]
-    assert sequences(16, 4, pad_end=True).steps(9, 2, 8).legal() == list(range(9))
+@pytest.mark.parametrize("case", STARTS)
+def test_valid_starts(case: str, kind: dict[str, Any]):
+    capacity, length, options, script = STARTS[case]
+    play(sequences(capacity, length, **options, **kind), script)
 
 
 @pytest.mark.parametrize(
@@ -125,26 +136,6 @@ def test_strides_in_an_episode_of_eight_steps(length: int, stride: int, pad_end:
     assert inside == starts
 
 
-def test_an_unfinished_episode_has_no_start_that_depends_on_its_end():
-    pair = sequences(16, 3, stride=4).steps(7)
-    assert pair.legal() == [0, 4]
-    pair.insert([False])
-    assert pair.legal() == [0, 4]
-    pair.insert([True])  # nine steps: 6 is the last start
-    assert pair.legal() == [0, 4, 6]
-
-
-def test_steps_before_an_episode_are_padding_of_the_burn_in_and_overwritten_ones_are_not():
-    pair = sequences(8, 2, burn_in=3).steps(8)
-    assert pair.legal() == [0, 1, 2, 3, 4, 5, 6]
-    assert pair.steps(1).legal() == [4, 5, 6, 7]  # row 1 is the oldest: row 3 would burn in from row 0
-    assert pair.steps(1).legal() == [5, 6, 7, 8]
-    pair = sequences(8, 2, burn_in=3).steps(13, 7)
-    assert pair.legal() == [8, 9, 10, 11]  # rows 5 to 7 are left of the first episode, and the second is complete
-    assert pair.steps(3).legal() == [8, 9, 10, 11, 12, 13, 14]
-    assert pair.steps(1).legal() == [12, 13, 14, 15]
-
-
 def test_the_burn_in_of_the_first_steps_is_zero_and_masked():
     pair = sequences(8, 2, burn_in=3).steps(5, 0)  # an episode of one step, then four of another
     assert pair.legal() == [1, 2, 3]
@@ -157,59 +148,6 @@ def test_the_burn_in_of_the_first_steps_is_zero_and_masked():
         2: ([False, False, True, True, True], [0, 0, 2, 3, 4]),
         3: ([False, True, True, True, True], [0, 2, 3, 4, 5]),
     }
-
-
-def test_a_deleted_row_takes_every_window_that_holds_it():
-    pair = sequences(16, 3, burn_in=2).steps(12)
-    assert pair.legal() == list(range(10))
-    assert pair.delete(5) == 1
-    assert pair.legal() == [0, 1, 2, 8, 9]  # in the sequences of 3 to 5, in the burn-ins of 6 and 7
-    assert pair.delete(5) == 0
-    assert pair.steps(3).legal() == [0, 1, 2, 8, 9, 10, 11, 12]
-    assert pair.steps(7).legal() == [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
-
-
-def test_a_deleted_row_does_not_reach_into_other_episodes():
-    pair = sequences(16, 3, burn_in=2).steps(15, 4, 9)
-    assert pair.legal() == [0, 1, 2, 5, 6, 7, 10, 11, 12]
-    assert pair.delete(9) == 1  # the last step of its episode
-    assert pair.legal() == [0, 1, 2, 5, 6, 10, 11, 12]
-    assert pair.delete(10) == 1  # the first step
-    assert pair.legal() == [0, 1, 2, 5, 6]
-
-
-def test_the_newest_row_is_deleted_before_its_windows_are_complete():
-    pair = sequences(16, 3, pad_end=True).steps(4)
-    assert pair.legal() == [0, 1]
-    assert pair.delete(3) == 1
-    assert pair.legal() == [0]
-    assert pair.steps(3).legal() == [0, 4]
-    pair.insert([True])
-    assert pair.legal() == [0, 4, 5, 6, 7]
-
-
-def test_deleted_rows_and_the_end_of_an_episode_with_padding():
-    pair = sequences(16, 4, burn_in=1, pad_end=True).steps(6, 5)
-    assert pair.legal() == [0, 1, 2, 3, 4, 5]
-    assert pair.delete(5) == 1
-    assert pair.legal() == [0, 1]
-    pair = sequences(16, 4, burn_in=1, pad_end=True).steps(6, 5)
-    assert pair.delete(2) == 1
-    assert pair.legal() == [4, 5]
-
-
-def test_a_final_row_is_the_last_step_of_sequences_and_no_start():
-    pair = sequences(16, 3).steps(3)
-    pair.insert([False], [True])  # the fourth step closes the episode
-    pair.steps(2)
-    assert pair.legal() == [0, 1]
-    pair = sequences(16, 3, pad_end=True).steps(3)
-    pair.insert([False], [True])
-    pair.insert([False], [True])  # an episode of a final row alone
-    assert pair.legal() == [0, 1, 2]
-    pair = sequences(16, 1).steps(2)
-    pair.insert([False], [True])
-    assert pair.legal() == [0, 1]
 
 
 @KIND
@@ -236,23 +174,6 @@ def test_deliveries_of_a_start_are_counted_and_those_of_the_steps_in_its_window_
     assert pair.driver.info([0, 1, 2]) == [(1.0, 4, 0), (1.0, 0, 0), (1.0, 0, 0)]
     pair.sample()
     assert (pair.legal(), pair.sample()) == ([], None)
-
-
-@KIND
-def test_a_stale_row_takes_every_window_that_holds_it(kind: dict[str, Any]):
-    pair = sequences(16, 2, burn_in=1, max_staleness=1, **kind).steps(4)
-    pair.advance()
-    pair.steps(4)
-    assert pair.legal() == [0, 1, 2, 3, 4, 5, 6]
-    pair.advance()  # rows 0 to 3 are two steps old
-    assert pair.legal() == [5, 6]  # row 4 would burn in from row 3
-    pair.insert([True])
-    pair.steps(2)
-    assert pair.legal() == [5, 6, 7, 9]
-    pair.advance()
-    assert pair.legal() == [9]
-    pair.advance()
-    assert pair.legal() == []
 
 
 def test_a_used_up_row_that_is_deleted_then_takes_its_windows_too():
@@ -332,34 +253,6 @@ def test_a_batch_goes_on_with_an_episode_and_the_next_goes_on_with_it():
     assert pair.buffer.state_dict()["steps"][:8].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_reset_forgets_episodes_too():
-    pair = sequences(8, 3, burn_in=2, stride=2, **PLAIN).steps(11, 5)
-    pair.reset()
-    assert (pair.legal(), bool(pair.buffer.can_sample())) == ([], False)
-    state = pair.buffer.state_dict()
-    assert not state["steps"].any()
-    assert not state["flags"].any()
-    assert pair.steps(3).legal() == [11]  # the first row after the reset is the first of an episode
-    assert pair.steps(4).legal() == [11, 13, 15]
-
-
-def test_environments_whose_number_does_not_divide_the_capacity():
-    pair = sequences(8, 2, num_envs=3)
-    for step in range(2):
-        pair.insert([False, step == 1, False])
-    assert pair.legal() == [0, 1, 2]
-    pair.insert([False, False, True])  # rows 6, 7 and 8; row 0 is gone, and with it the first step of environment 0
-    assert pair.legal() == [1, 2, 3, 5]
-    pair.insert([False, False, False])  # rows 4 to 11 are stored
-    assert pair.legal() == [5, 6, 7]
-    state = pair.buffer.state_dict()
-    assert (int(state["head"]), state["steps"].tolist()) == (4, [2, 3, 1, 0, 1, 1, 2, 0])
-    pair.insert([True, True, True])
-    assert pair.legal() == [7, 9, 10, 11]
-    pair.delete(13)
-    assert pair.legal() == [7, 9, 11]
-
-
 def test_one_flag_for_the_step_of_all_environments():
     pair, other = (sequences(12, 2, num_envs=3, seed=seed) for seed in (1, 2))
     batch = (np.ones((3, 2), np.float32), np.arange(3, dtype=np.int32))
@@ -371,24 +264,9 @@ def test_one_flag_for_the_step_of_all_environments():
     assert legal_handles(pair.buffer) == legal_handles(other.buffer) == [0, 1, 2]
 
 
-def test_a_window_as_long_as_the_ring():
-    pair = sequences(13, 13).steps(13)
-    assert pair.legal() == [0]
-    assert pair.steps(1).legal() == [1]
-    pair.sample()
-    pair = sequences(13, 10, burn_in=3, stride=5).steps(30)
-    assert pair.legal() == [20]
-    pair = sequences(39, 13, num_envs=3)
-    for _ in range(15):
-        pair.insert([False] * 3)
-    assert pair.legal() == [6, 7, 8]
-    pair.sample()
+# The sweep: all combinations of sizes.
 
-
-# The sweep: all combinations of sizes, with rows that identify their origin.
-
-COLUMNS = ["time", "stream", "episode", "step"]
-ADD = (1, 4, 9, 13)
+ADD = (3, 4, 9, 13)
 STRIDES, CAPACITIES = (1, 2, 3, 4, 5), (13, 16, 26, 39)
 
 
@@ -400,139 +278,52 @@ def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
             yield stride, capacity, envs, burn_in, pad_end, bool((i // 2 + j + burn_in // 2) % 2)
 
 
-class Story:
-    """Environments whose episodes have random lengths. All numbers in rows begin with 1."""
-
-    def __init__(
-        self, rng: np.random.Generator, num_envs: int, choices: Sequence[int] = (1, 2, 3, 5, 8, 17, 30)
-    ) -> None:
-        self.rng, self.num_envs, self.choices = rng, num_envs, choices
-        self.time, self.episodes = 0, 0
-        self.lengths: dict[int, int] = {}
-        self.now = [self.next_episode() for _ in range(num_envs)]
-
-    def next_episode(self) -> list[int]:
-        self.episodes += 1
-        return [self.episodes, 0, int(self.rng.choice(self.choices))]
-
-    def rows(self, steps: int) -> tuple[list[tuple[int, ...]], list[bool], list[bool]]:
-        """Return some steps of each environment, and the flags: an episode ends with a step, or with a final row."""
-        batch, ends, finals = [], [], []
-        for _ in range(steps):
-            self.time += 1
-            for stream in range(self.num_envs):
-                episode, step, length = self.now[stream]
-                self.now[stream][1] = step + 1
-                batch.append((self.time, stream + 1, episode, step + 1))
-                last = step + 1 >= length
-                final = last and self.rng.random() < 0.3
-                ends.append(last and not final)
-                finals.append(final)
-                if last:
-                    self.lengths[episode] = step + 1
-                    self.now[stream] = self.next_episode()
-        return batch, ends, finals
-
-
-def assert_windows(sample: Sequence[np.ndarray], story: Story, burn_in: int, pad_end: bool) -> None:
-    """Check by the rows alone that windows hold consecutive steps of one episode and stream, and pads only if valid."""
-    mask, time, stream, episode, step = sample
-    assert mask[:, burn_in].all()
-    for column in (time, stream, episode, step):
-        assert not column[~mask].any()
-    both = mask[:, 1:] & mask[:, :-1]
-    for column, difference in ((time, 1), (step, 1), (stream, 0), (episode, 0)):
-        assert (np.diff(column, axis=1)[both] == difference).all()
-    assert ((np.diff(mask.astype(np.int8), axis=1) != 0).sum(1) <= 2).all()
-    for i in range(len(mask)):
-        there = np.flatnonzero(mask[i])
-        first, last = there[0], there[-1]
-        assert last - first == len(there) - 1
-        assert first == 0 or step[i, first] == 1
-        if last < mask.shape[1] - 1:
-            assert pad_end
-            assert step[i, last] == story.lengths[int(episode[i, last])]
-
-
-def feed(buffer: Any, twin: ReferenceBuffer, story: Story, steps: int, judge: bool = True) -> None:
-    batch, ends, finals = story.rows(steps)
-    columns = [np.array(column, dtype) for column, dtype in zip(zip(*batch), (np.int64, np.int32, np.int32, np.int32))]
-    priority = {"priority": story.rng.integers(1, 5, len(batch)).astype(np.float32)} if buffer.prioritized else {}
-    buffer.insert(columns, end=ends, final=finals, **priority)
-    twin.insert(batch, **priority, ends=ends, finals=finals, judge=judge)
-
-
-def story_buffer(
-    length: int, stride: int, capacity: int, envs: int, burn_in: int, pad_end: bool, prioritized: bool, draws: int = 2
-) -> Any:
-    """Return a native buffer for rows of a `Story`, and its twin."""
-    options = {"burn_in": burn_in, "stride": stride, "pad_end": pad_end, "prioritized": prioritized, "num_envs": envs}
-    types = [ms.int64, ms.int32, ms.int32, ms.int32]
-    buffer = SequenceReplayBuffer(
-        sample_size=draws,
-        capacity=capacity,
-        shapes=[()] * 4,
-        types=types,
-        sequence_length=length,
-        names=COLUMNS,
-        seed=capacity,
-        backend="native",
-        alpha=1.0,
-        epsilon=0.0,
-        **options,
+def fresh(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
+    """Return a buffer and its twin that no other test has."""
+    return Pair(
+        make_driver(NATIVE, draws, capacity, SHAPES, TYPES, length, cls=SequenceReplayBuffer, **options), **options
     )
-    rule = Rule(length, burn_in, stride, pad_end)
-    if prioritized:
-        return buffer, ReferenceBuffer(
-            draws, capacity, prioritized=True, rule=rule, num_envs=envs, alpha=1.0, epsilon=0.0
-        )
-    return buffer, ReferenceBuffer(draws, capacity, rule=rule, num_envs=envs)
 
 
-def check_story(buffer: Any, twin: ReferenceBuffer, story: Story) -> None:
-    assert legal_handles(buffer) == twin.legal()
-    assert bool(buffer.can_sample()) == (len(twin.legal()) >= buffer.sample_size)
-    if twin.can_sample():
-        sample = [column.asnumpy() for column in buffer.sample()]
-        assert set(sample[0].tolist()) <= set(twin.legal())
-        assert_windows(sample[2 if buffer.prioritized else 1 :], story, buffer.burn_in, buffer.pad_end)
+def feed(pair: Pair, rng: np.random.Generator, steps: int, often: float) -> None:
+    """Insert steps of each environment, of which this share are ends or final rows; with priorities, if there are."""
+    n = steps * pair.num_envs
+    flags = rng.choice(3, n, p=[1 - often, 0.7 * often, 0.3 * often])
+    pair.insert(flags == END, flags == FINAL, rng.integers(1, 5, n).astype(np.float32))
+
+
+def check_starts(pair: Pair, rng: np.random.Generator, delete: float) -> None:
+    """Check valid starts and a sample; perhaps again after rows were deleted."""
+    assert legal_handles(pair.buffer) == pair.twin.legal()
+    pair.sample()
+    if rng.random() < delete:
+        pair.delete(*(pair.twin.inserted - rng.integers(1, pair.twin.capacity, 2)).tolist())
+        check_starts(pair, rng, 0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
 def test_sweep(length: int):
-    """Valid starts are those of the twin, and each window is within one episode, for all sizes, wraps included."""
+    """Valid starts and samples are those of the twin, for all sizes, wraps included."""
     rng = np.random.default_rng(length)
     ran = 0
     for place, (stride, capacity, envs, burn_in, pad_end, prioritized) in enumerate(sweep()):
+        options = {"stride": stride, "num_envs": envs, "burn_in": burn_in, "pad_end": pad_end}
+        options |= PLAIN if prioritized else {}
         if (length + burn_in) * envs > capacity:
             with pytest.raises(
                 ValueError, match=f"'capacity' must be at least {(length + burn_in) * envs}, .*{capacity}"
             ):
-                story_buffer(length, stride, capacity, envs, burn_in, pad_end, False)
+                fresh(capacity, length, **options)
             continue
         starts = capacity if pad_end else capacity - (length - 1) * envs  # the maximum
-        draws = min(2, starts)
-        buffer, twin = story_buffer(length, stride, capacity, envs, burn_in, pad_end, prioritized, draws)
-        for steps in ADD[(place + length) % 2 :: 2]:
-            buffer.reset()
-            twin.reset()
-            story = Story(rng, envs)
-            total = -(-capacity // envs) * 9 // 5
-            for turn in range(-(-total // steps)):
-                check, delete = turn * steps % 13 < steps, rng.random() < 0.5 * steps / 13  # at least every 13 steps
-                feed(buffer, twin, story, steps, judge=check or delete)
-                if check:
-                    check_story(buffer, twin, story)
-                if delete:
-                    handles = twin.inserted - rng.integers(1, capacity, 2)
-                    assert int(buffer.delete(handles)) == twin.delete(handles.tolist())
-                    check_story(buffer, twin, story)
-            twin.judge()
-            check_story(buffer, twin, story)
-            ran += 1
-        buffer.check_valid()
-    assert ran >= 75
+        pair, steps = fresh(capacity, length, min(2, starts), **options), ADD[(place + length) % 4]
+        for _ in range(-(-2 * capacity // (envs * steps))):
+            feed(pair, rng, steps, 0.2)
+            check_starts(pair, rng, 0.5 * steps / 13)
+        pair.compare()
+        ran += 1
+    assert ran >= 35
 
 
 @pytest.mark.parametrize("length", [17, 20, 33])
@@ -540,32 +331,23 @@ def test_long_windows(length: int):
     """Episodes longer and shorter than the windows, in rings hardly longer than a window and in longer ones."""
     rng = np.random.default_rng(length)
     for capacity, burn_in, pad_end in itertools.product((length + 9, 3 * length - 2), (0, 9), (False, True)):
-        buffer, twin = story_buffer(length, 3, capacity, 1, burn_in, pad_end, pad_end)
-        story = Story(rng, 1, [1, 9, length - 1, length, length + 1, 2 * length])
-        for _ in range(6 * capacity // 5):
-            feed(buffer, twin, story, 5)
-            check_story(buffer, twin, story)
-            if rng.random() < 0.05:
-                handles = twin.inserted - rng.integers(1, capacity, 1)
-                assert int(buffer.delete(handles)) == twin.delete(handles.tolist())
-                check_story(buffer, twin, story)
+        options = {"burn_in": burn_in, "stride": 3, "pad_end": pad_end} | (PLAIN if pad_end else {})
+        pair = fresh(capacity, length, 2, **options)
+        for _ in range(6 * capacity // 10):
+            feed(pair, rng, 10, 1 / length)
+            check_starts(pair, rng, 0.1)
 
 
 # Frequencies of starts.
 
 
-def filled(length: int, capacity: int, envs: int, prioritized: bool, **options: Any) -> Any:
-    """Return a wrapped buffer, its twin and its story."""
-    options = {"stride": 1, "burn_in": 0, "pad_end": False} | options
-    buffer, twin = story_buffer(length, capacity=capacity, envs=envs, prioritized=prioritized, **options)
-    story = Story(
-        np.random.default_rng(capacity + length), envs, [max(length - 1, 1), length, length + 2, 2 * length + 3]
-    )
+def filled(capacity: int, length: int, **options: Any) -> Pair:
+    """Return a wrapped buffer, and its twin."""
+    pair, rng = fresh(capacity, length, 2, **options), np.random.default_rng(capacity + length)
     for _ in range(7):
-        feed(buffer, twin, story, capacity // envs // 2)
-    handles = twin.legal()[-2:-1]
-    assert int(buffer.delete(handles)) == twin.delete(handles) == 1
-    return buffer, twin, story
+        feed(pair, rng, capacity // pair.num_envs // 2, 1 / (length + 2))
+    assert pair.delete(*pair.legal()[-2:-1]) == 1
+    return pair
 
 
 def shares(twin: ReferenceBuffer) -> dict[int, float]:
@@ -583,25 +365,19 @@ def assert_starts(handles: Sequence[int], twin: ReferenceBuffer) -> None:
 @pytest.mark.parametrize(
     "sizes",
     [
-        {"length": 3, "capacity": 26, "envs": 1},
-        {"length": 4, "capacity": 39, "envs": 3, "burn_in": 2},
-        {"length": 1, "capacity": 16, "envs": 3, "stride": 2},
-        {"length": 9, "capacity": 39, "envs": 1, "stride": 2, "pad_end": True},
-        {"length": 4, "capacity": 26, "envs": 1, "stride": 3, "burn_in": 2, "pad_end": True},
-        {"length": 13, "capacity": 39, "envs": 1, "pad_end": True},
+        {"length": 3, "capacity": 26},
+        {"length": 4, "capacity": 39, "num_envs": 3, "burn_in": 2},
+        {"length": 1, "capacity": 16, "num_envs": 3, "stride": 2},
+        {"length": 9, "capacity": 39, "stride": 2, "pad_end": True},
+        {"length": 4, "capacity": 26, "stride": 3, "burn_in": 2, "pad_end": True},
+        {"length": 13, "capacity": 39, "pad_end": True},
     ],
     ids=str,
 )
 def test_every_legal_start_is_drawn_as_often_as_it_must(kind: dict[str, Any], sizes: dict[str, Any]):
-    buffer, twin, story = filled(prioritized="prioritized" in kind, **sizes)
-    assert len(twin.legal()) >= 2
-    handles: list[int] = []
-    while len(handles) < 3000:
-        sample = [column.asnumpy() for column in buffer.sample()]
-        handles += sample[0].tolist()
-        if len(handles) < 500:
-            assert_windows(sample[2 if buffer.prioritized else 1 :], story, buffer.burn_in, buffer.pad_end)
-    assert_starts(handles, twin)
+    pair = filled(**sizes, **kind)
+    assert len(pair.twin.legal()) >= 2
+    assert_starts([handle for _ in range(1500) for handle in pair.buffer.sample()[0].asnumpy().tolist()], pair.twin)
 
 
 WRONG = [
@@ -639,7 +415,7 @@ def wrong_starts(twin: ReferenceBuffer) -> dict[str, Callable[[np.random.Generat
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_check_of_starts_rejects_wrong_samplers(wrong: str):
-    _, twin, _ = filled(length=3, capacity=39, envs=1, prioritized=False)
+    twin = filled(39, 3).twin
     rng = np.random.default_rng(0)
     assert_starts([int(rng.choice(twin.legal())) for _ in range(3000)], twin)
     draw = wrong_starts(twin)[wrong]
@@ -648,45 +424,13 @@ def test_the_check_of_starts_rejects_wrong_samplers(wrong: str):
 
 
 def test_the_check_of_starts_rejects_a_uniform_sampler_of_priorities():
-    _, twin, _ = filled(length=3, capacity=26, envs=1, prioritized=True)
+    twin = filled(26, 3, **PLAIN).twin
     rng = np.random.default_rng(0)
     shares_of = shares(twin)
     right = rng.choice(list(shares_of), 3000, p=list(shares_of.values()))
     assert_starts(right.tolist(), twin)
     with pytest.raises(AssertionError):
         assert_starts(rng.choice(list(shares_of), 3000).tolist(), twin)
-
-
-def test_the_check_of_windows_rejects_wrong_windows():
-    buffer, _, story = filled(length=4, capacity=26, envs=1, prioritized=False, burn_in=2, pad_end=True, draws=8)
-    samples = [[column.asnumpy() for column in buffer.sample()][1:] for _ in range(20)]
-    sample = [np.concatenate(columns) for columns in zip(*samples)]
-    assert_windows(sample, story, 2, True)
-
-    def changed(column: int, place: tuple[Any, ...], value: Any) -> list[np.ndarray]:
-        wrong = [part.copy() for part in sample]
-        wrong[column][place] = value
-        return wrong
-
-    whole = int(np.flatnonzero(sample[0].all(1))[0])
-    padded = int(np.flatnonzero(~sample[0][:, -1])[0])
-    begins = int(np.flatnonzero(~sample[0][:, 0])[0])
-    wrong_ones = [
-        changed(1, (whole, 3), 99),  # not the next step
-        changed(2, (whole, slice(3, None)), 9),  # another stream
-        changed(3, (whole, slice(3, None)), 999),  # another episode
-        changed(1, (padded, -1), 5),  # a pad that is not zero
-        changed(4, (begins, 0), 5),
-        [*changed(0, (whole, 2), False)],  # the start is masked
-        [*changed(0, (whole, 0), False)],  # a burn-in masked where it exists
-    ]
-    for wrong in wrong_ones:
-        with pytest.raises(AssertionError):
-            assert_windows(wrong, story, 2, True)
-    with pytest.raises(AssertionError):
-        assert_windows(sample, story, 2, False)
-    with pytest.raises(AssertionError):  # windows of all rows in slot order
-        assert_windows([np.ones_like(sample[0]), *sample[1:]], story, 2, True)
 
 
 # Random operations, with the twin.
@@ -717,74 +461,18 @@ def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: li
     run(sequences(13, length, 2, **options), operations)
 
 
-#: One that covers most paths through the operators, for the combinations that compile.
+#: One that covers most paths through the operators, for those that compile.
 ELSEWHERE: dict[str, Any] = ARGUMENTS["prioritized, everything"][1] | {"num_envs": 2, "max_staleness": 5, "max_use": 4}
 
 
-def elsewhere(combination: Combination) -> Pair:
-    return make_pair(combination, SequenceReplayBuffer, 2, 13, 3, **ELSEWHERE)
-
-
-@settings(SLOW, max_examples=6)
+@pytest.mark.parametrize("place", [COMPILED, COMPOSITE], ids=str)
+@settings(SLOW, max_examples=5)
 @given(operations=CORE_OPERATIONS)
-def test_random_operations_in_all_combinations(combination: Combination, operations: list[tuple[Any, ...]]):
-    if combination[1:] == ("composite", "compiled"):  # calls from Python run the same operators
-        operations = [operation for operation in operations if operation[0] in ("insert", "sample")]
-    if combination.backend == "composite" and combination != ("graph", "composite", "eager"):  # the same graphs
-        operations = operations[:5]
-    run(elsewhere(combination), operations)
-
-
-@settings(SLOW, max_examples=3)
-@given(operations=SOME_OPERATIONS)
-def test_random_operations_of_every_kind_on_composite(operations: list[tuple[Any, ...]]):
-    run(elsewhere(COMPOSITE), operations)
-
-
-def test_native_and_composite_insert_alike_where_sequences_are_padded():
-    """Valid starts then take another path through the composite operators. Other tests cover samples."""
-    options = {"stride": 2, "burn_in": 1, "pad_end": True, "num_envs": 2}
-    rng = np.random.default_rng(3)
-    pairs = [make_pair(place, SequenceReplayBuffer, 4, 17, 4, **options) for place in (NATIVE, COMPOSITE)]
-    for _ in range(12):
-        flags = rng.choice(3, 6, p=[0.7, 0.2, 0.1])
-        for pair in pairs:
-            pair.insert(flags == 1, flags == 2)
-            pair.compare()
-        assert same_states(pairs[0].buffer, pairs[1].buffer)
+def test_random_operations_in_graphs(place: Combination, operations: list[tuple[Any, ...]]):
+    run(make_pair(place, SequenceReplayBuffer, 2, 13, 3, **ELSEWHERE), operations)
 
 
 # Saving, and invalid states.
-
-
-@KIND
-def test_a_state_goes_on_with_the_same_draws_in_another_buffer(kind: dict[str, Any]):
-    options = {"burn_in": 2, "stride": 2, "max_use": 9, "num_envs": 2}
-    pair = sequences(26, 3, 2, **options, **kind)
-    rng = np.random.default_rng(5)
-    for _ in range(40):
-        pair.insert(rng.random(2) < 0.1)
-    pair.sample()
-    other = SequenceReplayBuffer(
-        sample_size=2,
-        capacity=26,
-        shapes=SHAPES,
-        types=TYPES,
-        sequence_length=3,
-        seed=77,
-        backend="native",
-        **options,
-        **kind,
-    )
-    other.load_state_dict(pair.buffer.state_dict())
-    assert same_states(pair.buffer, other)
-    for _ in range(10):
-        batch = [np.ones((4, 2), np.float32), np.arange(4, dtype=np.int32)]
-        for buffer in (pair.buffer, other):
-            buffer.insert(batch, end=[False, True, False, False])
-        for a, b in zip(pair.buffer.sample(), other.sample(), strict=True):
-            assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
-        assert same_states(pair.buffer, other)
 
 
 def tampered(state: dict[str, Any], key: str, place: Any, value: Any) -> dict[str, Any]:
@@ -867,33 +555,6 @@ def test_flags_in_a_graph():
     with pytest.raises(TypeError, match="'end' must be a bool or hold bools, but got int32"):
         calls.insert(xs, ys, end=Tensor([1, 0], ms.int32))
     assert same_states(buffer, state)
-
-
-@KIND
-def test_a_sample_as_a_dict(kind: dict[str, Any]):
-    buffer = SequenceReplayBuffer(
-        sample_size=2,
-        capacity=13,
-        shapes=SHAPES,
-        types=TYPES,
-        sequence_length=3,
-        burn_in=1,
-        names=["x", "y"],
-        seed=0,
-        backend="native",
-        **kind,
-    )
-    for i in range(9):
-        buffer.insert([np.ones(2, np.float32), i], end=i == 4)
-    state = buffer.state_dict()
-    plain = buffer.sample()
-    buffer.load_state_dict(state)
-    batch = buffer.sample(as_dict=True)
-    assert list(batch) == ["indices", *(["weights"] if kind else []), "mask", "x", "y"]
-    for a, b in zip(plain, batch.values(), strict=True):
-        assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
-    assert [tuple(part.shape) for part in list(batch.values())[-3:]] == [(2, 4), (2, 4, 2), (2, 4)]
-    assert batch["mask"].dtype == ms.bool_
 
 
 def test_importance_weights_are_those_of_the_starts():

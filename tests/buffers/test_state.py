@@ -1,5 +1,6 @@
 """Saving and loading: checkpoints of MindSpore, `state_dict`, and identical draws afterwards."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from checks import assert_rows, cursors
 from drivers import Calls
 from mindspore import Tensor, nn
+from twins import KINDS, Twins, calls_of, outcome
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.buffers.parameters import overwrite
@@ -25,32 +27,9 @@ def rows(*numbers: int) -> list[np.ndarray]:
     return [np.stack([n, -n], 1).astype(np.float32), n.astype(np.uint64), n[:, None] % np.array([2, 3, 5]) == 0]
 
 
-@functools.cache
-def _filled(backend: str, seed: int) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
-    buffer = make_buffer(backend, seed)
-    if backend == "composite":  # no graph is compiled for these rows
-        return buffer, _filled("native", seed)[1]
-    return buffer, fill(buffer).state_dict()
-
-
-def make_filled(backend: str, seed: int = 0) -> ReplayBuffer:
-    """Return a buffer in the state of `fill`; shared, with its graphs, by tests that change its values alone."""
-    buffer, state = _filled(backend, seed)
-    buffer.load_state_dict(state)
-    return buffer
-
-
-@functools.cache
-def _other(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
-    buffer = make_buffer(backend, seed=9)
-    return buffer, buffer.state_dict()
-
-
-def make_other(backend: str) -> ReplayBuffer:
-    """Return an empty buffer with another seed; shared, with its compiled graphs."""
-    buffer, state = _other(backend)
-    buffer.load_state_dict(state)
-    return buffer
+def make_filled(seed: int = 0) -> ReplayBuffer:
+    """Return a native buffer in the state of `fill`."""
+    return fill(make_buffer("native", seed))
 
 
 def fill(buffer: ReplayBuffer) -> ReplayBuffer:
@@ -83,8 +62,8 @@ def assert_resumed(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["ckpt", "safetensors"])
-def test_a_checkpoint_of_a_buffer(backend: str, suffix: str):
-    saved, buffer = make_filled(backend), make_other(backend)
+def test_a_checkpoint_of_a_buffer(suffix: str):
+    saved, buffer = make_filled(), make_buffer("native", seed=9)
     ms.save_checkpoint(saved, f"buffer.{suffix}", format=suffix)
     parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
     assert sorted(parameters) == [*(f"column.{i}" for i in range(3)), "count", "head", "random_state", "serials"]
@@ -105,13 +84,6 @@ def test_a_checkpoint_of_a_cell_that_holds_buffers(suffix: str):
     assert_resumed(agent.memory, saved.memory)
     assert_resumed(agent.expert, saved.expert)
     assert agent.layer.weight.asnumpy().tolist() == saved.layer.weight.asnumpy().tolist()
-
-
-def test_a_checkpoint_goes_from_one_backend_to_the_other():
-    saved, buffer = make_filled("native"), make_other("composite")
-    ms.save_checkpoint(saved, "buffer.ckpt")
-    ms.load_param_into_net(buffer, ms.load_checkpoint("buffer.ckpt"), strict_load=True)
-    assert_resumed(buffer, saved)
 
 
 def load_from_checkpoint(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:
@@ -140,7 +112,7 @@ def test_loading_after_graphs_were_compiled(backend: str, load: Any):
         calls.insert(*one)
     calls.sample()
     calls.get_item(Tensor(0))
-    saved = make_filled(backend)
+    saved = make_filled()
     load(buffer, saved)
     assert cursors(buffer) == (2, 6, 8, 0)
     assert [int(calls.get_item(Tensor(i))[1]) for i in range(6)] == [2, 3, 4, 5, 6, 7]
@@ -166,21 +138,17 @@ def test_state_dict_holds_arrays_by_name():
     assert state["column.z"].dtype == np.uint8
 
 
-def test_state_dict_is_a_copy(backend: str):
-    buffer = make_filled("native")
-    state = buffer.state_dict()
-    buffer.insert(rows(8, 9, 10, 11))
+def test_state_dict_resumes():
+    """It is a copy, and NumPy can write it to a file."""
+    saved, buffer = make_filled(), make_buffer("native", seed=9)
+    state = saved.state_dict()
+    np.savez("state.npz", **state)
+    saved.insert(rows(8, 9, 10, 11))
     assert state["column.1"].tolist() == [6, 7, 2, 3, 4, 5]
-    before = buffer.state_dict()
-    other = make_other(backend)
-    other.load_state_dict(before)
-    before["column.1"][:] = 0
-    assert int(other.get_item(-1)[1]) == 11
-
-
-def test_state_dict_resumes(backend: str):
-    saved, buffer = make_filled("native"), make_other(backend)
-    buffer.load_state_dict(saved.state_dict())
+    with np.load("state.npz") as loaded:
+        buffer.load_state_dict(loaded)
+    saved.load_state_dict(state)
+    state["column.1"][:] = 0
     assert_resumed(buffer, saved)
     saved.insert(rows(8, 9, 10))
     saved.reset()
@@ -190,57 +158,44 @@ def test_state_dict_resumes(backend: str):
     assert draws(buffer) == draws(saved)
 
 
-def test_state_dict_goes_from_one_backend_to_the_other():
-    native, composite = make_filled("native"), make_other("composite")
-    composite.load_state_dict(native.state_dict())
-    assert_resumed(composite, native)
-    native.load_state_dict(fill(composite).state_dict())
-    assert draws(native) == draws(composite)
-
-
-def test_state_dict_through_a_file(backend: str):
-    saved, buffer = make_filled(backend), make_other(backend)
-    np.savez("state.npz", **saved.state_dict())
-    with np.load("state.npz") as state:
-        buffer.load_state_dict(state)
-    assert_resumed(buffer, saved)
-
-
 def test_bfloat16_through_a_checkpoint_and_a_state_dict():
+    """NumPy writes the dtype of bfloat16 arrays to files as plain bytes."""
+
     def make() -> ReplayBuffer:
         return ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=0, backend="native")
 
     saved = make().insert([Tensor([[1.5, -2], [3, 0.25], [7, 8]], ms.bfloat16)])
     ms.save_checkpoint(saved, "buffer.ckpt")
-    loaded, copied = make(), make()
+    np.savez("state.npz", **saved.state_dict())
+    loaded, copied, read = make(), make(), make()
     ms.load_checkpoint("buffer.ckpt", loaded)
     copied.load_state_dict(saved.state_dict())
-    for buffer in (loaded, copied):
+    with np.load("state.npz") as state:
+        read.load_state_dict(dict(state))
+    for buffer in (loaded, copied, read):
         assert buffer.get_item(1)[0].asnumpy().astype(np.float32).tolist() == [3, 0.25]
         assert buffer.get_item(1)[0].dtype == ms.bfloat16
 
 
-def test_bfloat16_through_a_file():
-    """NumPy writes the dtype of bfloat16 arrays as plain bytes."""
-    saved = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=0, backend="native")
-    saved.insert([Tensor([[1.5, -2], [3, 0.25], [7, 8]], ms.bfloat16)])
-    np.savez("state.npz", **saved.state_dict())
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=1, backend="native")
-    with np.load("state.npz") as state:
-        buffer.load_state_dict(dict(state))
-    assert buffer.get_item(1)[0].asnumpy().astype(np.float32).tolist() == [3, 0.25]
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_buffer_goes_on_with_the_same_draws(kind: str):
+    """In a buffer that held other rows, and had drawn others."""
+    one, other = (KINDS[kind].make(seed=seed) for seed in (0, 77))
+    rng = np.random.default_rng(len(kind))
+    for buffer, most in ((one, 60), (other, 20)):
+        for call in calls_of(buffer, rng, (None, 2, 5), most):
+            outcome(call, buffer)
+    other.load_state_dict(one.state_dict())
+    twins = Twins(one, lambda: other, contextlib.nullcontext)
+    twins.compare()
+    for call in calls_of(one, rng, (None, 2, 5), 60):
+        twins.both(call)
+    twins.compare()
 
 
-def test_the_same_seed_gives_the_same_draws_everywhere():
-    def with_rows(backend: str, seed: int) -> ReplayBuffer:
-        buffer = make_buffer(backend, seed)
-        own = buffer.state_dict()["random_state"]
-        buffer.load_state_dict({**make_filled("native").state_dict(), "random_state": own})
-        return buffer
-
-    native, composite, other = with_rows("native", 5), with_rows("composite", 5), with_rows("native", 6)
-    assert draws(native) == draws(composite)
-    assert draws(native) != draws(other)
+def test_the_same_seed_gives_the_same_draws():
+    one, same, other = (make_buffer("native", seed).insert(rows(*range(6))) for seed in (5, 5, 6))
+    assert draws(one) == draws(same) != draws(other)
 
 
 def test_the_seed_of_mindspore_is_the_default():
@@ -279,20 +234,20 @@ BAD_STATES = {
 
 
 @pytest.mark.parametrize("case", BAD_STATES)
-def test_a_state_that_does_not_fit_changes_nothing(backend: str, case: str):
-    buffer = make_filled(backend)
+def test_a_state_that_does_not_fit_changes_nothing(case: str):
+    buffer = make_filled()
     before = buffer.state_dict()
     change, message = BAD_STATES[case]
     with pytest.raises(ValueError, match=f"For 'ReplayBuffer'.*{message}"):
-        buffer.load_state_dict(change(make_filled(backend, seed=3).state_dict()))
+        buffer.load_state_dict(change(make_filled(seed=3).state_dict()))
     assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("head", 3), ("head", -1), ("count", 5), ("count", 7), ("serials", [2, 5]), ("serials", [9, 0])]
 )
-def test_check_valid_finds_broken_cursors(backend: str, name: str, value: Any):
-    buffer = make_filled(backend)
+def test_check_valid_finds_broken_cursors(name: str, value: Any):
+    buffer = make_filled()
     buffer.check_valid()
     overwrite(getattr(buffer, name), value)
     with pytest.raises(ValueError, match="For 'ReplayBuffer', the cursors must describe a ring of capacity 6"):

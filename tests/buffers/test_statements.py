@@ -123,9 +123,9 @@ class TwoBuffers(Body):
         return mine.size(), other.size(), mine.get_item(-1)[1], other.get_item(-1)[1], self.other.get_item(0)[1]
 
 
-@ONCE
-def test_two_buffers_side_by_side(mode: str, backend: str):
-    first, second = make_buffer(backend), make_buffer(backend)
+@pytest.mark.parametrize("mode", ["graph"], indirect=True)
+def test_two_buffers_side_by_side(mode: str):
+    first, second = make_buffer("native"), make_buffer("native")
     cell = TwoBuffers(first, second)
     call = compiled(cell, mode)
     assert ints(call(*row(1))) == [2, 3, 5, 4, 2]
@@ -153,9 +153,9 @@ class BesideLists(Body):
         return len(names), len(rows), names[1][0], rows[0], rows[3], memory.size()
 
 
-@ONCE
-def test_a_list_in_the_same_body(mode: str, backend: str):
-    buffer = make_buffer(backend)
+@pytest.mark.parametrize("mode", ["graph"], indirect=True)
+def test_a_list_in_the_same_body(mode: str):
+    buffer = make_buffer("native")
     assert ints(compiled(BesideLists(buffer), mode)(*row(10))) == [2, 4, 11, 10, 19, 3]
     assert buffer.buffer[0].asnumpy()[:3].tolist() == [[10, 10], [11, 11], [10, 10]]
     assert buffer.buffer[1].asnumpy()[:3].tolist() == [10, 12, 19]

@@ -29,7 +29,6 @@ from mindspore_replay import (
 )
 from mindspore_replay.training.statistics import statistics_of
 
-BACKENDS = ["native", "composite"]
 SCHEMA: dict[str, Any] = {"shapes": [()], "types": ["int32"]}
 
 
@@ -53,16 +52,10 @@ def drawable(buffer: Any) -> list[int]:
     return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("cls", "backend"),
-    [
-        *[(cls, "native") for cls in (ReplayBuffer, PrioritizedReplayBuffer, ReservoirReplayBuffer, EpochReplayBuffer)],
-        (ReservoirReplayBuffer, "composite"),  # the other ones insert as in the twins' tests
-    ],
-)
-def test_the_age_counts_from_the_version(cls: type[Any], backend: str):
+@pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer, ReservoirReplayBuffer, EpochReplayBuffer])
+def test_the_age_counts_from_the_version(cls: type[Any]):
     more = {} if cls is PrioritizedReplayBuffer else {"weighted": True}
-    buffer = make(cls, backend=backend, seed=0, **more).advance(5)
+    buffer = make(cls, seed=0, **more).advance(5)
     insert(buffer, [0, 1], version=[2, 5])
     assert staleness(buffer, 0, 1) == [3, 0]
     buffer.advance(4)
@@ -85,7 +78,6 @@ def test_rows_that_are_stale_when_they_come_are_not_drawn():
     assert buffer.clock.asnumpy().tolist() == [0, 6, 0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_many_rows_out_of_order(backend: str):
     """More rows than the composite backend looks at together."""
     versions = np.random.default_rng(0).integers(0, 101, 300)
@@ -116,14 +108,9 @@ def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
     assert [twin.eligible() for twin in twins] == [[0, 2], [0, 1, 2]]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_windows_have_no_stale_rows(backend: str):
+def test_windows_have_no_stale_rows():
     options: dict[str, Any] = {"capacity": 16, "sequence_length": 3, "burn_in": 1, "max_staleness": 3, "seed": 0}
-    buffer = filled(
-        lambda backend: make(SequenceReplayBuffer, backend=backend, **options),
-        backend,
-        lambda buffer: buffer.advance(5),
-    )
+    buffer = make(SequenceReplayBuffer, **options).advance(5)
     insert(buffer, np.arange(10), version=[5, 5, 5, 5, 1, 5, 5, 5, 5, 5], end=[i == 9 for i in range(10)])
     assert drawable(buffer) == [0, 1, 6, 7]  # with the step before: rows 0 to 2, 0 to 3, 5 to 8, 6 to 9
 
@@ -143,28 +130,6 @@ def test_versions_in_graphs():
         calls.insert(Tensor(0, ms.int32), version=1.0)
     with pytest.raises(RuntimeError, match=r"'insert\(version=...\)' needs a buffer that keeps a weight"):
         Calls(make()).insert(Tensor(0, ms.int32), version=Tensor(0, ms.int32))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_wrong_versions(backend: str):
-    buffer = filled(
-        lambda backend: make(weighted=True, backend=backend, seed=0),
-        backend,
-        lambda buffer: insert(buffer.advance(3), [1], version=3),
-    )
-    before = buffer.state_dict()
-    for version, error, message in (
-        (4, ValueError, r"a value that the learner's clock has had, from 0 to 3, but got 4\. Nothing was stored"),
-        ([0, -1], ValueError, "from 0 to 3, but got -1"),
-        ([1, 2, 3], ValueError, r"the versions must be one number for all rows or have shape \[2\]"),
-        ([[1, 2]], ValueError, r"'version' must have shape \[\] or \[n\], but got \[1, 2\]"),
-        (1.0, TypeError, "'version' must be an int or hold ints, but got float64"),
-        (True, TypeError, "'version' must be an int or hold ints, but got bool"),
-    ):
-        with pytest.raises(error, match=message):
-            insert(buffer, [5, 6], version=version)
-        after = buffer.state_dict()
-        assert all(np.array_equal(after[key], before[key]) for key in before)
 
 
 @pytest.mark.parametrize("form", ["file", "other capacity", "state", "folder"])

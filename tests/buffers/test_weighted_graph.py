@@ -1,6 +1,5 @@
 """Buffers with weights inside compiled bodies: whole training steps, control flow, gradients, threads, checkpoints."""
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from bodies import ONCE, Body, compiled, row
 from checks import assert_weights
 from mindspore import Parameter, Tensor, nn, ops
+from pairs import same_states
 from reference import ReferenceBuffer
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
@@ -210,11 +210,10 @@ class Gradient(nn.Cell):
         return loss, gradient, invalid, indices, weights
 
 
-@ONCE
-def test_gradients(mode: str, backend: str):
+def test_gradients():
     """The forward pass runs once: the buffer then equals its twin."""
-    buffer, twin = make_buffer(backend), make_twin()
-    call = compiled(Gradient(Loss(buffer)), mode)
+    buffer, twin = make_buffer("native"), make_twin()
+    call = ms.jit(Gradient(Loss(buffer)).construct)
     for number in range(8, 14):
         twin.insert([record(number)])
         twin.insert([record(number)], 4.0)
@@ -320,8 +319,9 @@ def test_several_buffers_in_one_cell():
 EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
 
 
-def fill(buffer: PrioritizedReplayBuffer) -> PrioritizedReplayBuffer:
-    """Insert nine rows, of which six stay, some with other priorities, used, aged and deleted."""
+def saved() -> PrioritizedReplayBuffer:
+    """Make a buffer, and insert nine rows, of which six stay, some with other priorities, used, aged and deleted."""
+    buffer = make_buffer("native", **EVERYTHING)
     for number in range(9):
         buffer.insert(row(number), priority=float(number % 4) + 0.3)
         buffer.advance(number % 2)
@@ -329,21 +329,6 @@ def fill(buffer: PrioritizedReplayBuffer) -> PrioritizedReplayBuffer:
         indices, *_ = buffer.sample()
         buffer.update_priorities(indices, [number + 0.1, number + 0.7])
     buffer.delete([4])
-    return buffer
-
-
-@functools.cache
-def _saved(backend: str) -> tuple[PrioritizedReplayBuffer, dict[str, np.ndarray]]:
-    buffer = make_buffer(backend, **EVERYTHING)
-    if backend == "composite":  # no graph is compiled for these rows
-        return buffer, _saved("native")[1]
-    return buffer, fill(buffer).state_dict()
-
-
-def make_saved(backend: str) -> PrioritizedReplayBuffer:
-    """Return a buffer in the state of `fill`; shared, with its compiled graphs."""
-    buffer, state = _saved(backend)
-    buffer.load_state_dict(state)
     return buffer
 
 
@@ -359,70 +344,32 @@ def future(buffer: PrioritizedReplayBuffer) -> list[Any]:
     return [*events, *lists(buffer.info(list(range(3, 13))))]
 
 
-def assert_resumed(buffer: PrioritizedReplayBuffer, saved: PrioritizedReplayBuffer) -> None:
-    """Check that state, every later draw and every later weight equal those of the saved buffer.
-
-    Its future is that of the native one in the same state.
-    """
+@pytest.mark.parametrize("suffix", ["ckpt", "safetensors", ""])
+def test_a_state_resumes(suffix: str):
+    """Every later draw and weight is equal, from a checkpoint of MindSpore and from `state_dict`."""
+    buffer, one = make_buffer("native", seed=9, **EVERYTHING), saved()
+    future(buffer.insert(row(100)).insert(row(101)))
+    if suffix:
+        ms.save_checkpoint(one, f"buffer.{suffix}", format=suffix)
+        parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
+        own = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts", "beta"}
+        assert own < set(parameters)
+        assert ms.load_param_into_net(buffer, parameters, strict_load=True) == ([], [])
+    else:
+        buffer.load_state_dict(one.state_dict())
     buffer.check_valid()
-    native = make_saved("native")
-    assert_same_state(buffer, saved)
-    assert_same_state(buffer, native)
+    assert same_states(buffer, one)
     assert buffer.beta.asnumpy().tolist() == [0.5 + 3 / 16]
-    assert future(buffer) == future(native)
-    assert_same_state(buffer, native)
-
-
-def assert_same_state(buffer: PrioritizedReplayBuffer, other: PrioritizedReplayBuffer) -> None:
-    one, two = buffer.state_dict(), other.state_dict()
-    assert one.keys() == two.keys()
-    assert all(one[key].tobytes() == two[key].tobytes() for key in one)
-
-
-_others: dict[str, PrioritizedReplayBuffer] = {}
-
-
-def other(backend: str) -> PrioritizedReplayBuffer:
-    """Return a buffer in a different state, with compiled graphs."""
-    if backend not in _others:
-        _others[backend] = make_buffer(backend, seed=9, **EVERYTHING)
-        future(_others[backend].insert(row(100)).insert(row(101)))
-    return _others[backend]
-
-
-def test_state_dict_resumes(backend: str):
-    buffer, saved = other(backend), make_saved(backend)
-    buffer.load_state_dict(saved.state_dict())
-    assert_resumed(buffer, saved)
-
-
-@pytest.mark.parametrize("suffix", ["ckpt", "safetensors"])
-def test_a_checkpoint_resumes(backend: str, suffix: str):
-    buffer, saved = other(backend), make_saved(backend)
-    ms.save_checkpoint(saved, f"buffer.{suffix}", format=suffix)
-    parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
-    own = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts", "beta"}
-    assert own < set(parameters)
-    assert ms.load_param_into_net(buffer, parameters, strict_load=True) == ([], [])
-    assert_resumed(buffer, saved)
-
-
-@pytest.mark.slow
-def test_a_checkpoint_goes_from_one_backend_to_the_other():
-    buffer, saved = other("composite"), make_saved("native")
-    ms.save_checkpoint(saved, "buffer.ckpt")
-    ms.load_checkpoint("buffer.ckpt", buffer)
-    assert_resumed(buffer, saved)
-    back = other("native")
-    back.load_state_dict(buffer.state_dict())
-    assert future(back) == future(buffer)
+    assert future(buffer) == future(one)
+    assert same_states(buffer, one)
 
 
 @pytest.mark.parametrize(
     "name", ["weights", "priorities", "use_counts", "clock", "counts", "insertion_clocks", "max_priority"]
 )
-def test_check_valid_finds_a_state_that_contradicts_itself(backend: str, name: str):
-    buffer = make_saved(backend)
+def test_check_valid_finds_a_state_that_contradicts_itself(name: str):
+    buffer = saved()
+    state, other = buffer.state_dict(), saved()
     buffer.check_valid()
     broken = {
         "weights": ("weights", -3, 1.0),  # a sum
@@ -436,9 +383,8 @@ def test_check_valid_finds_a_state_that_contradicts_itself(backend: str, name: s
     getattr(buffer, broken[0]).asnumpy()[broken[1]] = broken[2]
     with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
         buffer.check_valid()
-    state = make_saved(backend).state_dict()
     state[broken[0]][broken[1]] = broken[2]
-    before = other(backend).state_dict()
+    before = other.state_dict()
     with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
-        other(backend).load_state_dict(state)
-    assert all(value.tobytes() == before[key].tobytes() for key, value in other(backend).state_dict().items())
+        other.load_state_dict(state)
+    assert same_states(before, other)

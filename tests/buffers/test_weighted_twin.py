@@ -6,19 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import assert_weights
-from drivers import CAPACITY, LIMITED, MAX_STALENESS, PLACES, SHAPES, TYPES, Combination, shared_driver
+from drivers import CAPACITY, LIMITED, MAX_STALENESS, NATIVE, PLACES, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import ReferenceBuffer, draw_slot, stack
 
-from mindspore_replay import PrioritizedReplayBuffer, ReservoirReplayBuffer
+from mindspore_replay import ElasticReplayBuffer, PrioritizedReplayBuffer, ReservoirReplayBuffer
 
 Make = Callable[..., Any]
 
 HANDLES = 4  # of a call, some of them invalid
+#: Capacity of elastic buffers, whose windows end within nodes of the tree.
+LARGE = 40
 
 PRIORITIZED = {"cls": PrioritizedReplayBuffer}
 RESERVOIR: dict[str, Any] = {"cls": ReservoirReplayBuffer, "weighted": True}
+ELASTIC: dict[str, Any] = {"cls": ElasticReplayBuffer, "prioritized": True, "alpha": 1.0, "epsilon": 0.0}
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "uniform, deletions alone": {"weighted": True},
     "uniform, used once": {"max_use": 1, "ordered": True},
@@ -32,13 +35,15 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "prioritized, used once": PRIORITIZED | {"alpha": 1.0, "beta": 1.0, "max_use": 1},
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
     "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
+    "elastic, weighted": {"cls": ElasticReplayBuffer, "max_use": 6},
+    "elastic, by priority": ELASTIC,
+    "elastic, by the window's weights": ELASTIC | {"normalize": "buffer", "beta_steps": 7, "max_use": 2},
+    "prioritized, by the buffer": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "normalize": "buffer", "max_use": 2},
 }
-#: Takes another path than `LIMITED` when it draws.
-OTHER_DRAWS = PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "normalize": "buffer", "max_use": 2}
 
 PRIORITY = st.sampled_from([0.0, 1e-6, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 #: Distance of a handle behind the newest row; negative for one not yet given.
-BEHIND = st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES)
+BEHIND = st.lists(st.integers(-2, 12), min_size=HANDLES, max_size=HANDLES)
 #: The learner's clock less the version that made a row.
 LAGS = st.lists(st.integers(0, 4), min_size=3, max_size=3)
 SOME = [
@@ -60,6 +65,7 @@ MORE = [
     st.tuples(st.just("insert"), st.just(None), PRIORITY),
     st.tuples(st.just("insert"), st.sampled_from([None, 7]), PRIORITY, st.integers(0, 3)),
     st.tuples(st.just("insert"), st.just(15), st.lists(PRIORITY, min_size=15, max_size=15)),
+    *[st.tuples(st.just("window"), st.integers(2, LARGE))] * 2,
 ]
 OPERATIONS, MORE_OPERATIONS = (st.lists(st.one_of(kinds), max_size=20) for kinds in (SOME, SOME + MORE))
 SETTINGS = settings(
@@ -75,10 +81,11 @@ def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
 
 
-def make_twin(options: dict[str, Any]) -> ReferenceBuffer:
+def make_twin(capacity: int, options: dict[str, Any]) -> ReferenceBuffer:
     rest, cls = {key: value for key, value in options.items() if key not in ("cls", "weighted")}, options.get("cls")
     kind = {"prioritized": cls is PrioritizedReplayBuffer, "reservoir": cls is ReservoirReplayBuffer}
-    return ReferenceBuffer(2, CAPACITY, **kind, **rest)
+    window = capacity if cls is ElasticReplayBuffer else None
+    return ReferenceBuffer(2, capacity, **(kind | rest), window=window)
 
 
 class Pair:
@@ -100,7 +107,10 @@ class Pair:
         self.twin.insert(batch, **given)
 
     def sample(self, sample_range: Any) -> None:
-        if len(self.twin.eligible(sample_range or (None, None))) < self.twin.draws:
+        if (rows := len(self.twin.eligible(sample_range or (None, None)))) < self.twin.draws:
+            if not self.driver.compiled:
+                with pytest.raises(RuntimeError, match=f"but got {rows} in the range to draw from"):
+                    self.driver.sample_handles(sample_range) if sample_range else self.driver.sample()
             return
         if self.prioritized:
             handles, importance, rows = self.twin.sample()
@@ -113,8 +123,13 @@ class Pair:
         assert [column.tolist() for column in got] == [column.tolist() for column in stack(rows)]
 
     def sample_in(self, sample_range: Any) -> None:
-        if not (self.twin.prioritized or self.twin.reservoir):
+        if not (self.twin.prioritized or self.twin.reservoir or self.twin.window):
             self.sample(sample_range)
+
+    def window(self, rows: int) -> None:
+        if self.twin.window:
+            self.twin.window = rows
+            self.driver.buffer.set_window(rows)
 
     def update(self, behind: list[int], priorities: list[float]) -> None:
         if self.prioritized:
@@ -139,11 +154,12 @@ class Pair:
 
 
 def run(driver: Any, options: dict[str, Any], operations: list[tuple[Any, ...]]) -> None:
-    pair = Pair(driver, make_twin(options))
+    capacity = driver.buffer.capacity
+    pair = Pair(driver, make_twin(capacity, options))
     for name, *arguments in operations:
         getattr(pair, name.replace(" ", "_"))(*arguments)
         assert_weights(driver.buffer, pair.twin)
-        assert driver.status() == (pair.twin.size, pair.twin.size == CAPACITY, pair.twin.can_sample())
+        assert driver.status() == (pair.twin.size, pair.twin.size == capacity, pair.twin.can_sample())
 
 
 @pytest.mark.slow
@@ -160,15 +176,7 @@ def test_random_operations(
 ):
     if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
         operations = operations[:3]
-    if combination[1:] == ("composite", "compiled") and options == LIMITED["prioritized"]:
-        # Calls from Python insert priorities and versions by the same operators.
-        operations = [operation for operation in operations if operation[0] != "insert" or len(operation) == 2]
     run(make(2, CAPACITY, SHAPES, TYPES, **options), options, operations)
-
-
-def from_python(backend: str, options: dict[str, Any]) -> Any:
-    """Return an emptied driver from Python; equal arguments share one."""
-    return shared_driver(Combination("pynative", backend, "eager"), 2, CAPACITY, SHAPES, TYPES, **options)
 
 
 @pytest.mark.slow
@@ -176,41 +184,16 @@ def from_python(backend: str, options: dict[str, Any]) -> Any:
 @settings(SETTINGS, max_examples=20)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations_with_other_arguments(options: dict[str, Any], operations: list[tuple[Any, ...]]):
-    run(from_python("native", options), options, operations)
+    capacity = LARGE if options.get("cls") is ElasticReplayBuffer else CAPACITY
+    run(shared_driver(NATIVE, 2, capacity, SHAPES, TYPES, **options), options, operations)
 
 
-class Drawing:
-    """Draws by one driver; all other calls go to a native one that takes over the state, without graphs."""
-
-    def __init__(self, driver: Any, native: Any) -> None:
-        self.buffer, self.native = driver.buffer, native
-        self.sample = driver.sample
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any, **given: Any) -> Any:
-            self.native.buffer.load_state_dict(self.buffer.state_dict())
-            result = getattr(self.native, name)(*arguments, **given)
-            self.buffer.load_state_dict(self.native.buffer.state_dict())
-            return result
-
-        return call
-
-
-@settings(SETTINGS, max_examples=10)
-@given(operations=OPERATIONS)
-def test_random_operations_with_other_draws(backend: str, operations: list[tuple[Any, ...]]):
-    driver = from_python(backend, OTHER_DRAWS)
-    if backend == "composite":
-        driver = Drawing(driver, from_python("native", OTHER_DRAWS))
-    run(driver, OTHER_DRAWS, operations)
-
-
-def test_a_stale_row_becomes_the_oldest(make: Make, combination: Combination):
+@pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
+def test_a_stale_row_becomes_the_oldest(options: dict[str, Any]):
     """It lies behind a fresh one, which is evicted."""
-    options = LIMITED["prioritized" if combination.call == "eager" else "uniform"]
     ages = [("advance", MAX_STALENESS), ("insert", 3, [1.0] * 3, [0, MAX_STALENESS, 0])]
     operations = [*ages, *[("insert", 2)] * 2, ("advance", 1), ("sample", None)]
-    run(make(2, CAPACITY, SHAPES, TYPES, **options), options, operations)
+    run(shared_driver(NATIVE, 2, CAPACITY, SHAPES, TYPES, **options), options, operations)
 
 
 def test_the_uniform_twin_by_hand():

@@ -145,6 +145,36 @@ class Pair:
         self.twin.reset()
 
 
+#: Letters of `play`, and the flags of their rows.
+_ROWS = {".": (False, False), "e": (True, False), "f": (False, True), "b": (True, True)}
+
+
+def play(pair: Pair, script: str) -> None:
+    """Apply a script to a buffer and its twin; check the valid starts after each part, and a sample at the end.
+
+    Parts are separated by ``|``: operations, a colon, and the handles of the valid starts that must be there then, such
+    as ``0 2-4``. A number inserts so many steps, one after the other; a word of letters a step with a row for each
+    environment: ``.`` is one without a flag, ``e`` an end, ``f`` a final row, ``b`` both. ``d5`` deletes row 5, ``a``
+    advances the clock, and ``r`` resets.
+    """
+    for part in script.split("|"):
+        operations, _, starts = part.partition(":")
+        for operation in operations.split():
+            if operation.isdecimal():
+                for _ in range(int(operation)):
+                    pair.insert([False] * pair.num_envs)
+            elif operation[0] == "d":
+                pair.delete(int(operation[1:]))
+            elif operation in ("a", "r"):
+                (pair.advance if operation == "a" else pair.reset)()
+            else:
+                pair.insert(*zip(*(_ROWS[letter] for letter in operation)))
+        ranges = (handles.split("-") for handles in starts.split())
+        assert pair.legal() == [handle for ends in ranges for handle in range(int(ends[0]), int(ends[-1]) + 1)], part
+    pair.sample()
+    pair.compare()
+
+
 def twin_of(buffer: Any, **options: Any) -> ReferenceBuffer:
     """Make the twin of an empty buffer with these options."""
     mine = ("seed", "num_envs", "replace", "max_use", "max_staleness", "alpha", "beta", "beta_steps")

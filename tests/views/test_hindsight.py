@@ -14,7 +14,7 @@ from bodies import filled as filled_by
 from checks import assert_frequencies, assert_weights, uniform
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
-from pairs import assert_equal_buffers, legal_handles, same_states
+from pairs import legal_handles, same_states
 from reference import ReferenceBuffer, Rule
 from reference_views import Views, chain_of, is_transition
 from row_pairs import assert_same
@@ -260,25 +260,6 @@ def test_prioritized_hindsight_keeps_weights_and_counts():
     assert_weights(buffer, twin)
 
 
-@pytest.mark.slow
-def test_goals_are_the_same_from_both_backends():
-    """The composite buffer takes over the state of the native one. Samples of steps follow, with other strategies."""
-    native, _ = with_goals("random", 0.8, 3, (2, 8, 9, 12))
-    composite = goal_buffer("random", 0.8, num_envs=3, backend="composite")
-    composite.load_state_dict(native.state_dict())
-    assert_equal_buffers(native, composite, 5)
-
-
-@pytest.mark.slow
-def test_goals_and_returns_are_the_same_from_both_backends():
-    native, _ = goals_and_returns()
-    composite = goal_buffer(
-        "future", 0.8, num_envs=2, capacity=25, backend="composite", views=[NStep(3, GAMMA, observation=())]
-    )
-    composite.load_state_dict(native.state_dict())
-    assert_equal_buffers(native, composite, 5)
-
-
 # Sequences and episodes.
 
 RETURNS = Views(3, GAMMA, own_next=True)
@@ -372,15 +353,6 @@ def test_the_check_rejects_goals_from_other_steps_of_a_sequence():
     for pairs in drawn.values():
         with pytest.raises(AssertionError):
             assert_goals(pairs, twin, "future", 0.8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "strategy"), [("returns", "episode"), ("episodes", "final")])
-def test_steps_are_the_same_from_both_backends(name: str, strategy: str):
-    native, _ = with_steps(name, strategy)
-    composite = buffer_of_steps(name, strategy, backend="composite")
-    composite.load_state_dict(native.state_dict())
-    assert_equal_buffers(native, composite, 5)
 
 
 class SampleCall(Kept):
@@ -618,11 +590,10 @@ def test_a_goal_that_is_reached_ends_the_chains_of_sequences(own_next: bool):
 @pytest.mark.parametrize("cls", [ReplayBuffer, SequenceReplayBuffer])
 def test_goals_that_end_episodes_in_a_graph(cls: Any):
     options = {"sequence_length": 3, "stride": 1} if cls is SequenceReplayBuffer else {}
-    for own_next, backend in ((False, "native"), (True, "composite")):
-        eager, graph = line(own_next, 3, cls, **options), line(own_next, 3, cls, backend, **options)
-        call = SampleCall(graph)
-        for _ in range(5):
-            assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
+    eager, graph = (line(cls is ReplayBuffer, 3, cls, **options) for _ in range(2))
+    call = SampleCall(graph)
+    for _ in range(5):
+        assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
 
 
 def test_flags_need_a_column():

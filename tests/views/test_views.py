@@ -8,15 +8,15 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
-from drivers import COMPOSITE, NATIVE, Calls
+from bodies import Kept
+from drivers import Calls
 from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
-from pairs import MORE_WRITING, SETTINGS, assert_equal_buffers, legal_handles, run, same_states
+from pairs import MORE_WRITING, SETTINGS, legal_handles, run, same_states
 from reference import ReferenceBuffer, Rule
 from reference_views import Views
-from row_pairs import RowPair, assert_same, row_buffer, row_pair
+from row_pairs import RowPair, assert_same, row_pair
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -395,23 +395,15 @@ def test_each_step_of_an_episode_has_its_stack():
         assert not stacks[0, lengths[0] :].any()
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
+def test_stacks_of_steps_that_are_not_there_are_zeros():
     """Also at earlier frames of the stack."""
     schema: Any = {"shapes": [()], "types": [ms.int32], "names": ["observation"], "views": [FrameStack(2)], "seed": 0}
-    kinds: tuple[Callable[[str], Any], ...] = (
-        lambda given: SequenceReplayBuffer(
-            1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, backend=given, **schema
-        ),
-        lambda given: EpisodeReplayBuffer(1, 12, max_episode_length=4, max_use=1, backend=given, **schema),
-    )
-
-    def fill(buffer: Any) -> None:
+    for buffer in (
+        SequenceReplayBuffer(1, 12, sequence_length=3, burn_in=1, pad_end=True, max_use=1, **schema),
+        EpisodeReplayBuffer(1, 12, max_episode_length=4, max_use=1, **schema),
+    ):
         for step in range(4):
             buffer.insert([10 + step], end=step in (0, 3))
-
-    for make in kinds:
-        buffer = filled(make, backend, fill)
         got = {}
         while buffer.can_sample():
             handle, *_, mask, stacks = (part.asnumpy() for part in buffer.sample())
@@ -431,24 +423,6 @@ def test_stacks_of_steps_that_are_not_there_are_zeros(backend: str):
 
 
 # Native and composite give the same results.
-
-
-@pytest.mark.slow
-def test_returns_and_frames_are_the_same_from_both_backends():
-    views, options = Views(3, 0.9, 3), {"num_envs": 2, "max_use": 9} | ROOTS
-    pairs = [
-        RowPair(row_buffer(place, views, 13, 2, prioritized=True, **options), views, **options)
-        for place in (NATIVE, COMPOSITE)
-    ]
-    rng = np.random.default_rng(1)
-    for _ in range(12):
-        flags = rng.choice(3, 2, p=[0.75, 0.15, 0.1])
-        priority = rng.integers(1, 9, 2).astype(np.float32)
-        for pair in pairs:
-            pair.insert(flags == 1, flags == 2, priority=priority)
-            pair.sample()
-            pair.compare()
-        assert same_states(pairs[0].buffer, pairs[1].buffer)
 
 
 # Compiled, saved, and misused.
@@ -506,21 +480,6 @@ def test_all_views_in_a_graph():
     got, expected = Calls(graph).sample_between(Tensor(3), Tensor(20)), eager.sample((3, 20))
     assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
     graph.check_valid()
-
-
-def test_a_state_goes_on_with_the_same_draws_in_another_buffer():
-    rng = np.random.default_rng(1)
-    one, other = goal_frames("native"), goal_frames("native", seed=77)
-    for _ in range(40):
-        one.insert(random_row(rng, 2), end=rng.random(2) < 0.1)
-    one.sample()
-    one.delete(60)
-    other.load_state_dict(one.state_dict())
-    for _ in range(10):
-        row, ends = random_row(rng, 2), rng.random(2) < 0.1
-        for buffer in (one, other):
-            buffer.insert(row, final=ends)
-        assert_equal_buffers(one, other)
 
 
 F, B, I = ms.float32, ms.bool_, ms.int32  # noqa: E741

@@ -1,0 +1,35 @@
+"""Composite operators give what the kernels give, bit for bit: results, state and errors, for every kind of buffer.
+
+Their bodies run operator by operator here, which takes a fraction of the time to compile them, and compiled for a few.
+"""
+
+from collections.abc import Iterator
+
+import mindspore as ms
+import numpy as np
+import pytest
+from twins import KINDS, Twins, calls_of, not_compiled
+
+from mindspore_replay.buffers.compiled import CompiledCalls
+from mindspore_replay.store import Store
+
+pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _operators_run_at_once() -> Iterator[None]:
+    """Run operators in the thread that calls them: one by one they are several times as fast so."""
+    ms.set_context(pynative_synchronize=True)
+    yield
+    ms.set_context(pynative_synchronize=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_calls(kind: str):
+    twins = Twins(KINDS[kind].make(backend="native"), lambda: KINDS[kind].make(backend="composite"), not_compiled)
+    assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
+    failed = []
+    for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 2, 5, 14), 18):
+        failed.append(isinstance(twins.both(call)[0], type))
+        twins.compare()
+    assert not all(failed)
