@@ -181,7 +181,7 @@ def test_random_operations(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ELSEWHERE.values(), ids=ELSEWHERE)
-@settings(SETTINGS, max_examples=20)
+@settings(SETTINGS, max_examples=14)
 @given(operations=MORE_OPERATIONS)
 def test_random_operations_with_other_arguments(options: dict[str, Any], operations: list[tuple[Any, ...]]):
     capacity = LARGE if options.get("cls") is ElasticReplayBuffer else CAPACITY
