@@ -111,7 +111,7 @@ class ThruputController:
     def can_sample(self, rows: int) -> bool:
         """Return whether so many rows may be sampled."""
         self.add()
-        return self._pushed / (self._sampled + rows) >= self._least
+        return self._pushed >= self._least * (self._sampled + rows)
 
 
 class UsedDataRemover:

@@ -141,7 +141,7 @@ class RowTable:
     def live(self) -> np.ndarray:
         """Return the handles of the rows, oldest first."""
         handles = np.zeros(0, np.int64) if self.held is None else self._first() + np.arange(len(self.held))
-        return handles[self._stored(handles)]
+        return handles if self.count() == handles.size else handles[self._stored(handles)]
 
     def _first(self) -> int:
         return self.pushed()[0] - len(self.held)

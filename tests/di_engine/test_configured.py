@@ -131,6 +131,7 @@ def test_a_deep_copy_is_another_buffer(cls):
 
 def test_naive_draws():
     buffer = NaiveReplayBuffer({"replay_buffer_size": 8})
+    assert (buffer.sample(0, 0), buffer.sample(1, 0)) == ([], None)
     buffer.push(rows_of(8), 0)
     assert sorted(steps_of(buffer.sample(8, 0))) == list(range(8))
     assert buffer.sample(9, 0) is None
