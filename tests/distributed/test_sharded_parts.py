@@ -15,7 +15,7 @@ from mindspore_replay import FrameStack, HindsightRelabel, PrioritizedReplayBuff
 from mindspore_replay.distributed import ShardWriter, cluster, exchange
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
-from mindspore_replay.distributed.drawing import choose, importance
+from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
@@ -59,21 +59,6 @@ def test_a_point_on_the_upper_bound_belongs_to_the_last_shard_with_weight():
             return np.ones(n)
 
     assert choose(Last(), [1.0, 2.0, 0.0], 2, "replace").tolist() == [1, 1]  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("normalize", ["batch", "buffer"])
-def test_importance_weights_are_those_of_a_buffer(normalize: str):
-    buffer = PrioritizedReplayBuffer(
-        sample_size=16, capacity=100, shapes=[()], types=["int32"], seed=0, normalize=normalize
-    )
-    buffer.insert([np.arange(60, dtype=np.int32)], priority=np.arange(1, 61) / 7)
-    leaves = buffer.weights.asnumpy()[:60].copy()
-    for beta in (0.0, 0.4, 1.0):
-        _, weights, rows = buffer.sample(beta=beta)
-        least = leaves.min() if normalize == "buffer" else leaves[rows.asnumpy()].min()
-        got = importance(leaves[rows.asnumpy()], least, beta)
-        np.testing.assert_allclose(got, weights.asnumpy(), rtol=1e-6)
-        assert got.dtype == np.float32
 
 
 def test_handles_come_back_as_they_were():
