@@ -1,4 +1,4 @@
-"""Arguments of graph bodies, which the checks of calls from Python check while a graph is compiled."""
+"""Checks of the arguments of graph bodies while a graph is compiled: those of calls from Python."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -27,7 +27,7 @@ _CHECKS: dict[str, Callable[..., object]] = {
 
 
 class Arguments:
-    """What graph bodies pass to their checks, and what they make of checked arguments."""
+    """The methods by which graph bodies check and convert their arguments."""
 
     spec: BufferSpec
 

@@ -169,7 +169,7 @@ class Buffer(
         self._begin()
 
     def _watch(self) -> None:
-        """From now on, notice if a graph or anybody else gets hold of the Parameters, or if the rows are closed."""
+        """Notice each access to the Parameters from now on, and be closed with the other buffers on these rows."""
         self._on_these_rows.add(self)
         self.__dict__["_try_insert"] = self._calls.try_insert  # found sooner here, at each insertion
         if isinstance(self._calls, Store):
@@ -195,12 +195,12 @@ class Buffer(
         self.__dict__["_params"] = value
 
     def _is(self, spec: BufferSpec) -> None:
-        """Set what depends on the sample size."""
+        """Set the attributes that depend on the sample size."""
         self.spec, self.options, self.sample_size = spec, spec.options, spec.sample_size
         self._min_rows_to_sample = spec.options.min_rows_to_sample
 
     def _begin(self) -> None:
-        """Make what a subclass has besides, once all else is there."""
+        """Set the attributes of a subclass; the constructor calls this last."""
 
     def _make_state(self) -> None:
         self._outer_lock: AbstractContextManager[object] = self._lock

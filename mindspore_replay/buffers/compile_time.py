@@ -16,7 +16,7 @@ TENSOR, MAPPING, NUMBER = "(a Tensor)", "(a dict)", "(a number)"
 
 
 class Tensor:
-    """Stands for a Tensor of a graph, of which the compiler knows dtype and shape alone: one of zeros."""
+    """A stand-in for a Tensor of a graph: zeros of its dtype and shape, which is all that the compiler knows of it."""
 
     def __init__(self, dtype: object, shape: tuple[int, ...]) -> None:
         self.dtype, self.shape = dtype, shape
@@ -33,7 +33,7 @@ class Tensor:
 
 
 def stand_in(known: object) -> Any:
-    """Return what the checks of calls from Python take for an argument of a graph, given what is known of it."""
+    """Return an argument for the checks of calls from Python, made of what the compiler knows of one in a graph."""
     if not isinstance(known, (list, tuple)):
         return 0 if isinstance(known, str) and known == NUMBER else known
     kind = known[0] if known and isinstance(known[0], str) else None

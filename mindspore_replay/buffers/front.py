@@ -36,9 +36,13 @@ class BufferFront(LocalFront):
     def sample(self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool) -> Sample:
         """Draw a batch, in the default way without the lock, which the kernels take themselves."""
         plain = sample_range is None and beta is None and self.finish is None
-        if plain and self._buffer().limiter is None and (self.has_handles or not with_indices):  # type: ignore[union-attr]
+        if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
-            batch = self.calls.try_sample(self.drops_handles and not with_indices)
+            skip, limiter = self.drops_handles and not with_indices, self._buffer().limiter  # type: ignore[union-attr]
+            if limiter is None:
+                batch = self.calls.try_sample(skip)
+            else:
+                batch = limiter.try_sample(self.calls, skip, self.spec.sample_size)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         return super().sample(sample_range, beta, as_dict, with_indices)

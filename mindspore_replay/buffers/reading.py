@@ -91,7 +91,7 @@ class Reading:
         return self._graph.count() + self._zero
 
     def _stored_graph(self):
-        """Return what stands for the buffer in a graph, where a method cannot return it.
+        """Return, in a graph, the result of a method that returns the buffer itself from Python.
 
         A tuple has no method by the name of one of a buffer's, so that a chained call stops the compiler; a Tensor has
         `add`.

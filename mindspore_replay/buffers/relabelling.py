@@ -149,7 +149,7 @@ class Relabel:
         return outputs
 
     def after(self, step, observations, new, where):
-        """Return next observations, where the chain ends at this step those after it."""
+        """Return next observations: for chains that end at this step, the observations that follow it."""
         taken = observations[:, step] if self.plan.mask is None else observations[:, step : step + new.shape[1]]
         where = ops.reshape(where, (*where.shape, *(1,) * (new.ndim - where.ndim)))
         return ops.select(where, taken, new)
@@ -198,7 +198,7 @@ class Relabel:
         return self.put(outputs, at, ops.select(where, ops.cast(new, old.dtype), old))
 
     def put(self, outputs, at, new):
-        """Return the outputs with another in place of one."""
+        """Return the outputs with a new one at this place."""
         return (*outputs[:at], new, *outputs[at + 1 :])
 
     @compile_time

@@ -91,7 +91,7 @@ class Saving(SavedState[BufferFront]):
         self.load_state_dict(self._completed(arrays))
 
     def _completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
-        """Return such a state with what else `load_state_dict` needs."""
+        """Return the state that a Cell holds with the version and the capacity, which `load_state_dict` needs."""
         return {
             prefix + "version": np.array(STATE_VERSION),
             prefix + "capacity": np.array(self.spec.capacity),
@@ -130,6 +130,6 @@ class Saving(SavedState[BufferFront]):
         return arrays
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Do what the base's does, and note it for those that share the rows, and continue files of their own."""
+        """Declare that all rows are about to be replaced, and count it: who continues files then writes all rows."""
         count_load(self.head)
         return super().begin_replacing(arrays)

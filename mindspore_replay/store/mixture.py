@@ -1,4 +1,4 @@
-"""Batches from several buffers: their shares, and what calls from Python on a mixture do, without MindSpore.
+"""Batches from several buffers, without MindSpore: shares, rows to keep, and the calls from Python on a mixture.
 
 Axes: ``B`` sample_size, ``m`` sources, ``n`` handles.
 """
@@ -65,7 +65,7 @@ class Source(Protocol):
 
 
 class Mixture:
-    """What calls from Python on a `MixedReplay` do, with the fronts of its sources.
+    """The calls from Python on a `MixedReplay`, made through the fronts of its sources.
 
     Args:
         cls_name (str): Class to name in errors.
@@ -411,7 +411,7 @@ class MixedRecipe:
         return front
 
     def _begin(self) -> None:
-        """Make what a subclass has besides, once all else is there."""
+        """Set the attributes of a subclass; the constructor calls this last."""
 
     def _checked_sources(self, name: str, parts: object) -> tuple[Any, ...]:
         """Return the buffers; raise an error if a pair is invalid."""

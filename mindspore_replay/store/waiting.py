@@ -12,6 +12,7 @@ from .calls import Calls
 from .checks import check_size
 from .mixins import mixin
 from .rate_rule import KINDS, Account, QueueAccount, Wait, seconds_of
+from .types import Outputs
 
 if TYPE_CHECKING:
     from .folder import Folder
@@ -218,6 +219,17 @@ class Waiting:
             self._end(more, more if done else more * 0)
         return done
 
+    def try_sample(self, calls: Calls, skip: int, rows: int) -> Outputs | int:
+        """Draw a batch, as `Store.try_sample` does, when it may be drawn, and count its rows."""
+        if getattr(self._inside, "sample", False):
+            return calls.try_sample(skip)
+        more, batch = self._begin("sample", rows, self.timeout), None
+        try:
+            batch = calls.try_sample(skip)
+        finally:
+            self._end(more, more if type(batch) is tuple else more * 0)
+        return batch
+
     def _begin(
         self,
         what: str,
@@ -313,6 +325,10 @@ class QueueLimiter(Waiting):
         if self.timeout == 0:
             return bool(calls.try_insert(*arguments))
         return super().try_insert(calls, *arguments)
+
+    def try_sample(self, calls: Calls, skip: int, rows: int) -> Outputs | int:
+        """Draw a batch; if it may wait, when there are enough rows."""
+        return calls.try_sample(skip) if self.timeout == 0 else super().try_sample(calls, skip, rows)
 
     def _noted_account(self, what: str, rows: int) -> QueueAccount:
         now = self.account()

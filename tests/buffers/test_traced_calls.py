@@ -47,6 +47,7 @@ CASES: dict[str, tuple[int, Callable[[], Any], Callable[[Any], Any]]] = {
     "insert a Tensor": (6, prioritized, lambda buffer: buffer.insert(TENSORS)),
     "insert versions": (12, prioritized, lambda buffer: buffer.insert(ROW, version=0)),
     "insert with a limiter": (12, limited, lambda buffer: buffer.insert(ROW)),
+    "sample with a limiter": (13, limited, lambda buffer: buffer.sample()),
     "sample": (4, prioritized, lambda buffer: buffer.sample()),
     "update": (8, prioritized, lambda buffer: buffer.update(HANDLES, {"action": ACTIONS})),
     "update lists": (8, prioritized, lambda buffer: buffer.update([5, 6], {"action": [1, 1]})),

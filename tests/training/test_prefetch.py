@@ -456,7 +456,7 @@ def learn(batches):
         while True:
             batches.sample()
     except RuntimeError as error:
-        print(error, flush=True)
+        print(f"{error}\\n", end="", flush=True)  # in one piece
 
 
 waiting = Prefetch(ReplayQueue(2, 10, [()], ["int32"], timeout=None))  # no batch is drawn yet
