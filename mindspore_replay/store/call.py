@@ -64,7 +64,7 @@ class Call:
         operator (str): Name of the operator.
         groups (Collection[str]): The optional groups of state that the buffer has.
         arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; a sequence of arrays for columns, rows
-            and outputs. For an array that is not given, each call has its own, of the signature's dtype.
+            and outputs. For an array that is left out, each call has its own, of the signature's dtype.
     """
 
     def __init__(self, operator: str, groups: Collection[str], arguments: Mapping[str, Any]) -> None:
@@ -72,8 +72,8 @@ class Call:
         self._places: dict[str, int] = {}
         arrays: list[Array] = []
         for item in signature.present(groups):
-            given = arguments.get(item.name, Array((1,), item.dtype))
-            these = [given] if isinstance(given, Array) else list(given)
+            argument = arguments.get(item.name, Array((1,), item.dtype))
+            these = [argument] if isinstance(argument, Array) else list(argument)
             self._places[item.name] = len(arrays)
             arrays += these
         self._kept = [array.memory for array in arrays]  # keeps their addresses valid

@@ -61,9 +61,9 @@ class CompressedColumn:
         n = len(rows)
         if n > len(self._free):
             self._collect(n)
-        given, self._free = self._free[:n], self._free[n:]
-        self._row_bytes += library.calls.compress(self._codec.compress, self._rows, given, np.ascontiguousarray(rows))
-        return given
+        numbers, self._free = self._free[:n], self._free[n:]
+        self._row_bytes += library.calls.compress(self._codec.compress, self._rows, numbers, np.ascontiguousarray(rows))
+        return numbers
 
     def load_checked(self, other: "CompressedColumn") -> None:
         """Store the rows of another column, in their compressed form."""
@@ -240,8 +240,8 @@ class CompressedStore(Store):
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does."""
-        given = super().sample_groups(column, ordered, groups, size)
-        return self._with_rows(given, [None, *self._columns_at((groups, size))])
+        drawn = super().sample_groups(column, ordered, groups, size)
+        return self._with_rows(drawn, [None, *self._columns_at((groups, size))])
 
     def _columns_at(self, lead: tuple[int, ...]) -> list[Place]:
         """Return the places of rows with these axes in front of their own."""
@@ -250,14 +250,14 @@ class CompressedStore(Store):
             for i, (shape, dtype) in enumerate(zip(self._rows_schema.shapes, self._rows_schema.numpy_types))
         ]
 
-    def _with_rows(self, given: Sequence[Any], places: Sequence[Place]) -> Outputs:
+    def _with_rows(self, drawn: Sequence[Any], places: Sequence[Place]) -> Outputs:
         """Replace the numbers that kernels gave by rows."""
-        arrays = list(given)
+        arrays = list(drawn)
         parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         for k, place in enumerate(places):
             if place is not None:
                 arrays[k] = place[1]()
-                parts.setdefault(place[0], []).append((given[k], arrays[k]))
+                parts.setdefault(place[0], []).append((drawn[k], arrays[k]))
         for i, of_column in parts.items():
             self._by_index[i].fill(of_column)
         return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))

@@ -233,7 +233,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
             with contextlib.ExitStack() as stack:
                 owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
                 fcntl.flock(owner, fcntl.LOCK_EX)
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until `join`
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
                 made = Folder(making, spec, owner, True, lock, is_new=True)
                 stack.pop_all()  # it closes them itself
             undo.callback(made.close)

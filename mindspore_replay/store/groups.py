@@ -57,14 +57,14 @@ def names_of_groups(spec: BufferSpec) -> Names:
 
 
 def sampled_groups(
-    calls: Calls, spec: BufferSpec, given: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
+    calls: Calls, spec: BufferSpec, wanted: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
 ) -> Outputs:
     """Draw groups; the caller holds the lock.
 
     Args:
         calls (Calls): What the rows can be asked for.
         spec (BufferSpec): What the buffer is.
-        given (Groups): Its arguments.
+        wanted (Groups): Which groups to draw.
         array (Callable): Returns an array of the state by name.
         check_first (bool): Whether too few groups are an error before the call. Default: ``False``, after it.
 
@@ -75,23 +75,23 @@ def sampled_groups(
         RuntimeError: If there are fewer groups.
     """
     if check_first:
-        _need_groups(calls.count(), spec, given, array)
+        _need_groups(calls.count(), spec, wanted, array)
     try:
-        return calls.sample_groups(*given)
+        return calls.sample_groups(*wanted)
     except KernelError as error:
         if error.status == TOO_FEW_ROWS:
-            _need_groups(calls.count(), spec, given, array)
+            _need_groups(calls.count(), spec, wanted, array)
         raise
 
 
-def _need_groups(stored: int, spec: BufferSpec, given: Groups, array: Callable[[str], np.ndarray]) -> None:
-    key = spec.columns.names[given.column]
+def _need_groups(stored: int, spec: BufferSpec, wanted: Groups, array: Callable[[str], np.ndarray]) -> None:
+    key = spec.columns.names[wanted.column]
     slots = (int(array("head")) + np.arange(stored)) % spec.capacity
     first = np.arange(slots.size) - array("steps")[slots] * spec.num_envs
     drawable = (first >= 0) & (array("weights")[slots[np.maximum(first, 0)]] > 0)
     found = np.unique(array(f"column.{key}")[slots[drawable]]).size
-    if found < given.groups:
+    if found < wanted.groups:
         raise RuntimeError(
             f"For '{spec.cls_name}', 'groups' must be at most the number of groups by {key!r} in finished episodes, "
-            f"{found}, but got {given.groups}."
+            f"{found}, but got {wanted.groups}."
         )

@@ -44,16 +44,16 @@ class NoContainer:
         raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
 
 
-def check_arguments(cls: type, given: Iterable[str]) -> None:
+def check_arguments(cls: type, names: Iterable[str]) -> None:
     """Raise a TypeError that names the arguments that a constructor does not have, and what is meant.
 
     Args:
         cls (type): The class. If it takes any argument, nothing is wrong here.
-        given (Iterable[str]): Names of keyword arguments.
+        names (Iterable[str]): Names of keyword arguments.
     """
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
     known = [p.name for p in parameters]
-    unknown = [f"{name!r}{hint(name, known)}" for name in given if name not in known]
+    unknown = [f"{name!r}{hint(name, known)}" for name in names if name not in known]
     if unknown and all(p.kind != p.VAR_KEYWORD for p in parameters):
         raise TypeError(f"For '{cls.__name__}', there are unknown arguments: {'; '.join(unknown)}.")
 
@@ -91,10 +91,10 @@ def wrong_insert(
     named = "{" + ", ".join(f"{name!r}: ..." for name in names) + "}" if names else ""
     start = f"For '{cls_name}', 'insert' takes"
     if unknown and (exp is None or set(unknown) & set(names or ())):
-        given = f"insert({named})" if names else f"insert({row}), or a dict if the buffer is made with 'names'"
+        written = f"insert({named})" if names else f"insert({row}), or a dict if the buffer is made with 'names'"
         return TypeError(
             f"{start} a row or a batch as one list or dict, but got columns by keyword, {sorted(unknown)}: write "
-            f"{given}."
+            f"{written}."
         )
     if unknown:
         return TypeError(f"{start} {', '.join(_OF_INSERT)} by keyword, but got {sorted(unknown)}.")
@@ -124,8 +124,8 @@ def wrong_sample(
     """
     parameters = inspect.signature(type(buffer).sample).parameters.values()
     accepted = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY or p.name == "sample_range"]
-    given = [*map(_shown, misplaced), *(f"{name}={_shown(value)}" for name, value in unknown.items())]
-    message = f"For '{cls_name}', 'sample' takes {', '.join(accepted)} by keyword, but got sample({', '.join(given)})."
+    shown = [*map(_shown, misplaced), *(f"{name}={_shown(value)}" for name, value in unknown.items())]
+    message = f"For '{cls_name}', 'sample' takes {', '.join(accepted)} by keyword, but got sample({', '.join(shown)})."
     sizes = [
         *(value for value in misplaced[:1] if not isinstance(value, float)),
         *(value for name, value in unknown.items() if name in _SIZES),

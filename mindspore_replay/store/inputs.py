@@ -104,7 +104,7 @@ def as_new_rows(
     with_indices: bool = False,
 ) -> NewRows:
     """Check and convert the arguments of `insert`, in this order: columns, what the buffer lacks, rows, the others."""
-    given = schema.in_order(exp)
+    in_order = schema.in_order(exp)
     if priority is not None:
         need_priorities(options, "insert(priority=...)")
     for argument, flag in (("end", end), ("final", final)):
@@ -114,7 +114,7 @@ def as_new_rows(
         need_weights(options, "insert(version=...)")
     if with_indices:
         need_handles(options, "insert(with_indices=True)")
-    fields = schema.as_fields(given)
+    fields = schema.as_fields(in_order)
     batch, name = schema.layout(fields, options.streams), options.cls_name
     if batch.rows == 0:
         return NewRows(fields, batch, None, None, None)

@@ -88,9 +88,9 @@ class Invocations(dict[Key, Callable[..., Any]]):
 
     def __missing__(self, key: Key) -> Callable[..., Any]:
         name, chosen = key if isinstance(key, tuple) else (key, range(len(self._schema)))
-        operator, *given = _OPERATORS[name]
+        operator, *varying = _OPERATORS[name]
         items = library.table("CPU")[1][operator].present(self._options.groups)
-        inputs = [item for argument in given for item in items if item.name == argument]
+        inputs = [item for argument in varying for item in items if item.name == argument]
         outputs = [item for item in items if item.role == OUTPUT]
         arguments = {**self._state, "columns": [self._state["columns"][i] for i in chosen]}
         for item in items:

@@ -69,7 +69,7 @@ class Batch(NamedTuple):
     single: bool
 
     def handles(self, first: int) -> np.ndarray:
-        """Return the handles of these rows, given that of the first. Shape ``[]`` or ``[n]``, int64."""
+        """Return the handles of these rows; `first` is that of the first. Shape ``[]`` or ``[n]``, int64."""
         return np.array(first) if self.single else first + np.arange(self.rows)
 
 
@@ -93,7 +93,7 @@ class Schema:
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
-        ValueError: If there is no column, lengths differ, an axis is not positive, or a name is given twice. If a late
+        ValueError: If there is no column, lengths differ, an axis is not positive, or two names are the same. If a late
             or compressed column does not exist, all columns or too many are late, or a scalar is compressed.
 
     Examples:
@@ -187,10 +187,10 @@ class Schema:
                 "on after it with a dot."
             )
 
-    def _some(self, argument: str, given: object) -> tuple[int, ...]:
+    def _some(self, argument: str, named: object) -> tuple[int, ...]:
         """Return the indices of columns that an argument names."""
         columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
-        chosen = self._sequence(argument, given)
+        chosen = self._sequence(argument, named)
         unknown = [c for c in chosen if isinstance(c, bool) or c not in columns]
         if unknown:
             known = list(self.names) if self.given_names else f"indices below {len(self)}"
@@ -231,10 +231,10 @@ class Schema:
 
     def in_order(self, exp: object) -> Sequence[Values]:
         """Return the fields of a transition in the order of the columns, with zeros in late ones."""
-        fields = self.given(exp)
+        fields = self.present_fields(exp)
         return self._with_zeros(fields) if self.late else fields
 
-    def given(self, exp: object) -> Sequence[Values]:
+    def present_fields(self, exp: object) -> Sequence[Values]:
         """Return the fields of a transition that are not late, in the order of the columns."""
         return [at(exp, path) for path in self.paths(exp)] if isinstance(exp, Mapping) else self._listed("exp", exp)
 
@@ -261,8 +261,8 @@ class Schema:
         shape = first.shape if is_tensor(first) else self.to_array(column, first).shape
         lead = tuple(shape)[: max(len(shape) - len(self.shapes[column]), 0)]
         zeros = {i: np.zeros((*lead, *self.shapes[i]), self.numpy_types[i]) for i in self.late}
-        given: dict[int, Values] = {**zeros, **dict(zip(self.present, fields))}
-        return [given[i] for i in range(len(self))]
+        by_column: dict[int, Values] = {**zeros, **dict(zip(self.present, fields))}
+        return [by_column[i] for i in range(len(self))]
 
     def _listed(self, argument: str, values: object) -> Sequence[Values]:
         """Return a list or tuple with a value for each column; ``exp`` has none for late ones."""
@@ -399,26 +399,26 @@ class Schema:
         """Cast numbers without a dtype to that of the column."""
         dtype = self.numpy_types[i]
         try:
-            given = np.asarray(value)
+            array = np.asarray(value)
         except ValueError:
             raise ValueError(
                 f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
                 f"{value!r}."
             ) from None
         if self.dtypes[i] == "bfloat16" and dtype == np.uint16:
-            if given.dtype.name == "bfloat16":
-                return given.view(dtype)
-            if given.dtype.kind in "biuf":
-                return _bits_of_bfloat16(given)
-        if not np.can_cast(given.dtype, dtype, "same_kind") and not (given.dtype.kind in "iu" and dtype.kind in "iuf"):
+            if array.dtype.name == "bfloat16":
+                return array.view(dtype)
+            if array.dtype.kind in "biuf":
+                return _bits_of_bfloat16(array)
+        if not np.can_cast(array.dtype, dtype, "same_kind") and not (array.dtype.kind in "iu" and dtype.kind in "iuf"):
             kind = type(value).__name__
-            got = f"a {kind} of {given.dtype}" if given.ndim else f"the {kind} {value!r}"
+            got = f"a {kind} of {array.dtype}" if array.ndim else f"the {kind} {value!r}"
             raise TypeError(
                 f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
                 f"{self.dtypes[i]}, but got {got}."
             )
         message = f"For '{self.cls_name}', {self._label(i)} is {self.dtypes[i]} and cannot hold"
-        return cast_exactly(given, dtype, message)
+        return cast_exactly(array, dtype, message)
 
 
 def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:

@@ -185,14 +185,14 @@ def check(options: Options, state: Arrays) -> None:
 
 
 def checked(
-    schema: Schema, options: Options, given: Arrays, version: int, others: Layout | None = None
+    schema: Schema, options: Options, saved: Arrays, version: int, others: Layout | None = None
 ) -> dict[str, np.ndarray]:
     """Check a saved state, and return its arrays, `others` among them; raise a ValueError if it is invalid."""
     expected = {**layout(schema, options), **(others or {})}
-    arrays = fitting(options.cls_name, given, expected, schema.numpy_type("bfloat16"))
+    arrays = fitting(options.cls_name, saved, expected, schema.numpy_type("bfloat16"))
     for key, value in (("version", version), ("capacity", options.capacity)):
-        if int(given.get(key, 0)) != value:
-            got = given.get(key, "nothing")
+        if int(saved.get(key, 0)) != value:
+            got = saved.get(key, "nothing")
             raise ValueError(f"For '{options.cls_name}', '{key}' of 'state_dict' must be {value}, but got {got}.")
     check(options, arrays)
     return arrays
@@ -200,12 +200,12 @@ def checked(
 
 def fitting(
     cls_name: str,
-    given: Arrays,
+    saved: Arrays,
     expected: Layout,
     bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
 ) -> dict[str, np.ndarray]:
     """Return arrays of these shapes and dtypes from a saved state; raise a ValueError that lists all wrong ones."""
-    arrays = {key: np.asarray(given[key]) for key in expected if key in given}
+    arrays = {key: np.asarray(saved[key]) for key in expected if key in saved}
     wrong = []
     for key, (shape, dtype) in expected.items():
         if key not in arrays:
@@ -217,7 +217,7 @@ def fitting(
             arrays[key], name = array.view(bfloat16), dtype
         if (name, array.shape) != (dtype, shape):
             wrong.append(f"{key!r}: expected {dtype} {shape}, but got {name} {array.shape}")
-    unknown = sorted(set(given) - set(expected) - {"version", "capacity"})
+    unknown = sorted(set(saved) - set(expected) - {"version", "capacity"})
     if unknown:
         wrong.append(f"unknown keys {unknown}")
     if wrong:

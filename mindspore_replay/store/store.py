@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .folder import Folder
 
 _Read = TypeVar("_Read")
-_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 #: Version of the layout that `Store.state_dict` writes.
 STATE_VERSION = 1
@@ -116,26 +116,26 @@ class Store(Calls):
             Array(self.arrays[f"column.{name}"].shape, dtype, self.arrays[f"column.{name}"])
             for name, dtype in zip(schema.names, schema.stored_dtypes)
         ]
-        given: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
-        given |= {"columns": columns, "updates": kept(self.updates)}
+        arguments: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
+        arguments |= {"columns": columns, "updates": kept(self.updates)}
         if options.weighting is not None:
-            given["row_rule"] = kept(options.row_rule())
+            arguments["row_rule"] = kept(options.row_rule())
         if options.rule is not None:
-            given["window_rule"] = kept(options.rule.array())
+            arguments["window_rule"] = kept(options.rule.array())
         if options.epochs is not None:
-            given["epoch_rule"] = kept(options.epochs.array())
-        return given
+            arguments["epoch_rule"] = kept(options.epochs.array())
+        return arguments
 
     @functools.cached_property
     def _kernels(self) -> Invocations:
         return Invocations(self.schema, self.options, self._state, self._tensors)
 
-    def _run(self, kind: type[_Given], key: Key, *arguments: object) -> _Given:
-        """Call a kernel with arguments that fit, and return what it gives; raise a KernelError if it failed."""
-        given = self._kernels[key](*arguments)
-        if isinstance(given, kind):
-            return given
-        raise library.KernelError(f"replay_{self._kernels.operator(key)}", given)
+    def _run(self, kind: type[_Result], key: Key, *arguments: object) -> _Result:
+        """Call a kernel with arguments that fit, and return its result; raise a KernelError if it failed."""
+        result = self._kernels[key](*arguments)
+        if isinstance(result, kind):
+            return result
+        raise library.KernelError(f"replay_{self._kernels.operator(key)}", result)
 
     # Rows in and out.
 
@@ -272,7 +272,7 @@ class Store(Calls):
         """Set the priorities of rows: one for all, or one for each.
 
         Returns:
-            numpy.ndarray: Number of invalid handles among those given, ``[]`` or ``[n]``. Shape ``[]``, int32.
+            numpy.ndarray: Number of invalid handles among `handles`, ``[]`` or ``[n]``. Shape ``[]``, int32.
 
         Raises:
             TypeError: If handles are no ints, or priorities no numbers.
@@ -449,13 +449,13 @@ class Store(Calls):
             arrays = {name: array.copy() for name, array in {**self.arrays, **self.compressed}.items()}
         return {"version": np.array(STATE_VERSION), "capacity": np.array(self.options.capacity), **arrays}
 
-    def load_state_dict(self, given: Arrays) -> None:
+    def load_state_dict(self, saved: Arrays) -> None:
         """Load the result of `state_dict` of a store with the same columns and options.
 
         Raises:
             ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
         """
-        arrays = state.checked(self._rows_schema, self.options, given, STATE_VERSION)
+        arrays = state.checked(self._rows_schema, self.options, saved, STATE_VERSION)
         with self.sole_use(arrays), self.kernels_kept_out():
             replaced = self.begin_replacing(arrays)
             for name, array in {**self.arrays, **self.compressed}.items():

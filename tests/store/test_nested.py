@@ -28,13 +28,13 @@ def test_dotted_names_nest_and_come_back(names, nested):
 
 def test_a_tuple_of_numbers_is_a_column_if_the_column_is_named_so():
     schema = Schema("Store", [(), ()], ["int32", "int32"], names=["a", "b.0"])
-    assert schema.given({"a": (1, 2), "b": ((3, 4),)}) == [(1, 2), (3, 4)]
+    assert schema.present_fields({"a": (1, 2), "b": ((3, 4),)}) == [(1, 2), (3, 4)]
 
 
 def test_wrong_keys_are_named_with_dots():
     schema = Schema("Store", [(), ()], ["int32", "int32"], names=["a.x", "a.y"])
     with pytest.raises(ValueError, match=r"missing \['a.y'\], unknown \['a.z'\]"):
-        schema.given({"a": {"x": 1, "z": 2}})
+        schema.present_fields({"a": {"x": 1, "z": 2}})
     with pytest.raises(ValueError, match=r"must be some of the columns \['a.x', 'a.y'\], but got \['a.z'\]"):
         schema.chosen({"a": {"z": np.zeros(1)}})
 
