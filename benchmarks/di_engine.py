@@ -38,10 +38,10 @@ def environment(folder: Path) -> Path:
         install = [str(python), "-m", "pip", "install", "--quiet"]
         subprocess.run([*install, "DI-engine==0.5.3", f"numpy=={version('numpy')}"], check=True)
         subprocess.run([*install, f"protobuf=={version('protobuf')}"], check=True)  # MindSpore's code is made for it
-        (packages,) = folder.glob("lib/python*/site-packages")
-        here = [path for path in sys.path if path.endswith("site-packages")]
-        (packages / "zz_this.pth").write_text("\n".join([*here, str(Path(__file__).resolve().parents[1])]) + "\n")
         (folder / "ready").touch()
+    (packages,) = folder.glob("lib/python*/site-packages")
+    here = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "zz_this.pth").write_text("\n".join([*here, str(Path(__file__).resolve().parents[1])]) + "\n")
     return python
 
 
