@@ -250,10 +250,6 @@ class Links:
             f"For 'ShardedReplay', none of the {len(self.all)} shards answers. They are restarted; try again later."
         )
 
-    def close(self) -> None:
-        """End the shards; a second call does nothing."""
-        self.end([link.actor for link in self.all])
-
     def end(self, actors: Iterable[ShardActor]) -> None:
         """End these shards and the learner's reservation; a second call does nothing."""
         closed, self._closed = self._closed, True
@@ -297,8 +293,11 @@ class Links:
         answers = {}
         with self._lock:
             for ref in late:
-                if asked[refs[ref]] == refs[ref].identity and refs[ref].answers:
-                    self._is_slow(refs[ref], ref)
+                link = refs[ref]
+                if asked[link] == link.identity and link.answers:
+                    self.timeouts += 1
+                    logger.warning("shard %d has not answered for %g s, the others continue", link.number, self.timeout)
+                    link.slow, link.outstanding = True, ref
             for ref in ready:
                 link = refs[ref]
                 try:
@@ -347,11 +346,6 @@ class Links:
         link.tried = time.monotonic()
         link.outstanding = link.actor.report.remote()
 
-    def _is_slow(self, link: Link, ref: object) -> None:
-        self.timeouts += 1
-        logger.warning("shard %d has not answered for %g s, the others continue", link.number, self.timeout)
-        link.slow, link.outstanding = True, ref
-
     def _look_after(self, link: Link) -> None:
         """Check whether a shard that was slow or dead has answered."""
         if not self._ray.wait([link.outstanding], timeout=0)[0]:
@@ -361,7 +355,10 @@ class Links:
         except self._ray.exceptions.RayTaskError:
             answer = None
         except self._ray.exceptions.RayError as error:
-            self._lost(link, error)
+            if not link.dead:
+                self._has_died(link, error)
+            elif time.monotonic() - link.tried > _AGAIN:
+                self._call_again(link)
             return
         link.outstanding = None
         if link.slow:
@@ -370,10 +367,4 @@ class Links:
         if isinstance(answer, Report):
             self.accept(link, answer)
         elif link.dead:
-            self._call_again(link)
-
-    def _lost(self, link: Link, error: Exception) -> None:
-        if not link.dead:
-            self._has_died(link, error)
-        elif time.monotonic() - link.tried > _AGAIN:
             self._call_again(link)

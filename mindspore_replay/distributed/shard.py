@@ -190,7 +190,8 @@ class Shard:
             with self.rows.lock:
                 if self._weighted and learner_state["clock"] > self._clock():
                     self.rows.advance(learner_state["clock"] - self._clock())
-                self._raise_largest(learner_state["largest"])
+                if self._prioritized and learner_state["largest"] > self._largest():
+                    self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
         with self.rows.lock:
             known = *self._weights(), len(self.rows)
         with self._changed:
@@ -201,11 +202,6 @@ class Shard:
 
     def _largest(self) -> float:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
-
-    def _raise_largest(self, largest: float) -> None:
-        """Raise the priority that new rows get to the largest of all shards, as in one buffer."""
-        if self._prioritized and largest > self._largest():
-            self.rows.arrays["max_priority"][...] = largest
 
     def grant(self, rows: float) -> None:
         """Allow the insertion of so many more rows; may be infinite."""
@@ -270,7 +266,9 @@ class Shard:
                 rows -= len(draws[-1][0])
                 left = self._weights()[2]
             parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
-            weights = leaves[self._slots(parts[0])] if parts and self._prioritized else None
+            weights = None
+            if parts and self._prioritized:  # a handle is a serial number; slots are filled in turn since a reset
+                weights = leaves[(parts[0] - self.rows.arrays["serials"][1]) % self.rows.capacity]
             return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
@@ -285,10 +283,6 @@ class Shard:
             return float(rows), 1.0 if rows else math.inf, rows
         tree, root = self.rows.arrays["weights"], levels(self.rows.capacity)[-1]
         return float(tree[root.sums]), float(tree[root.minima]), int(tree[-1])
-
-    def _slots(self, handles: np.ndarray) -> np.ndarray:
-        """Return the slots of rows. A handle is the row's serial number; slots are filled in turn since a reset."""
-        return (handles - self.rows.arrays["serials"][1]) % self.rows.capacity
 
     def call(self, identity: int, method: str, handles: np.ndarray, *arguments: object) -> tuple[Report, Any]:
         """Call a method of the buffer. The result is ``None`` if handles are of another process."""

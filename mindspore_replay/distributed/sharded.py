@@ -346,7 +346,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor]):
 
     def close(self) -> None:
         """End the shards, including those with a name. Every later call but this is a RuntimeError."""
-        self._links.close()
+        self._links.end(link.actor for link in self._links.all)
 
     def __repr__(self) -> str:
         return (

@@ -113,7 +113,8 @@ class ShardWriter(Insertable):
         self._timeout = timeout
         self._batch = batch
         self._in_flight = in_flight
-        self._rows = 0
+        #: Rows that are not sent yet.
+        self.collected = 0
         self._fields: list[list[np.ndarray]] = []
         self._more: list[dict[str, np.ndarray]] = []
         self._sent: deque[tuple[object, int, int]] = deque()
@@ -122,10 +123,10 @@ class ShardWriter(Insertable):
         self._question: object = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        if self._rows or self._sent:
+        if self.collected or self._sent:
             raise TypeError(
-                f"For 'ShardWriter', one that is given to another process must have no rows, but it has {self._rows} "
-                f"collected and {self._in_transit} on their way: flush() it before."
+                "For 'ShardWriter', one that is given to another process must have no rows, but it has "
+                f"{self.collected} collected and {self._in_transit} on their way: flush() it before."
             )
         return ShardWriter, (self._actors, self.shard, self.spec, self._batch, self._in_flight, self._timeout)
 
@@ -142,20 +143,20 @@ class ShardWriter(Insertable):
             return
         given = {"priority": new.priority, "ends": new.ends, "version": new.version}
         more = {key: np.broadcast_to(part, rows) for key, part in given.items() if part is not None}
-        if self._rows and set(more) != set(self._more[-1]):
+        if self.collected and set(more) != set(self._more[-1]):
             self._send(self._whole())
-            if self._rows:
+            if self.collected:
                 raise ValueError(
                     "For 'ShardWriter', either all rows of an episode must have a priority, or none; and a version."
                 )
-        if self._rows + rows >= self._batch:
+        if self.collected + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
         shapes = self.spec.columns.shapes
         fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
         self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
         self._more.append({key: np.array(part) for key, part in more.items()})
-        self._rows += rows
-        if self._rows >= self._batch:
+        self.collected += rows
+        if self.collected >= self._batch:
             self._send(self._whole(waits=True))
 
     def _whole(self, waits: bool = False) -> int:
@@ -165,7 +166,7 @@ class ShardWriter(Insertable):
         """
         rule = self.spec.options.rule
         if rule is None:
-            return self._rows
+            return self.collected
         parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
         if not parts:
             return 0
@@ -187,10 +188,10 @@ class ShardWriter(Insertable):
         if (ends := first.pop("ends", None)) is not None:
             first |= {"end": (ends & END) != 0, "final": (ends & FINAL) != 0}
         self._sent.append((self._insert([field[:rows] for field in fields], rows, first), rows, self.shard))
-        left = rows < self._rows
+        left = rows < self.collected
         self._fields = [[field[rows:] for field in fields]] if left else []
         self._more = [{key: part[rows:] for key, part in more.items()}] if left else []
-        self._rows -= rows
+        self.collected -= rows
 
     @property
     def _actor(self) -> ShardActor:
@@ -327,11 +328,6 @@ class ShardWriter(Insertable):
     @property
     def _in_transit(self) -> int:
         return sum(rows for _, rows, _ in list(self._sent))
-
-    @property
-    def collected(self) -> int:
-        """Rows that are not sent yet."""
-        return self._rows
 
 
 def _ended() -> RuntimeError:
