@@ -18,6 +18,7 @@ from mindspore import Tensor, ops
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..ops.primitives import named_in_graph
+from ..ops.windows import products_of
 from ..store.naming import named
 from ..store.recipe.layout import RelabelPlan
 from ..store.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
@@ -127,11 +128,11 @@ class Relabel:
         rewards, terminated = self.of(achieved, goals, hidden)
         inside = self.index < ops.expand_dims(chains, -1)
         if terminated is None:
-            return self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards))
+            return self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards, hidden))
         ends = ops.cast(ops.logical_and(terminated, inside), ms.int32)
         passed = ops.cumsum(ends, chains.ndim)
         inside = ops.logical_and(inside, passed - ends == 0)
-        outputs = self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards))
+        outputs = self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards, hidden))
         reached = ops.logical_and(relabelled, passed[..., self.chain - 1] > 0)
         discount = ops.select(reached, self.none, outputs[plan.discount])
         outputs = self.end(self.put(outputs, plan.discount, discount), reached)
@@ -154,9 +155,13 @@ class Relabel:
         where = ops.reshape(where, (*where.shape, *(1,) * (new.ndim - where.ndim)))
         return ops.select(where, taken, new)
 
-    def total(self, inside, rewards):
+    def total(self, inside, rewards, hidden):
         """Return the discounted sums of rewards over chains."""
-        terms = ops.select(inside, ops.cast(rewards, ms.float64) * self.powers, self.zero)
+        weights = self.powers
+        if self.plan.step_discounts is not None:
+            products = products_of(hidden[self.plan.step_discounts], inside.ndim - 1, self.chain)
+            weights = weights * products[..., : self.chain]
+        terms = ops.select(inside, ops.cast(rewards, ms.float64) * weights, self.zero)
         return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]
 
     def of(self, achieved, goal, outputs):

@@ -23,8 +23,10 @@ from ..store.plan import (
     MASK,
     OF_CHAIN,
     RELABELLED,
+    REPEATED,
+    REPEATED_STACK,
     RETURN,
-    STACK,
+    STACKS,
     WEIGHT,
     Output,
     SamplePlan,
@@ -55,6 +57,17 @@ def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int
         else len(first) + (output.column if by_column else around.index(output))
         for output in plan.outputs
     )
+
+
+def products_of(discounts, axis, longest):
+    """Return the products of the first 0 to `longest` discounts of chains, float64; the last axis has one more."""
+    discounts = ops.cast(discounts, ms.float64)
+    product = ops.ones_like(discounts[..., 0])
+    products = (product,)
+    for step in range(longest):
+        product = product * discounts[..., step]
+        products = (*products, product)
+    return ops.stack(products, axis)
 
 
 @ms.jit_class
@@ -164,8 +177,11 @@ class _Around:
         positions = output.first + np.arange(output.length) + (0 if self.from_last else runs)
         positions = np.broadcast_to(positions, (output.runs, output.length))
         self.positions = Tensor(positions.reshape(1, -1), ms.int64)
-        until = np.broadcast_to(positions[:, -1:], positions.shape) if output.kind == STACK else positions
+        last = np.broadcast_to(positions[:, -1:], positions.shape)
+        until = last if output.kind in STACKS else positions
         self.until = Tensor(until.reshape(1, -1), ms.int64)  # the positions that must exist for each to be used
+        self.repeats = output.kind in (REPEATED, REPEATED_STACK)
+        self.last = Tensor(last.reshape(1, -1), ms.int64)
         # For each position, the step whose chain is its origin, or that begins its run.
         self.of_chain = output.anchor == OF_CHAIN
         first = output.other if self.from_last else output.first
@@ -179,6 +195,7 @@ class _Around:
         stored = numpy_type(columns.stored_types[output.column])
         self.view = InPlace(row, stored)
         self.zero = Tensor(np.zeros((), stored))
+        self.discounts = InPlace((), numpy_type(columns.stored_types[max(output.other - 1, 0)]))
         self.powers = Tensor(plan.powers())
         self.longest = plan.chain
         self.chain_index = Tensor(np.arange(plan.chain)[None, None], ms.int64)
@@ -199,12 +216,15 @@ class _Around:
             return self.returns(slots, before, sample_steps, transitions)
         if kind == DISCOUNT:
             return self.discount(slots, before, sample_steps, transitions)
-        positions, until = self.positions, self.until
+        positions, until, last = self.positions, self.until, self.last
         if self.from_last:
             ahead = self.chain_steps + self.chains(transitions) - 1
-            positions, until = positions + ahead, until + ahead
+            positions, until, last = positions + ahead, until + ahead, last + ahead
         else:
             after = sample_steps
+        if self.repeats:  # the first row of the episode, if the run has a row
+            first = ops.expand_dims(-before, 1)
+            positions = ops.select(last < first, positions, ops.maximum(positions, first))
         inside = ops.logical_and(positions >= ops.expand_dims(-before, 1), until < ops.expand_dims(after, 1))
         if self.of_chain:
             inside = positions - self.chain_steps < self.chains(transitions)
@@ -247,9 +267,18 @@ class _Around:
         rows = ops.reshape(ops.cast(rows, ms.float64), (n * steps, self.longest, *self.row))
         powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
         inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
+        if self.output.other > 0:
+            products = products_of(self.step_discounts(slots), 2, self.longest)
+            powers = powers * ops.reshape(products[:, :, : self.longest], (n * steps, self.longest, *self.ones))
         terms = ops.select(inside, rows * powers, self.none)
         total = column(ops.cumsum(terms, 1), self.longest - 1)
         return ops.cast(ops.reshape(total, self.out_shape), self.out_type)
+
+    def step_discounts(self, slots):
+        """Return the steps' own discounts over each chain, ``[n, T, longest]``."""
+        positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, -1))
+        rows = gather(self.discounts(self.state.columns[self.output.other - 1]), self.slots_at(slots, positions), 0)
+        return ops.reshape(rows, (slots.shape[0], -1, self.longest))
 
     def discount(self, slots, before, sample_steps, transitions):
         chains = self.chains(transitions)
@@ -257,7 +286,12 @@ class _Around:
         none = gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
         if self.by_steps:
             none = ops.logical_or(none, ops.logical_not(self.held(before, sample_steps)))
-        discounts = ops.masked_fill(gather(self.powers, chains, 0), none, self.none)
+        factors = gather(self.powers, chains, 0)
+        if self.output.other > 0:
+            products = products_of(self.step_discounts(slots), 2, self.longest)
+            product = ops.gather_elements(products, 2, ops.expand_dims(chains, 2))
+            factors = factors * ops.reshape(product, chains.shape)
+        discounts = ops.masked_fill(factors, none, self.none)
         return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
 
 

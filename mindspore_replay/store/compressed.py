@@ -18,7 +18,7 @@ from .inputs import NewRows, as_array, as_values
 from .insertion import Insertion
 from .lz4 import Codec, codec
 from .options import Options
-from .plan import STACK, WINDOW
+from .plan import OF_ROWS
 from .schema import Schema
 from .store import Store
 from .types import Experience, Outputs, Values
@@ -224,7 +224,7 @@ class CompressedStore(Store):
         schema = self._rows_schema
         found: list[Place] = []
         for output in self.options.plan.outputs:
-            is_of_rows = output.kind in (WINDOW, STACK) and output.column in self._by_index
+            is_of_rows = output.kind in OF_ROWS and output.column in self._by_index
             shape = output.shape(self.options.plan.n, schema)
             made = library.calls.Output(shape, schema.numpy_types[output.column]) if is_of_rows else None
             found.append(None if made is None else (output.column, made))

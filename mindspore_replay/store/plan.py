@@ -11,6 +11,10 @@ from .schema import Schema
 
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT, GIVEN = range(12)
+REPEATED, REPEATED_STACK = 12, 13
+
+#: Kinds that consist of rows of a column, and those of them whose runs are zero unless the last row exists.
+OF_ROWS, STACKS = (WINDOW, STACK, REPEATED, REPEATED_STACK), (STACK, REPEATED_STACK)
 
 # Origins of positions: the start, or the last row of the chain of an n-step return; or runs that are such chains.
 FROM_START, FROM_LAST, OF_CHAIN = 0, 1, 2
@@ -45,10 +49,12 @@ class Output(NamedTuple):
             ``GOAL``: as ``WINDOW``, but if it has, each row that exists is the goal, a row of `other`. ``LENGTH``:
             steps of the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of the chain
             of each step, int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists.
-            ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance weight, float32, 1 if samples are not
-            drawn by priority. ``GIVEN``: whether the sample is no padding, bool.
+            ``REPEATED``, ``REPEATED_STACK``: as ``WINDOW`` and ``STACK``, but the episode's first row stands for those
+            before it, unless the run has no row. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance
+            weight, float32, 1 if samples are not drawn by priority. ``GIVEN``: whether the sample is no padding, bool.
         column (int): A column, if the kind has one.
-        other (int): Another column; with ``FROM_LAST``, the step whose chain is the origin of the first run.
+        other (int): Another column; for returns and discounts, 1 more than the index of the column with each step's own
+            discount, or 0; with ``FROM_LAST``, the step whose chain is the origin of the first run.
         anchor (int): Origin of positions. With ``OF_CHAIN`` that is the start, and each run is the chain of its first
             step, with zeros after its last row.
         first (int): The first position.
@@ -76,7 +82,7 @@ class Output(NamedTuple):
 
     def shape(self, n: int, columns: Schema) -> tuple[int, ...]:
         """Return the shape of the output for n samples."""
-        if self.kind in (WINDOW, STACK, RETURN, GOAL):
+        if self.kind in (*OF_ROWS, RETURN, GOAL):
             return (n, *self.lead, *columns.shapes[self.column])
         return (n, *self.lead)
 
@@ -91,7 +97,7 @@ class Output(NamedTuple):
 
     def reach(self, chain: int) -> int:
         """Return the steps from the start on that the output may read."""
-        if self.kind not in (WINDOW, STACK, MASK, RETURN):
+        if self.kind not in (*OF_ROWS, MASK, RETURN):
             return 1
         last = self.first + self.runs - 1 + self.length
         if self.anchor == FROM_LAST:

@@ -85,7 +85,11 @@ class RelabelOfArrays:
             ends = terminated & inside
             passed = np.cumsum(ends, -1)
             inside &= passed - ends == 0
-        terms = np.where(inside, rewards.astype(np.float64) * self._powers, 0.0)
+        weights = self._powers
+        if plan.step_discounts is not None:  # that of a reward is the product over the steps before it
+            products = np.cumprod(hidden[plan.step_discounts].astype(np.float64), -1)
+            weights = weights * np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], -1)
+        terms = np.where(inside, rewards.astype(np.float64) * weights, 0.0)
         self._put(outputs, plan.reward, relabelled, np.cumsum(terms, -1)[..., -1])
         if terminated is None:
             return

@@ -90,6 +90,12 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.column < 0 || output.column >= k) return false;
   const Field &column = columns[output.column];
   const int64_t row = column.row_elements;
+  if (output.IsOfChains() && output.other != 0) {
+    if (output.other < 0 || output.other > k) return false;
+    const Field &discounts = columns[output.other - 1];
+    const bool is_float = discounts.dtype == kFloat32 || discounts.dtype == kFloat64;
+    if (discounts.row_elements != 1 || !is_float) return false;
+  }
   if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n * output.Elements());
   if (!SameDtype(field.dtype, column.dtype)) return false;
   const int64_t numbers = n * output.Elements() * row;
@@ -109,6 +115,7 @@ struct Target {
   int64_t sample_bytes;  // bytes of the output per sample
   const char *rows;
   const char *goals;
+  StepDiscounts discounts;
   int64_t row_bytes;
   int64_t inner;  // elements of a row
   bool is_float;
@@ -116,7 +123,8 @@ struct Target {
 };
 
 REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, const Output &output, int64_t n) {
-  Target target{output, field.data, field.elements / n * field.element_bytes, nullptr, nullptr, 0, 0, false, false};
+  Target target{output, field.data, field.elements / n * field.element_bytes, nullptr, nullptr, {nullptr, false}, 0, 0,
+                false,  false};
   if (!output.OfColumn()) return target;
   const Field &column = columns[output.column];
   target.rows = column.data;
@@ -125,6 +133,10 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
   target.is_float = IsFloat(column.dtype);
   target.is_double = column.dtype == kFloat64;
   if (output.kind == kGoal) target.goals = columns[output.other].data;
+  if (output.IsOfChains() && output.other > 0) {
+    const Field &discounts = columns[output.other - 1];
+    target.discounts = {discounts.data, discounts.dtype == kFloat64};
+  }
   return target;
 }
 
@@ -148,7 +160,11 @@ REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timel
     const int64_t chain = window.ChainAt(step);
     const int64_t last = timeline.Shifted(window.start.slot, step + chain - 1);
     const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
-    if (!terminated) discount = static_cast<float>(powers[chain]);
+    double factor = powers[chain];
+    if (target.discounts.rows != nullptr) {
+      factor *= target.discounts.Product(timeline, timeline.Shifted(window.start.slot, step), chain);
+    }
+    if (!terminated) discount = static_cast<float>(factor);
   }
   reinterpret_cast<float *>(out)[i] = discount;
 }
@@ -158,7 +174,7 @@ template <typename T>
 REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j,
                                    int64_t i, const double *powers, char *out) {
   reinterpret_cast<T *>(out)[j * target.inner + i] =
-      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers);
+      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers, target.discounts);
 }
 
 // Writes the n-step returns of a sample.
@@ -193,7 +209,9 @@ inline void Fill(const Target &target, const Timeline &timeline, const Window &w
   switch (target.output.kind) {
     case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
     case kWindow:
-    case kStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
+    case kStack:
+    case kRepeated:
+    case kRepeatedStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
     case kReturn:
       if (target.is_double) return FillReturns<double>(target, timeline, window, powers, out);
       return FillReturns<float>(target, timeline, window, powers, out);

@@ -16,8 +16,8 @@ namespace replay {
 enum OutputKind : int64_t {
   kWindow = 0,      // rows of a column
   kMask = 1,        // 1 for rows that exist
-  kReturn = 2,      // the discounted sum of a column over the chain
-  kDiscount = 3,    // gamma^k, 0 where the chain's last row is terminated
+  kReturn = 2,      // the discounted sum of a column over the chain; `other`, if any, holds each step's own discount
+  kDiscount = 3,    // the chain's discount, 0 where its last row is terminated; `other` as for kReturn
   kRelabelled = 4,  // 1 if the sample has another goal
   kGoal = 5,        // rows of a column; with another goal, the goal's row of column `other` in place of each
   kLength = 6,      // steps of the episode from the start on, as far as the outputs extend
@@ -26,6 +26,8 @@ enum OutputKind : int64_t {
   kHandle = 9,      // the handle of the start
   kWeight = 10,     // the importance weight of the start
   kGiven = 11,      // 1 for a sample that is not padding
+  kRepeated = 12,   // as kWindow, but the episode's first row stands for those before it
+  kRepeatedStack = 13,  // as kStack, likewise
 };
 
 // The origin of an output's positions.
@@ -40,16 +42,18 @@ enum Anchor : int64_t {
 struct Output {
   int64_t kind;
   int64_t column;
-  int64_t other;  // another column; for kFromLast, the step from whose chain the first run counts
+  int64_t other;  // another column, 1 more for discounts; for kFromLast, the step from whose chain the first run counts
   int64_t anchor;
   int64_t first;
   int64_t runs;
   int64_t length;
 
   REPLAY_BOTH int64_t Elements() const { return runs * length; }
-  REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack; }
+  REPLAY_BOTH bool Repeats() const { return kind == kRepeated || kind == kRepeatedStack; }
+  REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack || Repeats(); }
+  REPLAY_BOTH bool IsOfChains() const { return kind == kReturn || kind == kDiscount; }
   // True if the source is a column.
-  REPLAY_BOTH bool OfColumn() const { return HasRows() || kind == kReturn || kind == kDiscount || kind == kGoal; }
+  REPLAY_BOTH bool OfColumn() const { return HasRows() || IsOfChains() || kind == kGoal; }
   // True if it is the start row alone.
   REPLAY_BOTH bool IsRow() const {
     return kind == kWindow && anchor == kFromStart && first == 0 && runs == 1 && length == 1;
@@ -145,7 +149,8 @@ REPLAY_BOTH inline Part InsideOf(const Window &window, const Output &output, int
     if (!window.Gives(output.other + run)) return {length, length};
     after = window.start.after;
   }
-  if (output.kind == kStack && first + length > after) return {length, length};
+  const bool is_stack = output.kind == kStack || output.kind == kRepeatedStack;
+  if (is_stack && first + length > after) return {length, length};
   const int64_t begin = std::min(std::max(-window.start.before - first, int64_t{0}), length);
   return {begin, std::max(std::min(after - first, length), begin)};
 }
@@ -156,10 +161,14 @@ inline void CopyRun(const Timeline &timeline, const Window &window, const Output
   const int64_t length = output.length;
   const int64_t first = FirstOf(output, window, run);
   const auto [begin, end] = InsideOf(window, output, run, first);
-  if (begin > 0) std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
+  const bool repeats = output.Repeats() && begin < end;
+  if (begin > 0 && !repeats) std::memset(out, 0, static_cast<size_t>(begin * row_bytes));
   if (end < length) std::memset(out + end * row_bytes, 0, static_cast<size_t>((length - end) * row_bytes));
   if (begin == end) return;
   int64_t slot = timeline.Shifted(window.start.slot, first + begin);
+  for (int64_t i = 0; repeats && i < begin; ++i) {
+    std::memcpy(out + i * row_bytes, column + slot * row_bytes, static_cast<size_t>(row_bytes));
+  }
   if (end - begin == 1) {
     std::memcpy(out + begin * row_bytes, column + slot * row_bytes, static_cast<size_t>(row_bytes));
     return;
@@ -182,8 +191,9 @@ REPLAY_BOTH inline int64_t SlotAt(const Timeline &timeline, const Window &window
                                   int64_t position) {
   const int64_t run = position / output.length;
   const int64_t first = FirstOf(output, window, run);
-  const int64_t i = position % output.length;
   const Part part = InsideOf(window, output, run, first);
+  const int64_t place = position % output.length;
+  const int64_t i = output.Repeats() && part.begin < part.end ? std::max(place, part.begin) : place;
   return i >= part.begin && i < part.end ? timeline.Shifted(window.start.slot, first + i) : -1;
 }
 
@@ -202,16 +212,49 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   }
 }
 
+// A column with the discount of each step, besides gamma.
+struct StepDiscounts {
+  const char *rows;  // null for none
+  bool is_double;
+
+  REPLAY_BOTH double At(int64_t slot) const {
+    return is_double ? reinterpret_cast<const double *>(rows)[slot] : reinterpret_cast<const float *>(rows)[slot];
+  }
+  // Returns the product over a chain from a slot on.
+  REPLAY_BOTH double Product(const Timeline &timeline, int64_t slot, int64_t chain) const {
+    double product = 1;
+    for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) product *= At(slot);
+    return product;
+  }
+};
+
+// Returns the discounted sum over a chain from a slot on, for element i of the `inner` elements of a row.
+template <typename T>
+REPLAY_BOTH inline double SumWithDiscounts(const Timeline &timeline, const T *column, int64_t inner, int64_t i,
+                                           int64_t slot, int64_t chain, const double *powers,
+                                           const StepDiscounts &discounts) {
+  double sum = 0;
+  double product = 1;
+  for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
+    sum += powers[k] * product * static_cast<double>(column[slot * inner + i]);
+    product *= discounts.At(slot);
+  }
+  return sum;
+}
+
 // Returns the discounted sum over the chain of a step, for element i of the `inner` elements of a row; 0 for a step
 // outside the sample.
 template <typename T>
 REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner,
-                                int64_t i, int64_t step, const double *powers) {
+                                int64_t i, int64_t step, const double *powers, const StepDiscounts &discounts) {
   if (!window.Gives(step)) return 0;
   const T *column = reinterpret_cast<const T *>(rows);
   const int64_t chain = window.ChainAt(step);
-  double sum = 0;
   int64_t slot = step == 0 ? window.start.slot : timeline.Shifted(window.start.slot, step);
+  if (discounts.rows != nullptr) {
+    return static_cast<T>(SumWithDiscounts(timeline, column, inner, i, slot, chain, powers, discounts));
+  }
+  double sum = 0;
   for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
     sum += powers[k] * static_cast<double>(column[slot * inner + i]);
   }

@@ -364,6 +364,8 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
     case kWeight: return;  // already recorded
     case kWindow:
     case kStack:
+    case kRepeated:
+    case kRepeatedStack:
       return CopyEach(
           chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.rows, out, [&](int64_t row) {
             const int64_t slot = SlotAt(timeline, windows[row / output.Elements()], output, row % output.Elements());

@@ -7,26 +7,32 @@ from .arguments import Shown
 from .layout import SampleLayout
 from .registry import registered
 
+#: What stands before the first step of an episode.
+_PADDINGS = "zeros", "first"
+
 
 @registered
 class FrameStack(Shown):
     """A view that stacks each observation with those of the steps before it; each frame is stored once.
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
-    episode. A field with the stack of the next observation comes after the columns; its newest frame is the observation
-    of the next row, or zeros where the episode has terminated. The last row of an episode whose column ``terminated``
-    is zero is not drawn, see `docs/ends.md`; without such a column each end counts as a termination. In a sample of
-    windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is ``False``, and there is no next
-    observation.
+    episode, or that step's frame. A field with the stack of the next observation comes after the columns; its newest
+    frame is the observation of the next row, or zeros where the episode has terminated. The last row of an episode
+    whose column ``terminated`` is zero is not drawn, see `docs/ends.md`; without such a column each end counts as a
+    termination. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is
+    ``False``, and there is no next observation.
 
     Args:
         k (int): Frames of a stack, at least 1.
         observation (Union[str, Sequence[str]]): Columns of frames; ``"x"`` stands for all columns with names ``"x.y"``,
             too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
+        padding (str): Frames before the first step of the episode: ``"zeros"``, or ``"first"`` for that step's frame,
+            as in gymnasium's ``FrameStackObservation`` with its default. Default: ``"zeros"``.
 
     Raises:
         TypeError: If `k` is no int.
-        ValueError: If `k` is not positive. A buffer raises it if it has a column of next observations.
+        ValueError: If `k` is not positive, or `padding` is unknown. A buffer raises it if it has a column of next
+            observations.
 
     Reference:
         Mnih et al. 2015, "Human-level control through deep reinforcement learning",
@@ -46,7 +52,10 @@ class FrameStack(Shown):
         [[ 0  0 10]] [[ 0 10 11]]
     """
 
-    def __init__(self, k: int, *, observation: str | Sequence[str] = "observation") -> None:
+    def __init__(self, k: int, *, observation: str | Sequence[str] = "observation", padding: str = "zeros") -> None:
+        if padding not in _PADDINGS:
+            raise ValueError(f"For 'FrameStack', 'padding' must be one of {', '.join(_PADDINGS)}, but got {padding!r}.")
+        self.padding = padding
         self.k = check_size("FrameStack", "k", k)
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
@@ -54,7 +63,7 @@ class FrameStack(Shown):
         """Add the stacks to the layout of a sample. Called by buffers."""
         for name in layout.inside(self.observations):
             layout.column("FrameStack", "observation", name)
-            layout.stack(name, self.k)
+            layout.stack(name, self.k, self.padding == "first")
             if f"next_{name}" in layout.columns.names:
                 following = "next row" if layout.steps is None else "next step, which NStep adds as a field"
                 raise ValueError(

@@ -4,7 +4,21 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..nested import NO_NAMES, Names
-from ..plan import CHAIN, DISCOUNT, FROM_LAST, GOAL, MASK, OF_CHAIN, RELABELLED, RETURN, STACK, WINDOW, Output
+from ..plan import (
+    CHAIN,
+    DISCOUNT,
+    FROM_LAST,
+    GOAL,
+    MASK,
+    OF_CHAIN,
+    RELABELLED,
+    REPEATED,
+    REPEATED_STACK,
+    RETURN,
+    STACK,
+    WINDOW,
+    Output,
+)
 from ..schema import Schema
 
 
@@ -68,6 +82,7 @@ class RelabelPlan(NamedTuple):
         batch (Names): The columns that the reward function takes.
         batch_at (tuple[int, ...]): Their fields; with returns, their hidden outputs.
         batch_fields (tuple): Their shapes and dtypes.
+        step_discounts (Union[int, None]): The hidden output of each step's own discount.
     """
 
     columns: Hindsight
@@ -89,6 +104,7 @@ class RelabelPlan(NamedTuple):
     batch: Names = NO_NAMES
     batch_at: tuple[int, ...] = ()
     batch_fields: tuple[tuple[tuple[int, ...], str], ...] = ()
+    step_discounts: int | None = None
 
 
 class SampleLayout:
@@ -111,7 +127,9 @@ class SampleLayout:
         self.discount: str | None = None
         self.hindsight: Hindsight | None = None
         self._roles: dict[str, str] = {}
+        self.step_discount: str | None = None
         self._stacks: dict[str, int] = {}
+        self._repeated: set[str] = set()
         self._next: list[str] = []
         self._last: list[str] = []
 
@@ -146,10 +164,12 @@ class SampleLayout:
         if there:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
-    def stack(self, name: str, frames: int) -> None:
-        """Stack each row of a column with those before it."""
+    def stack(self, name: str, frames: int, repeats: bool) -> None:
+        """Stack each row of a column with those before it; before the episode's first row are zeros, or that row."""
         self.only_one(f"FrameStack of {name!r}", name in self._stacks)
         self._stacks[name] = frames
+        if repeats:
+            self._repeated |= {name, f"next_{name}"}
 
     def add_next(self, name: str) -> None:
         """Add the next observation of a column, unless it has a column of its own."""
@@ -177,8 +197,9 @@ class SampleLayout:
         for name in self._last:
             fields[name] = self._at_end(name)
         if self.returns is not None and self.discount is not None and self.terminated is not None:
-            fields[self.returns] = fields[self.returns]._replace(kind=RETURN)
-            fields[self.discount] = self._window(self.terminated)._replace(kind=DISCOUNT)
+            of_steps = 0 if self.step_discount is None else 1 + self.columns.names.index(self.step_discount)
+            fields[self.returns] = fields[self.returns]._replace(kind=RETURN, other=of_steps)
+            fields[self.discount] = self._window(self.terminated)._replace(kind=DISCOUNT, other=of_steps)
         if self.hindsight is not None:
             achieved = self.columns.names.index(self.hindsight.achieved)
             fields[self.hindsight.goal] = fields[self.hindsight.goal]._replace(kind=GOAL, other=achieved)
@@ -193,12 +214,13 @@ class SampleLayout:
         first, steps = self.steps or (0, 1)
         lead = (steps,) if self.steps else ()
         chains = Output(CHAIN, first=first, runs=steps, lead=lead)
-        achieved, *batch = (
+        discounts = () if self.step_discount is None else (self.step_discount,)
+        achieved, *others = (
             Output(WINDOW, self.columns.names.index(name), 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
-            for name in (self.hindsight.achieved, *self._batch())
+            for name in (self.hindsight.achieved, *self._batch(), *discounts)
         )
         following = () if self.chain == 1 else tuple(self._after_each(name) for name in self._next)
-        return (Output(RELABELLED), chains, achieved, *following, *batch)
+        return (Output(RELABELLED), chains, achieved, *following, *others)
 
     def _batch(self) -> Names:
         """Return the names of the columns that the reward function takes beside the goals."""
@@ -240,6 +262,7 @@ class SampleLayout:
             truncated=at.get("truncated"),
             following=following,
             batch_at=tuple(2 + len(following) + i for i in range(len(batch))),
+            step_discounts=None if self.step_discount is None else 2 + len(following) + len(batch),
         )
 
     def _after_each(self, name: str) -> Output:
@@ -250,7 +273,7 @@ class SampleLayout:
         begin, length = first + (not own) - frames + 1, steps + self.chain - 2
         if not stacked:
             return Output(WINDOW, column, first=begin, length=length, lead=(length,))
-        return Output(STACK, column, first=begin, runs=length, length=frames, lead=(length, frames))
+        return Output(self._kind(name, STACK), column, first=begin, runs=length, length=frames, lead=(length, frames))
 
     def mask(self) -> Output:
         """Return the output that is a mask of the steps that exist."""
@@ -268,7 +291,11 @@ class SampleLayout:
         frames, stacked, column = self._stacked(name)
         begin, steps = self.steps
         lead = (steps, *stacked)
-        return Output(WINDOW, column, begin, FROM_LAST, first - frames + 1, steps, frames, lead)
+        return Output(self._kind(name, WINDOW), column, begin, FROM_LAST, first - frames + 1, steps, frames, lead)
+
+    def _kind(self, name: str, kind: int) -> int:
+        """Return the kind of an output of a column's stacks."""
+        return {WINDOW: REPEATED, STACK: REPEATED_STACK}[kind] if name in self._repeated else kind
 
     def _stacked(self, name: str) -> tuple[int, tuple[int, ...], int]:
         """Return the frames of a column's stack, the axis that they add, and the column's index."""
@@ -278,11 +305,11 @@ class SampleLayout:
     def _window(self, name: str, first: int = 0) -> Output:
         frames, stacked, column = self._stacked(name)
         if self.steps is None:
-            return Output(WINDOW, column, first=first - frames + 1, length=frames, lead=stacked)
+            return Output(self._kind(name, WINDOW), column, first=first - frames + 1, length=frames, lead=stacked)
         begin, steps = self.steps.first - frames + 1, self.steps.length
         if not stacked:
             return Output(WINDOW, column, first=begin, length=steps, lead=(steps,))
-        return Output(STACK, column, first=begin, runs=steps, length=frames, lead=(steps, frames))
+        return Output(self._kind(name, STACK), column, first=begin, runs=steps, length=frames, lead=(steps, frames))
 
 
 def past_of(outputs: Sequence[Output]) -> int:

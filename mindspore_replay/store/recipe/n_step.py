@@ -35,6 +35,9 @@ class NStep(Shown):
         n (int): Largest number of steps, at least 1.
         gamma (float): Discount of one step, in [0, 1].
         reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
+        discount (Union[str, None]): Column with the discount of each step, float32 or float64 of shape ``()``, which
+            multiplies `gamma`: a return weighs the reward after a step by it, and :math:`d_t` is the product over the
+            steps. If the column is ``"discount"``, the field takes its place. Default: ``None``.
         terminated (str): Column that is nonzero where an episode terminated, of shape ``()``; such a row ends its
             episode. Default: ``"terminated"``.
         observation (Union[str, Sequence[str]]): Columns of observations; ``"x"`` stands for all columns with names
@@ -72,22 +75,24 @@ class NStep(Shown):
         *,
         reward: str = "reward",
         terminated: str = "terminated",
+        discount: str | None = None,
         observation: str | Sequence[str] = "observation",
     ) -> None:
         self.n = check_size("NStep", "n", n)
         self.gamma = check_number("NStep", "gamma", gamma)
         self.reward = reward
         self.terminated = terminated
+        self.discount = discount
         self.observations = (observation,) if isinstance(observation, str) else tuple(observation)
 
     def apply_to(self, layout: SampleLayout) -> None:
         """Add the n-step returns to the layout of a sample. Called by buffers."""
         layout.only_one("NStep", layout.returns is not None)
         columns = layout.columns
-        if "discount" in columns.names:
+        if "discount" in columns.names and self.discount != "discount":
             raise ValueError(
                 f"For '{layout.cls_name}', NStep adds a field 'discount' to a sample: give the column of this "
-                "name another."
+                "name another, or pass discount='discount' if it holds the discount of each step."
             )
         reward = layout.column("NStep", "reward", self.reward)
         terminated = layout.column("NStep", "terminated", self.terminated)
@@ -95,10 +100,14 @@ class NStep(Shown):
             raise TypeError(f"For 'NStep', the column {self.reward!r} must be float32 or float64.")
         if columns.shapes[terminated] != ():
             raise ValueError(f"For 'NStep', the column {self.terminated!r} must have shape ().")
+        if self.discount is not None:
+            column = layout.column("NStep", "discount", self.discount)
+            if columns.dtypes[column] not in _FLOATS or columns.shapes[column] != ():
+                raise TypeError(f"For 'NStep', the column {self.discount!r} must be float32 or float64 of shape ().")
         for name in layout.inside(self.observations):
             layout.column("NStep", "observation", name)
             layout.add_next(name)
         for name in {self.terminated, "truncated"} & set(columns.names):
             layout.of_last_row(name)
-        layout.chain, layout.gamma = self.n, self.gamma
+        layout.chain, layout.gamma, layout.step_discount = self.n, self.gamma, self.discount
         layout.returns, layout.terminated, layout.discount = self.reward, self.terminated, "discount"
