@@ -151,38 +151,49 @@ REPLAY_BOTH inline void FillNumber(const Target &target, const Window &window, i
   }
 }
 
+// Calls `use` with what each step's discount is besides gamma.
+template <typename Use>
+REPLAY_BOTH inline void WithDiscounts(const Target &target, const Use &use) {
+  if (target.discounts.rows != nullptr) return use(target.discounts);
+  use(NoDiscounts{});
+}
+
 // Writes discount i of a sample, for one step.
+template <typename Discounts>
 REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
-                                     const double *powers, char *out) {
+                                     const double *powers, const Discounts &discounts, char *out) {
   const int64_t step = target.output.first + i;
   float discount = 0;
   if (window.Gives(step)) {
     const int64_t chain = window.ChainAt(step);
     const int64_t last = timeline.Shifted(window.start.slot, step + chain - 1);
     const bool terminated = IsTrue(target.rows + last * target.row_bytes, target.row_bytes, target.is_float);
-    double factor = powers[chain];
-    if (target.discounts.rows != nullptr) {
-      factor *= target.discounts.Product(timeline, timeline.Shifted(window.start.slot, step), chain);
+    if (!terminated) {
+      double product = 1;
+      int64_t slot = timeline.Shifted(window.start.slot, step);
+      for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) product *= discounts.At(slot);
+      discount = static_cast<float>(powers[chain] * product);
     }
-    if (!terminated) discount = static_cast<float>(factor);
   }
   reinterpret_cast<float *>(out)[i] = discount;
 }
 
 // Returns element i of the n-step return of step j of a sample.
-template <typename T>
+template <typename T, typename Discounts>
 REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j,
-                                   int64_t i, const double *powers, char *out) {
+                                   int64_t i, const double *powers, const Discounts &discounts, char *out) {
   reinterpret_cast<T *>(out)[j * target.inner + i] =
-      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers, target.discounts);
+      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers, discounts);
 }
 
 // Writes the n-step returns of a sample.
-template <typename T>
+template <typename T, typename Discounts>
 inline void FillReturns(const Target &target, const Timeline &timeline, const Window &window, const double *powers,
-                        char *out) {
+                        const Discounts &discounts, char *out) {
   for (int64_t j = 0; j < target.output.length; ++j) {
-    for (int64_t i = 0; i < target.inner; ++i) FillReturn<T>(target, timeline, window, j, i, powers, out);
+    for (int64_t i = 0; i < target.inner; ++i) {
+      FillReturn<T>(target, timeline, window, j, i, powers, discounts, out);
+    }
   }
 }
 
@@ -213,11 +224,16 @@ inline void Fill(const Target &target, const Timeline &timeline, const Window &w
     case kRepeated:
     case kRepeatedStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
     case kReturn:
-      if (target.is_double) return FillReturns<double>(target, timeline, window, powers, out);
-      return FillReturns<float>(target, timeline, window, powers, out);
+      return WithDiscounts(target, [&](const auto &discounts) {
+        if (target.is_double) return FillReturns<double>(target, timeline, window, powers, discounts, out);
+        FillReturns<float>(target, timeline, window, powers, discounts, out);
+      });
     case kDiscount:
-      for (int64_t i = 0; i < target.output.length; ++i) FillDiscount(target, timeline, window, i, powers, out);
-      return;
+      return WithDiscounts(target, [&](const auto &discounts) {
+        for (int64_t i = 0; i < target.output.length; ++i) {
+          FillDiscount(target, timeline, window, i, powers, discounts, out);
+        }
+      });
     case kGoal: return FillGoals(target, timeline, window, out);
     default:
       for (int64_t i = 0; i < target.output.Elements(); ++i) FillNumber(target, window, i, out);

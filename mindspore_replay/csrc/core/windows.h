@@ -212,7 +212,12 @@ inline void FillMask(const Window &window, const Output &output, uint8_t *out) {
   }
 }
 
-// A column with the discount of each step, besides gamma.
+// Each step has gamma as its discount.
+struct NoDiscounts {
+  REPLAY_BOTH double At(int64_t) const { return 1; }
+};
+
+// A column with each step's own discount, which multiplies gamma.
 struct StepDiscounts {
   const char *rows;  // null for none
   bool is_double;
@@ -220,43 +225,22 @@ struct StepDiscounts {
   REPLAY_BOTH double At(int64_t slot) const {
     return is_double ? reinterpret_cast<const double *>(rows)[slot] : reinterpret_cast<const float *>(rows)[slot];
   }
-  // Returns the product over a chain from a slot on.
-  REPLAY_BOTH double Product(const Timeline &timeline, int64_t slot, int64_t chain) const {
-    double product = 1;
-    for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) product *= At(slot);
-    return product;
-  }
 };
-
-// Returns the discounted sum over a chain from a slot on, for element i of the `inner` elements of a row.
-template <typename T>
-REPLAY_BOTH inline double SumWithDiscounts(const Timeline &timeline, const T *column, int64_t inner, int64_t i,
-                                           int64_t slot, int64_t chain, const double *powers,
-                                           const StepDiscounts &discounts) {
-  double sum = 0;
-  double product = 1;
-  for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
-    sum += powers[k] * product * static_cast<double>(column[slot * inner + i]);
-    product *= discounts.At(slot);
-  }
-  return sum;
-}
 
 // Returns the discounted sum over the chain of a step, for element i of the `inner` elements of a row; 0 for a step
 // outside the sample.
-template <typename T>
+template <typename T, typename Discounts>
 REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner,
-                                int64_t i, int64_t step, const double *powers, const StepDiscounts &discounts) {
+                                int64_t i, int64_t step, const double *powers, const Discounts &discounts) {
   if (!window.Gives(step)) return 0;
   const T *column = reinterpret_cast<const T *>(rows);
   const int64_t chain = window.ChainAt(step);
-  int64_t slot = step == 0 ? window.start.slot : timeline.Shifted(window.start.slot, step);
-  if (discounts.rows != nullptr) {
-    return static_cast<T>(SumWithDiscounts(timeline, column, inner, i, slot, chain, powers, discounts));
-  }
   double sum = 0;
+  double product = 1;
+  int64_t slot = step == 0 ? window.start.slot : timeline.Shifted(window.start.slot, step);
   for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
-    sum += powers[k] * static_cast<double>(column[slot * inner + i]);
+    sum += powers[k] * product * static_cast<double>(column[slot * inner + i]);
+    product *= discounts.At(slot);
   }
   return static_cast<T>(sum);
 }

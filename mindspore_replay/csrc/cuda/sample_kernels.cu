@@ -397,13 +397,15 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
         const int64_t b = i / numbers;
         char *of_sample = out + b * target.sample_bytes;
         const int64_t j = i % numbers / (is_return ? target.inner : 1);
-        if (is_return && target.is_double) {
-          FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
-        } else if (is_return) {
-          FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, of_sample);
-        } else {
-          FillDiscount(target, timeline, windows[b], j, powers, of_sample);
-        }
+        WithDiscounts(target, [&](const auto &discounts) {
+          if (is_return && target.is_double) {
+            FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, discounts, of_sample);
+          } else if (is_return) {
+            FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, discounts, of_sample);
+          } else {
+            FillDiscount(target, timeline, windows[b], j, powers, discounts, of_sample);
+          }
+        });
       }
       return;
     }
