@@ -15,13 +15,20 @@ ms.set_device(sys.argv[1])
 
 import emulated_gpu  # noqa: E402, F401  (takes the emulated kernels)
 
-from mindspore_replay import EpisodeReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer  # noqa: E402
+from mindspore_replay import (  # noqa: E402
+    EpisodeReplayBuffer,
+    FrameStack,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
 from mindspore_replay.ops import native  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
-    "shapes": [(3,), (2, 2), (), ()],
-    "types": [ms.float32, ms.uint8, ms.float32, ms.bool_],
-    "names": ["observation", "frame", "reward", "terminated"],
+    "shapes": [(3,), (2, 2), (), (), ()],
+    "types": [ms.float32, ms.uint8, ms.float32, ms.bool_, ms.float32],
+    "names": ["observation", "frame", "reward", "terminated", "gamma"],
     "seed": 7,
 }
 
@@ -30,7 +37,7 @@ def rows(n: int, start: int) -> list[np.ndarray]:
     t = np.arange(start, start + n)
     observation = np.stack([t, 2 * t, 3 * t], 1).astype(np.float32)
     frame = (t[:, None, None] + np.arange(4).reshape(2, 2)).astype(np.uint8)
-    return [observation, frame, t.astype(np.float32), t % 5 == 4]
+    return [observation, frame, t.astype(np.float32), t % 5 == 4, (0.5 + t % 3 / 4).astype(np.float32)]
 
 
 def told(what: str, value: Any) -> None:
@@ -67,8 +74,8 @@ class Learner(ms.nn.Cell):
         super().__init__()
         self.replay = PrioritizedReplayBuffer(sample_size=4, capacity=16, **SCHEMA)
 
-    def construct(self, observation: Any, frame: Any, reward: Any, terminated: Any) -> Any:
-        self.replay.insert([observation, frame, reward, terminated])
+    def construct(self, *row: Any) -> Any:
+        self.replay.insert(row)
         return self.replay.sample()
 
 
@@ -83,6 +90,8 @@ drive(
     True,
 )
 drive("3-step returns", ReplayBuffer(sample_size=8, capacity=32, views=[NStep(3, 0.9)], **SCHEMA), True)
+stacks = [FrameStack(3, observation="frame", padding="first"), NStep(3, 0.9, discount="gamma")]
+drive("stacks and discounts", ReplayBuffer(sample_size=8, capacity=32, views=stacks, **SCHEMA), True)
 drive("episodes", EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA), True)
 
 ms.set_context(mode=ms.GRAPH_MODE)
