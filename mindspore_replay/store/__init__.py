@@ -1,4 +1,4 @@
-"""Replay buffers in host memory, with NumPy alone: rows, the state of each row, and the operators on them."""
+"""Replay buffers in host memory, with only NumPy: rows, the state of each row, and the operators on them."""
 
 from .episodes import WindowRule
 from .library import KernelError

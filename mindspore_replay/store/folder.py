@@ -81,7 +81,7 @@ class Folder:
         path (Path): The folder.
         spec (BufferSpec): What the buffer is.
         owner (Union[int, None]): Descriptor of the locked file of the learner; ``None`` in other processes.
-        alone (bool): Whether no other process uses the folder yet.
+        is_first (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
         lock (int): Descriptor of the file that each user of the folder locks.
 
@@ -90,9 +90,9 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, spec: BufferSpec, owner: int | None, alone: bool, lock: int, is_new: bool = False
+        self, path: Path, spec: BufferSpec, owner: int | None, is_first: bool, lock: int, is_new: bool = False
     ) -> None:
-        self.path, self.spec, self.alone, self.is_new = path, spec, alone, is_new
+        self.path, self.spec, self.is_first, self.is_new = path, spec, is_first, is_new
         self._owner, self._lock = owner, lock
         places = _places(spec)
         self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
@@ -160,19 +160,19 @@ class Folder:
     def share(self, state: State, check: Callable[[], None]) -> None:
         """Let kernels of this process use the folder's lock, and then other processes the folder.
 
-        If no other process uses it yet, `check` raises an error for a state that is damaged, which is then left alone.
+        If no other process uses it yet, `check` raises an error for a damaged state, which is left as it is.
         """
-        before = self._maps[_STATE][:] if self.alone and not self.is_new else None
+        before = self._maps[_STATE][:] if self.is_first and not self.is_new else None
         try:
             beyond = self.is_beyond_memory()
-            sharing.register(self.spec, self.arrays, state, self.alone, beyond, self._maps[_STATE])
+            sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[_STATE])
             if before is not None:
                 check()
         except BaseException:
             if before is not None:
                 self._maps[_STATE][:] = before
             raise
-        if self.alone:
+        if self.is_first:
             self.arrays[_BOOT][:] = _this_boot()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
@@ -297,12 +297,12 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
 def _shared(path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
     """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
     lock = _descriptor(path / _STATE, stack)
-    alone = _locked(lock, fcntl.LOCK_EX)
-    if alone:
+    is_first = _locked(lock, fcntl.LOCK_EX)
+    if is_first:
         os.posix_fallocate(lock, 0, _sizes(_places(spec))[_STATE])  # it may lack `updates`
     else:
         fcntl.flock(lock, fcntl.LOCK_SH)
-    folder = Folder(path, spec, owner, alone, lock)
+    folder = Folder(path, spec, owner, is_first, lock)
     stack.pop_all()  # it closes them itself
     return _begun(folder, function)
 
@@ -317,7 +317,7 @@ def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
 def _begun(folder: Folder, function: str) -> Folder:
     """Warn if the machine has stopped since the folder was used."""
     started_anew = (folder.arrays[_BOOT] != _this_boot()).any()
-    if folder.alone and started_anew and not sharing.is_flushed(folder.arrays):
+    if folder.is_first and started_anew and not sharing.is_flushed(folder.arrays):
         warnings.warn(
             f"For '{function}', the machine was started anew since {folder.path} was last used, and changes had "
             "not been flushed: if it lost power, rows may mix old and new data.",

@@ -99,7 +99,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
             elif item.role == INPUT and item.name not in arguments:
                 arguments[item.name] = kept(self._constant(item.name, chosen))
         call = Call(operator, self._options.groups, arguments)
-        tensors, alone = self._tensors, len(outputs) == 1 and outputs[0].is_one
+        tensors, is_single = self._tensors, len(outputs) == 1 and outputs[0].is_one
         # The caller computes with the outputs of relabelled samples, and makes Tensors of them.
         is_final = operator != "sample" or self._options.plan.strategy == "none"
         share = tensors.share if is_final and not all(item.is_one for item in outputs) else None
@@ -108,7 +108,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
             call.direct,
             tuple(placed for item in inputs for placed in enumerate(self._inputs(item, chosen), call.place(item.name))),
             tuple(part for item in outputs for part in self._outputs(item, call)),
-            alone,
+            is_single,
             share,
             tensors.kind,
             tensors.address_of,

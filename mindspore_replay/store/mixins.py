@@ -7,7 +7,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def mixin(cls: _Class) -> _Class:
-    """Keep the name of a class out of Python's own errors on calls of its methods: users know its subclasses alone."""
+    """Keep the name of a class out of Python's own errors on calls of its methods: users know only its subclasses."""
     for name, member in vars(cls).items():
         method = getattr(member, "__func__", member)
         for function in (method, getattr(method, "__wrapped__", None)):

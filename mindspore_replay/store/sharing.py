@@ -65,7 +65,7 @@ def set_flushed(arrays: Arrays) -> None:
 
 
 def register(
-    spec: BufferSpec, arrays: Arrays, state: State, alone: bool, beyond_memory: bool, memory: mmap.mmap
+    spec: BufferSpec, arrays: Arrays, state: State, is_first: bool, beyond_memory: bool, memory: mmap.mmap
 ) -> None:
     """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
 
@@ -73,8 +73,8 @@ def register(
         spec (BufferSpec): What the buffer is.
         arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
-        alone (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a dead
-            process began is completed or undone.
+        is_first (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a
+            dead process began is completed or undone.
         beyond_memory (bool): Whether the arrays are in files that are larger than memory.
         memory (mmap): The memory of the state.
 
@@ -84,7 +84,7 @@ def register(
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
     call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-    status = library.loaded().replay_share(journal, writer, int(alone), int(beyond_memory), *call.raw())
+    status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
     call.let_arrays_go()

@@ -416,7 +416,7 @@ class Store(Calls):
             self.let_go()
 
     def close(self) -> None:
-        """Flush the files of a folder, and end its use by all processes; by this one alone if it is not the learner.
+        """Flush the files of a folder, and end its use by all processes; only by this one if it is not the learner.
 
         Other memory is given back to the system.
         """

@@ -75,7 +75,7 @@ class VectorRows:
     each of them. The rows depend on the autoreset mode and on whether a row holds its own next observation, which it
     does if the buffer has a column ``next_observation``. `docs/vector.md` has the table.
 
-    A buffer whose rows know no episodes gets real transitions alone: in the mode NEXT_STEP the row of the step that
+    A buffer whose rows know no episodes gets only real transitions: in the mode NEXT_STEP the row of the step that
     resets is left out, so an insertion may have fewer rows than environments, or none, and there are no flags.
 
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled

@@ -262,5 +262,5 @@ class Recipe:
         self._make(spec, storage, backend)
 
     def _make(self, spec: BufferSpec, storage: str | os.PathLike[str], backend: str) -> None:
-        """Make the buffer; a class without rows has its `spec` alone."""
+        """Make the buffer; a class without rows has only its `spec`."""
         self.spec = spec
