@@ -5,7 +5,7 @@ import inspect
 import pytest
 from places import ROOT
 
-from mindspore_replay.config.configuration import BUFFER_TYPES
+from mindspore_replay.config.configuration import BUFFER_TYPES, get_buffer_cls
 from mindspore_replay.distributed.configuration import whole_spec
 
 SECTION = (ROOT / "docs" / "sampling.md").read_text(encoding="utf-8").split("## What composes")[1].split("##")[0]
@@ -22,7 +22,7 @@ def said(option: str, kind: str) -> bool:
 
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_options(kind: str):
-    taken = inspect.signature(BUFFER_TYPES[kind].__init__).parameters
+    taken = inspect.signature(get_buffer_cls({"type": kind}).__init__).parameters
     for option in ("num_envs", "views", "max_use", "max_staleness", "late", "storage"):
         assert said(option, kind) == (option in taken), option
 
