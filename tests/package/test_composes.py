@@ -5,7 +5,8 @@ import inspect
 import pytest
 from places import ROOT
 
-from mindspore_replay.config.configuration import BUFFER_TYPES, get_buffer_cls
+from mindspore_replay import get_buffer_cls
+from mindspore_replay.config.configuration import BUFFER_TYPES
 from mindspore_replay.distributed.configuration import whole_spec
 
 SECTION = (ROOT / "docs" / "sampling.md").read_text(encoding="utf-8").split("## What composes")[1].split("##")[0]
