@@ -29,7 +29,7 @@ def test_all_calls(kind: str):
     twins = Twins(KINDS[kind].make(backend="native"), lambda: KINDS[kind].make(backend="composite"), not_compiled)
     assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
     failed = []
-    for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 2, 5, 14), 18):
+    for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 2, 5, 14), 24):
         failed.append(isinstance(twins.both(call)[0], type))
         twins.compare()
     assert not all(failed)

@@ -81,7 +81,9 @@ KINDS: dict[str, Kind] = {
     "goals, returns": Kind(
         ReplayBuffer, GOALS, {"views": [HindsightRelabel("future", 0.8, reached_fn), NStep(3, 0.5, observation=())]}
     ),
-    "sequences": Kind(SequenceReplayBuffer, STEPS, SEQUENCES | LIMITS | {"stride": 2, "burn_in": 1}),
+    "sequences": Kind(
+        SequenceReplayBuffer, STEPS, SEQUENCES | LIMITS | {"stride": 2, "burn_in": 1, "max_staleness": 4}
+    ),
     "sequences, by priority": Kind(
         SequenceReplayBuffer, STEPS, BY_PRIORITY | {"sequence_length": 2, "num_envs": 2, "burn_in": 1, "pad_end": True}
     ),
@@ -108,7 +110,7 @@ KINDS: dict[str, Kind] = {
         EpochReplayBuffer, GOALS, {"views": [HindsightRelabel("final", 1.0, reward_fn)], "last": "pad"}
     ),
     "queue": Kind(ReplayQueue, STEPS, {"late": ["reward"]}),
-    "queue of sequences": Kind(ReplayQueue, STEPS, SEQUENCES | {"stride": 2, "burn_in": 1, "max_staleness": 3}),
+    "queue of sequences": Kind(ReplayQueue, STEPS, SEQUENCES | {"stride": 2, "burn_in": 1, "max_staleness": 4}),
     "stack of sequences": Kind(
         ReplayQueue, STEPS, SEQUENCES | {"stride": 3, "pad_end": True, "order": "lifo", "when_full": "evict"}
     ),
@@ -222,15 +224,17 @@ def call_of(buffer: Any, inserted: int, rng: np.random.Generator, sizes: tuple[i
     late = buffer.columns.late
     columns = [i for i in range(len(buffer.columns)) if i in late or (not late and (i + small) % 2 == 0)]
     written = {buffer.columns.names[i]: values_of(buffer, i, handles * (1 + small)) for i in columns}
+    ready = bool(buffer.can_sample())
     kinds: list[list[Callable[[Any], Any]]] = [
-        *[[lambda b: b.insert(rows(b, n, inserted), **given)]] * 5,
-        *[[lambda b: b.sample(**flags)]] * 3,
+        *[[lambda b: b.insert(rows(b, n, inserted), **given)]] * (5 if ready else 12),
+        *[[lambda b: b.sample(**flags)]] * (8 if ready else 1),
         [lambda b: b.get_item([0, -1, small]), lambda b: (b.size(), b.full(), b.can_sample())],
-        *[[lambda b: b.update(handles, written)]] * (4 if late else 1),
+        *[[lambda b: b.update(handles, written)]] * (6 if late else 3 if buffer.has_episodes else 1),
         [(lambda b: b.reset(), lambda b: b.end_episodes(), lambda b: b.rows())[small]],
     ]
     if buffer.weighted:
-        kinds += [[lambda b: b.delete(handles[:2])], [lambda b: b.advance(small)], [lambda b: b.info(handles)]]
+        look = lambda b: b.info(handles)  # noqa: E731
+        kinds += [[lambda b: b.delete(handles[:2]), look], [lambda b: b.advance(small), look], [look]]
     if buffer.prioritized:
         kinds += [
             [lambda b: b.update_priorities(handles, priority[0])],
