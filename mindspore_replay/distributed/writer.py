@@ -339,4 +339,4 @@ def _ended() -> RuntimeError:
 
 def bits(array: np.ndarray) -> np.ndarray:
     """Return an array that a process without MindSpore can read: of bfloat16, which NumPy lacks, its bits as uint16."""
-    return array if array.dtype.isbuiltin == 1 else array.view(np.uint16)
+    return array.view(np.uint16) if array.dtype.kind == "V" else array

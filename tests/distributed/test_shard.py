@@ -194,6 +194,14 @@ def test_the_bits_of_bfloat16():
     assert_same([handles, halves.view(given[0].dtype), numbers], expected)
 
 
+def test_bits_are_those_of_bfloat16_alone():
+    """Arrays that come from another process have dtypes that NumPy does not count as its own."""
+    for array in (np.float32(1.5), np.ones(4, np.float32), np.array(3), np.array([True])):
+        sent = pickle.loads(pickle.dumps(np.asarray(array)))
+        assert bits(sent) is sent
+    assert bits(Tensor([1.0], bfloat16).asnumpy()).tolist() == [0x3F80]
+
+
 WITHOUT_MINDSPORE = """
 import pickle, sys
 sys.modules["mindspore"] = None
