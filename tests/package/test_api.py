@@ -23,7 +23,7 @@ INNER = {
     "count_inserted", "deaths", "extend_repr", "has_room", "last_saved", "lets_sample",
     "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "sampling_unless", "send", "signals",
     "arrays", "completed", "load_arrays", "load_from_cell", "snapshot", "state_arrays", "state_parameters",
-    "load_checked", "timeouts", "turn_to_sample", "closed", "folder", "sole_use",
+    "load_checked", "timeouts", "turn_to_sample", "closed", "folder", "sole_use", "try_sample",
     "achieved_goal", "has_episodes", "kind", "names", "num_envs", "recipe", "try_insert", "types", "waits",
 }  # fmt: skip
 
