@@ -1,5 +1,6 @@
 """Calls from Python that run compiled graphs, on any device, in place of `Store`, which calls kernels directly."""
 
+import inspect
 import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -88,8 +89,8 @@ class CompiledCalls(Calls):
         if operator not in self._graphs:
             body = getattr(self._operators, operator)
             if operator == "insert":
-                body = _Insertion(self._operators, len(self._schema), self.options.rule is not None).__call__
-            self._graphs[operator] = ms.jit(body)
+                body = _Insertion(self._operators, len(self._schema), self.options.rule is not None)
+            self._graphs[operator] = ms.jit(body if inspect.ismethod(body) else body.__call__)
         raise_earlier_failure()
         result = self._graphs[operator](*inputs)
         if not self.checks_first and operator in self._may_fail:

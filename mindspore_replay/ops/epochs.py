@@ -11,11 +11,10 @@ from ..columns import TYPES, Columns
 from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
 from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.plan import HANDLE, SamplePlan
+from .access import Access
 from .checks import check
-from .in_place import InPlace
-from .primitives import gather, item, searchsorted, stack, zeros_like
-from .random import BitsAt
-from .state import State
+from .primitives import gather, int64, item, searchsorted, stack, zeros_like
+from .random import bits_at
 
 
 @ms.jit_class
@@ -29,19 +28,16 @@ class _Order:
         # For each number of bits, 2 to the power of the shift.
         self.shifts = Tensor(1 << ((np.arange(bits + 1) + 1) // 2), ms.int64)
         self.numbers = Tensor(np.arange(2 * ROUNDS), ms.int64)
-        self.bits = BitsAt()
-        self.rounds = ROUNDS
-        self.one = Tensor(1, ms.int64)
 
     def __call__(self, key, size):
         """Return the row at each position, and the number of positions that count."""
         bits = ops.reduce_sum(ops.cast(self.powers < size, ms.int64))
         domain, divisor = gather(self.powers, bits, 0), gather(self.shifts, bits, 0)
-        mask = domain - self.one
-        numbers = ops.bitwise_and(self.bits(key, self.numbers), mask)
+        mask = domain - int64(1)
+        numbers = ops.bitwise_and(bits_at(key, self.numbers), mask)
         x = ops.bitwise_and(self.positions, mask)
-        for i in range(self.rounds):
-            x = ops.bitwise_and(x * ops.bitwise_or(numbers[2 * i], self.one) + numbers[2 * i + 1], mask)
+        for i in range(ROUNDS):
+            x = ops.bitwise_and(x * ops.bitwise_or(item(numbers, 2 * i), int64(1)) + item(numbers, 2 * i + 1), mask)
             x = ops.bitwise_xor(x, ops.floor_divide(x, divisor))
         return x, domain
 
@@ -54,7 +50,7 @@ class DrawInEpochs:
     there are too few rows for one.
     """
 
-    def __init__(self, state: State, plan: SamplePlan) -> None:
+    def __init__(self, state: Access, plan: SamplePlan) -> None:
         assert state.epochs is not None
         self.state = state
         self.rule: EpochRule = state.epochs
@@ -64,23 +60,20 @@ class DrawInEpochs:
         self.last = Tensor([self.wanted], ms.int64)
         self.advance = Tensor([0, plan.n], ms.int64)
         self.end = Tensor(self.order.positions.shape[0] - 1, ms.int64)
-        self.zero, self.one = Tensor(0, ms.int64), Tensor(1, ms.int64)
-        self.bits = BitsAt()
-        self.leaves = InPlace((), np.float64)
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def found(self, epoch):
         """Return the slot of the row at each position of an epoch, and the number of rows to draw up to each."""
         row, domain = self.order(item(epoch, KEY), item(epoch, SIZE))
-        serials = epoch[FIRST] + row
+        serials = item(epoch, FIRST) + row
         remaining = ops.logical_and(row < item(epoch, SIZE), serials < item(self.state.serials, 0))
         oldest = item(self.state.serials, 0) - ops.cast(self.state.count, ms.int64)
         remaining = ops.logical_and(remaining, serials >= oldest)
-        remaining = ops.logical_and(remaining, self.order.positions >= epoch[POSITION])
+        remaining = ops.logical_and(remaining, self.order.positions >= item(epoch, POSITION))
         remaining = ops.logical_and(remaining, self.order.positions < domain)
         slots = ops.floor_mod(serials - item(self.state.serials, 1), self.state.capacity)
         if self.state.weights is not None:
-            remaining = ops.logical_and(remaining, gather(self.leaves(self.state.weights), slots, 0) > 0)
+            remaining = ops.logical_and(remaining, gather(self.state.tree.view(), slots, 0) > 0)
         return slots, ops.cumsum(ops.cast(remaining, ms.int64), 0), domain
 
     def enough(self, counts):
@@ -93,21 +86,22 @@ class DrawInEpochs:
         epoch, random_state = self.state.epoch, self.state.random_state
         _, goes_on = self.enough(self.found(epoch)[1])
         count = ops.cast(self.state.count, ms.int64)
-        key = self.bits(item(random_state, 0), item(random_state, 1))
-        new = stack((key, item(self.state.serials, 0) - count, count, self.zero, item(epoch, BEGUN) + self.one))
-        current = ops.select(goes_on, epoch + self.zero, new)
+        key = bits_at(item(random_state, 0), item(random_state, 1))
+        new = stack((key, item(self.state.serials, 0) - count, count, int64(0), item(epoch, BEGUN) + int64(1)))
+        current = ops.select(goes_on, epoch + int64(0), new)
         slots, counts, domain = self.found(current)
         total, ok = self.enough(counts)
         self.check(ok, (total, self.last))
         filled = self.targets <= total
         at = gather(slots, ops.minimum(searchsorted(counts, self.targets), self.end), 0)
         drawn = ops.select(filled, at, zeros_like(at) + item(at, 0))
-        after = item(searchsorted(counts, self.last), 0) + self.one
+        after = item(searchsorted(counts, self.last), 0) + int64(1)
         position = ops.select(total >= self.wanted, after, domain)
-        current = stack((current[KEY], current[FIRST], current[SIZE], position, current[BEGUN]))
+        key, first, size = item(current, KEY), item(current, FIRST), item(current, SIZE)
+        current = stack((key, first, size, position, item(current, BEGUN)))
         # A failed check does not stop what follows it.
         ops.assign(random_state, random_state + self.advance * ops.cast(ok, ms.int64))
-        ops.assign(epoch, ops.select(ok, ops.depend(current, drawn), epoch + self.zero))
+        ops.assign(epoch, ops.select(ok, ops.depend(current, drawn), epoch + int64(0)))
         return drawn, filled, ok
 
 

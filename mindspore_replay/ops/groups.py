@@ -10,12 +10,10 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..store.episodes import WindowRule
 from ..store.library import FAILURES, TOO_FEW_ROWS
+from .access import Access
 from .checks import blank, check
-from .in_place import InPlace
-from .primitives import concat, gather, range_of, searchsorted, zeros_like
-from .random import AnyBits, Below, Shuffle
-from .ring import Gather
-from .state import State
+from .primitives import concat, gather, item, range_of, searchsorted, zeros_like
+from .random import below, random_bits, shuffle
 
 
 @ms.jit_class
@@ -25,16 +23,11 @@ class CompositeSampleGroups:
     `key` is the number of the column that defines the groups; it and the other arguments are known at compile time.
     """
 
-    def __init__(self, state: State, columns: Columns, rule: WindowRule) -> None:
+    def __init__(self, state: Access, columns: Columns, rule: WindowRule) -> None:
         self.state = state
         capacity = state.capacity
         self.capacity, self.streams = capacity, rule.streams
         self.rows = Tensor(np.arange(capacity), ms.int64)
-        self.bits = AnyBits()
-        self.below = Below()
-        self.shuffle = Shuffle()
-        self.gather = Gather(columns)
-        self.steps, self.weights = InPlace((), np.int64), InPlace((), np.float64)
         self.ones = tuple((1,) * len(shape) for shape in columns.shapes)
         self.first = Tensor([1], ms.int64)
         self.largest = Tensor(np.iinfo(np.int64).max, ms.int64)
@@ -50,10 +43,10 @@ class CompositeSampleGroups:
         """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn come last."""
         rows = self.rows
         slots = self.slot_of(rows)
-        first = rows - gather(self.steps(self.state.steps), slots, 0) * self.streams
-        weight = gather(self.weights(self.state.weights), self.slot_of(ops.maximum(first, 0)), 0)
+        first = rows - self.state.steps.at(slots) * self.streams
+        weight = gather(self.state.tree.view(), self.slot_of(ops.maximum(first, 0)), 0)
         drawable = ops.logical_and(rows < ops.cast(self.state.count, ms.int64), ops.logical_and(first >= 0, weight > 0))
-        values = ops.cast(self.gather(self.state.columns, slots)[key], ms.int64)
+        values = ops.cast(self.state.rows_at(slots)[key], ms.int64)
         values = ops.select(drawable, values, self.largest)
         order = ops.sort(values)[0]
         new = concat((self.first, ops.cast(order[1:] != order[:-1], ms.int64)))
@@ -66,32 +59,32 @@ class CompositeSampleGroups:
         order = self.by_group(key)
         drawable = searchsorted(order, ops.reshape(self.end, (1,)))
         last = gather(order, ops.maximum(drawable - 1, 0), 0)
-        count = ops.select(drawable > 0, ops.floor_divide(last, self.capacity) + 1, drawable)[0]
+        count = item(ops.select(drawable > 0, ops.floor_divide(last, self.capacity) + 1, drawable), 0)
         ok = count >= groups
         self.check(ok, (count,))
-        bits, after = self.bits(random_state, groups)
+        bits, after = random_bits(random_state, groups)
         index = range_of(groups)
-        ranks = self.shuffle(index, index + self.below(bits, ops.maximum(count - index, 1)))
+        ranks = shuffle(index, index + below(bits, ops.maximum(count - index, 1)))
         begins = searchsorted(order, ranks * self.capacity)
         lengths = searchsorted(order, (ranks + 1) * self.capacity) - begins
         kept = ops.minimum(lengths, size)
         column = range_of(size)
         if ordered:
-            bits, after = self.bits(after, groups)
-            skipped = self.below(bits, ops.maximum(lengths - kept, 0) + 1)
+            bits, after = random_bits(after, groups)
+            skipped = below(bits, ops.maximum(lengths - kept, 0) + 1)
             chosen = ops.expand_dims(skipped, 1) + column
         else:
-            bits, after = self.bits(after, groups * size)
+            bits, after = random_bits(after, groups * size)
             left = ops.maximum(ops.expand_dims(lengths, 1) - column, 1)
             first = ops.expand_dims(index * self.capacity, 1)
             cells = first + column
-            steps = cells + self.below(ops.reshape(bits, (groups, size)), left)
-            shuffled = self.shuffle(ops.reshape(cells, (-1,)), ops.reshape(steps, (-1,)))
+            steps = cells + below(ops.reshape(bits, (groups, size)), left)
+            shuffled = shuffle(ops.reshape(cells, (-1,)), ops.reshape(steps, (-1,)))
             chosen = ops.reshape(shuffled, (groups, size)) - first
         mask = column < ops.expand_dims(kept, 1)
         places = ops.select(mask, ops.expand_dims(begins, 1) + chosen, zeros_like(chosen))
         rows = ops.floor_mod(gather(order, places, 0), self.capacity)
-        batch = self.gather(self.state.columns, self.slot_of(rows))
+        batch = self.state.rows_at(self.slot_of(rows))
         outputs = (mask,)
         for i in range(len(self.ones)):
             inside = ops.reshape(mask, (groups, size, *self.ones[i]))

@@ -10,7 +10,10 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
+
+from ..columns import numpy_type
+from .primitives import gather
 
 
 @ms.jit_class
@@ -33,3 +36,33 @@ class InPlace:
     def done(self, parameter, values):
         """Make later writes to any Parameter wait for the reads that gave these values."""
         ops.scatter_add(parameter, self.first, ops.depend(self.nothing, values))
+
+
+@ms.jit_class
+class Stored:
+    """A Parameter of the state, whose rows are read and written by slot."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        self.parameter = parameter
+        self.in_place = InPlace(parameter.shape[1:], numpy_type(parameter.dtype))
+
+    def view(self):
+        """Return the Parameter, to read from."""
+        return self.in_place(self.parameter)
+
+    def at(self, slots):
+        """Return copies of the rows in these slots."""
+        return gather(self.view(), slots, 0)
+
+    def replace(self, slots, chosen, rows):
+        """Write rows to the chosen slots; entries for one slot are the same."""
+        ops.scatter_update(self.parameter, slots, ops.select(chosen, rows, self.at(slots)))
+
+    def done(self, values):
+        """Make later writes to any Parameter wait for the reads that gave these values."""
+        self.in_place.done(self.parameter, values)
+
+
+def stored(parameter: Parameter | None) -> Stored | None:
+    """Return a Parameter of the state as `Stored`; ``None`` for one that the buffer does not have."""
+    return None if parameter is None else Stored(parameter)

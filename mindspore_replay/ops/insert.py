@@ -4,22 +4,20 @@ Axes: ``C`` capacity.
 """
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
 from ..store.library import BAD_WEIGHT, FAILURES, FULL
 from ..store.options import Options
 from ..store.tree import FANOUT
+from .access import Access
 from .checks import check
-from .in_place import InPlace
-from .primitives import concat, gather, item, normal, stack, zeros_like
-from .ring import Gather, RingWrite, newest
+from .primitives import concat, gather, item, normal, stack
+from .ring import RingWrite, newest, newest_of_each
 from .room import Room
+from .rows import Rows
 from .staleness import RemoveStale
-from .starts import eligibility
-from .state import State
-from .sum_tree import CompositeTree
+from .starts import Windows
 from .versions import Versions
 
 
@@ -32,10 +30,10 @@ class CompositeInsert:
     weights, and `ends` in one without windows. With `version` ``None``, rows get the time of the clock.
     """
 
-    def __init__(self, state: State, columns: Columns, options: Options) -> None:
+    def __init__(self, state: Access, columns: Columns, options: Options, rows: Rows | Windows) -> None:
         self.state = state
         self.ring = RingWrite(state.capacity, columns.shapes)
-        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, options)
+        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, options, rows)
 
     def __call__(self, rows, priority, ends, version):
         """Append rows and their state, and return the number of rows stored."""
@@ -51,33 +49,27 @@ class _RowState:
     The operators after a failed check still run; they then write the old contents again.
     """
 
-    def __init__(self, state: State, columns: Columns, ring: RingWrite, options: Options) -> None:
-        self.state = state
-        self.ring = ring
-        self.rows = eligibility(state, state.row_rule, options.rule)
+    def __init__(
+        self, state: Access, columns: Columns, ring: RingWrite, options: Options, rows: Rows | Windows
+    ) -> None:
+        self.state, self.ring, self.rows = state, ring, rows
         self.room = Room(state, options.rule) if options.never_evicts_valid else None
-        self.rows_at = Gather(columns)
         self.shapes = columns.shapes
-        self.tree = CompositeTree(state.capacity)
-        self.ends = Tensor([0, state.capacity - 1], self.tree.index)
-        self.priorities, self.uses, self.clocks = InPlace((), np.float32), InPlace((), np.int32), InPlace((), np.int64)
+        self.ends = Tensor([0, state.capacity - 1], state.index)
         self.check_priority, self.check_room = check("insert", FAILURES[BAD_WEIGHT]), check("insert", FAILURES[FULL])
         self.versions = Versions(state)
         limit = options.max_staleness
-        self.remove_stale = None if limit is None else RemoveStale(state, state.row_rule, options.rule, limit)
+        self.remove_stale = None if limit is None else RemoveStale(state, rows, limit)
 
     def __call__(self, rows, priority, ends, version):
         n = self.ring.rows_of(rows)
-        slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.tree.index)
+        slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.state.index)
         ok, steps = self.rows.before_insertion(rows, slots, n, ends, self.accepts(priority, version, n))
-        priorities = ops.reshape(normal(priority), (-1,))
-        priorities = (
-            newest(priorities, slots.shape[0]) if priorities.shape[0] > 1 else ops.broadcast_to(priorities, slots.shape)
-        )
-        tree = self.tree.view(self.state.weights)
+        priorities = newest_of_each(normal(priority), slots.shape[0])
+        tree = self.state.tree.view()
         weight = ops.select(ok, self.rows.first_weights(priorities), gather(tree, slots, 0))
         self.ring.write(self.state.columns, slots, self.new_or_old(ok, slots, n, rows))
-        self.tree.write(self.state.weights, tree, slots, weight, slots >= 0, self.touched(slots))
+        self.state.tree.write(tree, slots, weight, slots >= 0, self.touched(slots))
         self.set_state(slots, priorities, version, ok)
         largest = ops.maximum(self.state.max_priority, ops.reduce_max(priority))
         ops.assign(self.state.max_priority, ops.select(ok, largest, self.state.max_priority))
@@ -107,18 +99,10 @@ class _RowState:
 
     def set_state(self, slots, priorities, version, ok):
         """Write priorities, use counts and insertion clocks."""
-        priorities = ops.select(ok, priorities, gather(self.priorities(self.state.priorities), slots, 0))
-        uses = gather(self.uses(self.state.use_counts), slots, 0)
-        uses = ops.select(ok, self.rows.first_uses(slots), uses)
-        clocks = gather(self.clocks(self.state.insertion_clocks), slots, 0)
-        new = zeros_like(clocks) + item(self.state.clock, 0)
-        if version is not None:
-            new = ops.reshape(version, (-1,))
-            new = newest(new, slots.shape[0]) if new.shape[0] > 1 else ops.broadcast_to(new, slots.shape)
-        clocks = ops.select(ok, new, clocks)
-        ops.scatter_update(self.state.priorities, slots, priorities)
-        ops.scatter_update(self.state.use_counts, slots, uses)
-        ops.scatter_update(self.state.insertion_clocks, slots, clocks)
+        self.state.priorities.replace(slots, ok, priorities)
+        self.state.use_counts.replace(slots, ok, self.rows.first_uses(slots))
+        clocks = item(self.state.clock, 0) if version is None else newest_of_each(version, slots.shape[0])
+        self.state.insertion_clocks.replace(slots, ok, clocks)
 
     def touched(self, slots):
         """Return slots that have the same nodes above them as these: every 16th, the last, and the ring's ends."""
@@ -128,7 +112,7 @@ class _RowState:
 
     def new_or_old(self, ok, slots, n, rows):
         """Return the newest rows of a batch; the contents of their slots if not `ok`."""
-        old = self.rows_at(self.state.columns, slots)
+        old = self.state.rows_at(slots)
         batches = ()
         for i in range(len(self.shapes)):
             batch = newest(ops.reshape(rows[i], (n, *self.shapes[i])), slots.shape[0])

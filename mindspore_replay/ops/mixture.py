@@ -5,8 +5,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.mixture import ROUNDING
-from .primitives import gather
-from .random import Bits, UnitInterval
+from .primitives import gather, int64, item
+from .random import random_bits, unit_interval
 
 
 @ms.jit_class
@@ -22,29 +22,25 @@ class PickRows:
     """
 
     def __init__(self, n: int, sources: int) -> None:
-        self.n = Tensor(n, ms.int64)
+        self.n, self.sources = n, sources
         self.size = Tensor(n, ms.float64)
         self.rounding = Tensor(ROUNDING, ms.float64)
         self.position = Tensor(np.arange(n), ms.int64)
         self.first = Tensor(np.eye(1, sources)[0], ms.int64)
-        self.one = Tensor(1, ms.int64)
-        self.zero = Tensor(0, ms.int64)
-        self.bits = Bits(sources)
-        self.unit = UnitInterval()
 
     def __call__(self, ratios, state):
         """Choose the source and the row for each row of the batch."""
-        total = ops.cumsum(ratios, 0)[-1]
+        total = item(ops.cumsum(ratios, 0), self.sources - 1)
         counts = ops.cast(ops.floor(ratios / total * self.size + self.rounding), ms.int64)
         ends = ops.cumsum(counts, 0)
-        counts = counts + self.first * (self.n - ends[-1])
+        counts = counts + self.first * (int64(self.n) - item(ends, self.sources - 1))
         ends = ops.cumsum(counts, 0)
         source = ops.searchsorted(ends, self.position, right=True)
-        bits, advanced = self.bits(state)
+        bits, advanced = random_bits(state, self.sources)
         taken = gather(counts, source, 0)
         place = self.position - gather(ends, source, 0) + taken
-        offset = gather(self.unit(bits), source, 0)
+        offset = gather(unit_interval(bits), source, 0)
         points = (ops.cast(place, ms.float64) + offset) * self.size / ops.cast(taken, ms.float64)
-        index = ops.cast(ops.ceil(points), ms.int64) - self.one
+        index = ops.cast(ops.ceil(points), ms.int64) - int64(1)
         ops.assign(state, advanced)
-        return ops.cast(source, ms.int32), ops.clamp(index, self.zero, self.n - self.one)
+        return ops.cast(source, ms.int32), ops.clamp(index, int64(0), int64(self.n - 1))

@@ -4,11 +4,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
+from mindspore import ops
 
 from ..columns import TYPES, Columns
 from ..store.signatures import INPUT, OUTPUT, STATE, Item
 from . import native
 from .state import State
+
+#: Outputs that count what an operator did.
+COUNTS = ("invalid", "removed", "ended")
 
 
 class Operator:
@@ -20,10 +24,15 @@ class Operator:
     Args:
         kernel (ops.Custom): The kernel.
         front (tuple): Its constant arguments, which come first.
+        counts (bool): Whether the output is a count, which a kernel gives as ``[1]`` and the operator as ``[]``.
     """
 
-    def __init__(self, kernel: Any, front: tuple[Any, ...]) -> None:
-        self.kernel, self.front = kernel, front
+    def __init__(self, kernel: ops.Custom, front: tuple[object, ...], counts: bool) -> None:
+        self.kernel, self.front, self.counts = kernel, front, counts
+
+    def result(self, output):
+        """Return the output."""
+        return ops.reshape(output, ()) if self.counts else output
 
 
 @ms.jit_class
@@ -41,7 +50,7 @@ class Nullary(Operator):
 
     def __call__(self):
         """Call the kernel with the constant arguments."""
-        return self.kernel(*self.front)
+        return self.result(self.kernel(*self.front))
 
 
 @ms.jit_class
@@ -50,7 +59,7 @@ class Unary(Operator):
 
     def __call__(self, first):
         """Call the kernel with the constant arguments and this input."""
-        return self.kernel(*self.front, first)
+        return self.result(self.kernel(*self.front, first))
 
 
 @ms.jit_class
@@ -59,7 +68,7 @@ class Binary(Operator):
 
     def __call__(self, first, second):
         """Call the kernel with the constant arguments and these inputs."""
-        return self.kernel(*self.front, first, second)
+        return self.result(self.kernel(*self.front, first, second))
 
 
 def operator(
@@ -85,8 +94,9 @@ def operator(
     returned = [item for item in items if item.role == OUTPUT]
     types = _types(returned, columns, outputs)
     shapes = _shapes(inputs, returned, len(front), columns, outputs)
+    counts = returned[0].name in COUNTS
     kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(returned) else types)
-    return (OperatorOfRows if name == "insert" else (Nullary, Unary, Binary)[len(inputs)])(kernel, front)
+    return (OperatorOfRows if name == "insert" else (Nullary, Unary, Binary)[len(inputs)])(kernel, front, counts)
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:

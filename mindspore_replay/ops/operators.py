@@ -1,5 +1,6 @@
 """The operators of one buffer for compiled graphs: kernels, or compositions of MindSpore's own operators."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..store.options import Options
 from ..store.plan import HANDLE, WEIGHT
 from ..store.random import ALL_ROWS
 from . import updates
+from .access import access
 from .checks import stops_graphs
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
@@ -19,17 +21,18 @@ from .native import fails_later
 from .operator import operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
-from .ring import CompositeRead, SingleRow
+from .ring import RingRead, SingleRow
 from .sample import CompositeSample
+from .starts import eligibility
 from .state import State
-from .sum_tree import CompositeSummary, CompositeSums, CountInRange
+from .sums import CompositeSummary, CompositeSums, CountInRange
 
 
 @ms.jit_class
 class Operators:
-    """The operators of csrc/signatures.h as methods that take its inputs; they change the state in place.
+    """The operators of csrc/signatures.h, with its inputs; they change the state in place.
 
-    A buffer without weights has only `insert`, `read`, `sample` and `reset`.
+    A buffer without weights has only `insert`, `read`, `sample`, `update` and `reset`.
 
     Args:
         state (State): The Parameters.
@@ -58,6 +61,9 @@ class Operators:
         self.has_episodes = options.rule is not None
         self.single, self.rank = SingleRow(columns), len(columns.shapes[0])
         plan, rule = options.plan, options.rule
+        #: What composite operators share: made if there are any.
+        shared = functools.cache(lambda: access(state, columns))
+        rows = functools.cache(lambda: eligibility(shared(), rule))
 
         def make(
             name: str,
@@ -70,55 +76,65 @@ class Operators:
             return operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
 
         if options.reservoir:
-            self._insert = make("insert", lambda: CompositeReservoirInsert(state, columns))
+            self._insert = make("insert", lambda: CompositeReservoirInsert(shared(), columns))
         else:
-            self._insert = make("insert", lambda: CompositeInsert(state, columns, options))
-        self._read = make("read", lambda: CompositeRead(state, columns))
+            self._insert = make("insert", lambda: CompositeInsert(shared(), columns, options, rows()))
+        self._read = make("read", lambda: RingRead(state.capacity, columns))
         self.native_sample = native and plan.by_kernel
         sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
         if self.native_sample:
             sampling["plan"] = Tensor(plan.options())
         self._sample = make(
             "sample",
-            lambda: CompositeSample(state, plan, columns, rule),
+            lambda: CompositeSample(shared(), plan, columns, rule),
             plan.specs(columns),
             self.native_sample,
             **sampling,
         )
-        self._reset = make("reset", lambda: updates.CompositeReset(state))
+        self._reset = make("reset", lambda: updates.CompositeReset(shared()))
 
         def make_update(i: int, counts: bool) -> Any:
             bits = options.late_bits([i])
             written = Tensor(options.written([i], counts))
-            body = lambda: updates.CompositeUpdate(state, columns, i, rule, bits, counts)  # noqa: E731
+            body = lambda: updates.CompositeUpdate(shared(), rows(), columns, i, rule, bits, counts)  # noqa: E731
             return make("update", body, columns=[state.columns[i]], written=written)
 
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
         if self.weighted:
-            of_rows = state, state.row_rule, rule
             limit = options.max_staleness
             most = Tensor(options.stale_after())
             self._insert_versions = make(
                 "insert", lambda: self._insert, more=frozenset({"versions"}), max_staleness=most
             )
-            self._delete = make("delete", lambda: updates.CompositeDelete(*of_rows))
-            self._advance = make("advance", lambda: updates.CompositeAdvance(*of_rows, limit), max_staleness=most)
-            self._info = make("info", lambda: updates.CompositeInfo(state))
-            self._sums = make("sums", lambda: CompositeSums(state))
+            #: ``(handles [n]) -> rows removed``
+            self.delete = make("delete", lambda: updates.CompositeDelete(shared(), rows()))
+            #: ``(steps int64 [])``: advances the clock, and removes rows that became stale.
+            self.advance = make(
+                "advance", lambda: updates.CompositeAdvance(shared(), rows(), limit), max_staleness=most
+            )
+            #: ``(handles [n]) -> priority float32, use count int32, staleness int64``, each ``[n]``
+            self.info = make("info", lambda: updates.CompositeInfo(shared()))
+            #: ``(ranges int64 [m, 2]) -> sums [m] float64`` of the weights of ranges of logical rows
+            self.sums = make("sums", lambda: CompositeSums(shared()))
             # If all weights are 0 or 1, their sum counts rows.
             self._count = CountInRange(state) if options.beta is not None else None
-            self._summary = make("summary", lambda: CompositeSummary(state))
-            self._update_priorities = make("update_priorities", lambda: updates.CompositeUpdatePriorities(*of_rows))
+            #: ``() -> total, smallest positive weight, number of positive weights``, float64 ``[3]``
+            self.summary = make("summary", lambda: CompositeSummary(shared()))
+            #: ``(handles int64 [n], priority float32 [] or [n]) -> invalid handles``
+            self.update_priorities = make(
+                "update_priorities", lambda: updates.CompositeUpdatePriorities(shared(), rows())
+            )
         if rule is not None:
             flag = options.end_flags
-            self._end_episodes = make(
+            #: ``() -> episodes ended``
+            self.end_episodes = make(
                 "end_episodes",
-                lambda: updates.CompositeEndEpisodes(state, state.row_rule, rule, flag),
+                lambda: updates.CompositeEndEpisodes(shared(), rows(), flag),
                 flag=Tensor([flag], ms.uint8),
             )
             self._groups = make(
-                "sample_groups", lambda: CompositeSampleGroups(state, columns, rule), by_kernel=native_groups
+                "sample_groups", lambda: CompositeSampleGroups(shared(), columns, rule), by_kernel=native_groups
             )
             self.group_options = tuple(
                 Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
@@ -150,18 +166,16 @@ class Operators:
             return self._insert(inputs)
         return self._insert_versions((*inputs, version))
 
-    def number(self, scalar):
-        """Return a scalar as ``[]``; a kernel returns ``[1]``."""
-        return ops.reshape(scalar, ()) if self.native else scalar
-
     def count(self):
         """Return the number of rows stored, int32 ``[]``."""
         return self.state.count
 
     def read(self, index):
         """Read rows: ``-> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
+        if not self.native:
+            return self._read(self.state.columns, self.state.head, self.state.count, index)
         rows = self._read(index)
-        return self.single(rows) if self.native and ops.rank(index) == 0 else rows
+        return self.single(rows) if ops.rank(index) == 0 else rows
 
     def default_range(self):
         """Return the range of logical rows to draw from by default."""
@@ -204,7 +218,7 @@ class Operators:
         """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""
         if self._count is not None:
             return self._count(sample_range)
-        return self.sums(ops.expand_dims(sample_range, 0))[0]
+        return item(self.sums(ops.expand_dims(sample_range, 0)), 0)
 
     def begin_epoch(self):
         """End the epoch in progress: the next sample begins another."""
@@ -218,35 +232,7 @@ class Operators:
 
     def update(self, column, counts, handles, rows):
         """Write `rows`, ``[n, *F]``, to a column at these handles: ``-> invalid handles``, which are counted or not."""
-        return self.number(self._update[2 * column + int(counts)](handles, rows))
-
-    def update_priorities(self, handles, priority):
-        """Set priorities: ``-> invalid handles``. `handles` is int64 ``[n]``, `priority` float32 ``[]`` or ``[n]``."""
-        return self.number(self._update_priorities(handles, priority))
-
-    def delete(self, handles):
-        """Remove rows: ``-> rows removed``."""
-        return self.number(self._delete(handles))
-
-    def advance(self, steps):
-        """Advance the clock, and remove rows that became stale."""
-        return self._advance(steps)
-
-    def info(self, handles):
-        """Look up rows: ``-> priority float32, use count int32, staleness int64``, each ``[n]``."""
-        return self._info(handles)
-
-    def end_episodes(self):
-        """End the open episodes: ``-> their number``."""
-        return self.number(self._end_episodes())
-
-    def sums(self, ranges):
-        """Sum the weights of ranges of logical rows, int64 ``[m, 2]``: ``-> sums [m] float64``."""
-        return self._sums(ranges)
-
-    def summary(self):
-        """Return the total, the smallest positive weight and the number of positive weights, float64 ``[3]``."""
-        return self._summary()
+        return self._update[2 * column + int(counts)](handles, rows)
 
     def sample_groups(self, column, ordered, groups, size):
         """Draw groups by a column of ints: ``-> mask [G, L], rows``; all arguments are known at compile time."""

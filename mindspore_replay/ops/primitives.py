@@ -30,13 +30,15 @@ searchsorted_int32 = ops.SearchSorted(ms.int32)
 #: ``(n) -> int64 [n]``: the numbers from 0 on. `n` is known at compile time.
 range_of = ops.constexpr(lambda n: Tensor(np.arange(n, dtype=np.int64)), name="mindspore_replay_range_of")
 
-_place = ops.constexpr(lambda i: Tensor(i, ms.int64), name="mindspore_replay_place")
+#: ``(number) -> int64 []`` of a number that is known at compile time.
+int64 = ops.constexpr(lambda number: Tensor(number, ms.int64), name="mindspore_replay_int64")
+
 _places = ops.constexpr(lambda first, last: Tensor(np.arange(first, last)), name="mindspore_replay_places")
 
 
 def item(vector, i):
     """Return the element ``[]`` of a vector, at a place that is known at compile time."""
-    return gather(vector, _place(i), 0)
+    return gather(vector, int64(i), 0)
 
 
 def items(vector, first, last):
@@ -46,7 +48,7 @@ def items(vector, first, last):
 
 def column(matrix, i):
     """Return a column of a matrix, at a place that is known at compile time."""
-    return gather(matrix, _place(i), 1)
+    return gather(matrix, int64(i), 1)
 
 
 def columns(matrix, first, last):

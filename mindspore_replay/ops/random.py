@@ -10,186 +10,96 @@ Reference:
 """
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.library import FAILURES, TOO_FEW_ROWS
 from ..store.random import GAMMA, MIX, signed
 from .checks import check
-from .primitives import gather, item, range_of, searchsorted, stack
+from .primitives import gather, int64, item, range_of, searchsorted, stack
+
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = (shift for shift, _ in MIX)
+_FACTOR_1, _FACTOR_2 = (signed(factor) for _, factor in MIX[:2])
+_GAMMA, _LOW = signed(GAMMA), (1 << 32) - 1
+_UNIT = Tensor(2.0**-53, ms.float64)
+_mask = ops.constexpr(lambda shift: Tensor((1 << (64 - shift)) - 1, ms.int64), name="mindspore_replay_mask")
+_rounds = ops.constexpr(lambda n: max(n - 1, 1).bit_length(), name="mindspore_replay_rounds")
 
 
-def _constant(value: int) -> Tensor:
-    return Tensor(value, ms.int64)
+def _shifted(bits, shift):
+    """Return int64 bits shifted to the right, with zeros from the left."""
+    return ops.bitwise_and(ops.bitwise_right_shift(bits, int64(shift)), _mask(shift))
 
 
-@ms.jit_class
-class _LogicalShift:
-    """Shifts the bits of an int64 Tensor to the right, filling with zeros."""
-
-    def __init__(self, shift: int) -> None:
-        self.shift = _constant(shift)
-        self.mask = _constant((1 << (64 - shift)) - 1)
-
-    def __call__(self, x):
-        return ops.bitwise_and(ops.bitwise_right_shift(x, self.shift), self.mask)
+def mix_bits(z):
+    """Return int64 numbers with their bits mixed."""
+    z = ops.bitwise_xor(z, _shifted(z, _SHIFT_1)) * int64(_FACTOR_1)
+    z = ops.bitwise_xor(z, _shifted(z, _SHIFT_2)) * int64(_FACTOR_2)
+    return ops.bitwise_xor(z, _shifted(z, _SHIFT_3))
 
 
-@ms.jit_class
-class MixBits:
-    """``(z) -> bits``: mixes the bits of int64 numbers."""
-
-    def __init__(self) -> None:
-        self.shift_1, self.shift_2, self.shift_3 = (_LogicalShift(shift) for shift, _ in MIX)
-        self.factor_1, self.factor_2 = (_constant(signed(factor)) for _, factor in MIX[:2])
-
-    def __call__(self, z):
-        """Mix the bits."""
-        z = ops.bitwise_xor(z, self.shift_1(z)) * self.factor_1
-        z = ops.bitwise_xor(z, self.shift_2(z)) * self.factor_2
-        return ops.bitwise_xor(z, self.shift_3(z))
+def bits_at(key, counter):
+    """Return the 64 random bits at positions of the key's sequence, int64."""
+    return mix_bits(key + (counter + int64(1)) * int64(_GAMMA))
 
 
-@ms.jit_class
-class Bits:
-    """``n`` times 64 random bits, and the state after them."""
-
-    def __init__(self, n: int) -> None:
-        self.steps = Tensor(np.array([signed((i + 1) * GAMMA & (2**64 - 1)) for i in range(n)], np.int64))
-        self.gamma = _constant(signed(GAMMA))
-        self.advance = Tensor(np.array([0, n], np.int64))
-        self.mix = MixBits()
-
-    def __call__(self, state):
-        """Return the bits, int64 ``[n]``, and the state after them."""
-        return self.mix(item(state, 0) + item(state, 1) * self.gamma + self.steps), state + self.advance
+def random_bits(state, n):
+    """Return n times 64 random bits, int64 ``[n]``, and the state after them; n is known at compile time."""
+    key, counter = item(state, 0), item(state, 1)
+    return bits_at(key, counter + range_of(n)), stack((key, counter + int64(n)))
 
 
-@ms.jit_class
-class BitsAt:
-    """``(key, counter) -> bits``: the numbers at these positions of the key's sequence."""
-
-    def __init__(self) -> None:
-        self.gamma = _constant(signed(GAMMA))
-        self.one = _constant(1)
-        self.mix = MixBits()
-
-    def __call__(self, key, counter):
-        """Return the bits, int64."""
-        return self.mix(key + (counter + self.one) * self.gamma)
+def unit_interval(bits):
+    """Return numbers in ``(0, 1]``, float64, from the upper 53 of 64 random bits."""
+    return ops.cast(_shifted(bits, 11) + int64(1), ms.float64) * _UNIT
 
 
-@ms.jit_class
-class AnyBits:
-    """``(state, n) -> bits [n], state``: as `Bits`, with an n that is known at compile time only."""
-
-    def __init__(self) -> None:
-        self.bits = BitsAt()
-
-    def __call__(self, state, n):
-        """Return the bits, int64 ``[n]``, and the state after them."""
-        return self.bits(item(state, 0), item(state, 1) + range_of(n)), stack((item(state, 0), item(state, 1) + n))
+def below(bits, n):
+    """Return ``floor(bits * n / 2^64)`` for unsigned bits: numbers in ``[0, n)``, n in [1, 2^31)."""
+    carry = _shifted(ops.bitwise_and(bits, int64(_LOW)) * n, 32)
+    return _shifted(_shifted(bits, 32) * n + carry, 32)
 
 
-@ms.jit_class
-class UnitInterval:
-    """Numbers in ``(0, 1]``, float64, from the upper 53 of 64 random bits."""
-
-    def __init__(self) -> None:
-        self.shift = _LogicalShift(11)
-        self.one = _constant(1)
-        self.unit = Tensor(2.0**-53, ms.float64)
-
-    def __call__(self, bits):
-        """Convert bits to numbers."""
-        return ops.cast(self.shift(bits) + self.one, ms.float64) * self.unit
+def _latest_step(order, keys, n):
+    """Return the latest step before `step` that chose `cell`, and if there is one, for keys ``cell * n + step``."""
+    position = searchsorted(order, keys) - int64(1)
+    found = gather(order, ops.maximum(position, int64(0)), 0)
+    exists = ops.logical_and(position >= int64(0), ops.floor_divide(found, n) == ops.floor_divide(keys, n))
+    return ops.floor_mod(found, n), exists
 
 
-@ms.jit_class
-class Below:
-    """``floor(bits * n / 2^64)`` for unsigned bits: numbers in ``[0, n)``, n in [1, 2^31)."""
+def shuffle(cells, j):
+    """Return what the first steps of Fisher-Yates shuffles of the identity take out, all at once, ``[n]``.
 
-    def __init__(self) -> None:
-        self.high = _LogicalShift(32)
-        self.low = _constant((1 << 32) - 1)
-
-    def __call__(self, bits, n):
-        """Convert bits to numbers below n."""
-        carry = self.high(ops.bitwise_and(bits, self.low) * n)
-        return self.high(self.high(bits) * n + carry)
-
-
-def _rounds(n: int) -> int:
-    return max(n - 1, 1).bit_length()
-
-
-@ms.jit_class
-class Shuffle:
-    """``(cells [n], j [n]) -> [n]``: the first steps of Fisher-Yates shuffles of the identity, all at once.
-
-    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and outputs the contents of the latter. No cell occurs twice in
+    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and takes out the contents of the latter. No cell occurs twice in
     `cells`, and ``j[s]`` is no cell of an earlier step. The contents of a cell come from the latest earlier step that
     chose it, so chains of such steps lead back to an untouched cell; the chains are followed by doubling. Cost
     O(n log n).
     """
-
-    def __init__(self) -> None:
-        self.zero = _constant(0)
-        self.one = _constant(1)
-        self.rounds = ops.constexpr(_rounds)
-
-    def latest_step(self, order, keys, n):
-        """Return the latest step before `step` that chose `cell`, and if there is one, for keys ``cell * n + step``."""
-        position = searchsorted(order, keys) - self.one
-        found = gather(order, ops.maximum(position, self.zero), 0)
-        exists = ops.logical_and(position >= self.zero, ops.floor_divide(found, n) == ops.floor_divide(keys, n))
-        return ops.floor_mod(found, n), exists
-
-    def __call__(self, cells, j):
-        """Return the contents that each step takes out."""
-        n = j.shape[0]
-        index = range_of(n)
-        chosen = j * n + index
-        order = ops.sort(chosen)[0]
-        # What a step's own cell holds when the step moves it: its initial contents, or what an earlier step put there.
-        parent, exists = self.latest_step(order, cells * n + index, n)
-        parent = ops.select(exists, parent, index)
-        for _ in range(self.rounds(n)):
-            parent = gather(parent, parent, 0)
-        giver, exists = self.latest_step(order, chosen, n)
-        return ops.select(exists, gather(cells, gather(parent, giver, 0), 0), j)
+    n = j.shape[0]
+    index = range_of(n)
+    chosen = j * n + index
+    order = ops.sort(chosen)[0]
+    # What a step's own cell holds when the step moves it: its initial contents, or what an earlier step put there.
+    parent, exists = _latest_step(order, cells * n + index, n)
+    parent = ops.select(exists, parent, index)
+    for _ in range(_rounds(n)):
+        parent = gather(parent, parent, 0)
+    giver, exists = _latest_step(order, chosen, n)
+    return ops.select(exists, gather(cells, gather(parent, giver, 0), 0), j)
 
 
-@ms.jit_class
-class SliceBound:
-    """A bound of a Python slice of ``count`` rows, as a position in ``[0, count]``."""
-
-    def __init__(self) -> None:
-        self.zero = _constant(0)
-
-    def __call__(self, bound, count):
-        """Clip the bound, which may be negative, to a position."""
-        bound = ops.select(bound < self.zero, ops.maximum(bound, -count) + count, bound)
-        return ops.minimum(bound, count)
+def slice_bound(bound, count):
+    """Return a bound of a Python slice of ``count`` rows, which may be negative, as a position in ``[0, count]``."""
+    return ops.minimum(ops.select(bound < int64(0), ops.maximum(bound, -count) + count, bound), count)
 
 
-@ms.jit_class
-class Ranks:
-    """``(bits [n], size) -> n numbers in [0, size)``, independent, or all different with size at least n."""
-
-    def __init__(self, n: int, replace: bool) -> None:
-        self.replace = replace
-        self.index = Tensor(np.arange(n), ms.int64)
-        self.one = _constant(1)
-        self.below = Below()
-        self.shuffle = Shuffle()
-
-    def __call__(self, bits, size):
-        """Convert bits to numbers below `size`."""
-        size = ops.maximum(size, self.one)
-        if self.replace:
-            return self.below(bits, size)
-        return self.shuffle(self.index, self.index + self.below(bits, ops.maximum(size - self.index, self.one)))
+def ranks(bits, size, replace):
+    """Return n numbers in ``[0, size)`` from n times 64 bits: independent, or all different with size at least n."""
+    size = ops.maximum(size, int64(1))
+    if replace:
+        return below(bits, size)
+    index = range_of(bits.shape[0])
+    return shuffle(index, index + below(bits, ops.maximum(size - index, int64(1))))
 
 
 @ms.jit_class
@@ -200,27 +110,21 @@ class DrawUniform:
     """
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.capacity = _constant(capacity)
-        self.n = _constant(n)
-        self.zero = _constant(0)
-        self.ordered = ordered
-        self.bound = SliceBound()
-        self.bits = Bits(n)
-        self.ranks = Ranks(n, replace)
+        self.n, self.capacity, self.replace, self.ordered = n, capacity, replace, ordered
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, state, head, count, sample_range):
         """Draw slots, and advance the state if `ok`."""
         head = ops.cast(head, ms.int64)
         count = ops.cast(count, ms.int64)
-        first = self.bound(item(sample_range, 0), count)
-        size = ops.maximum(self.bound(item(sample_range, 1), count) - first, self.zero)
-        enough = size >= self.n
-        self.check(enough, (size, self.n))
-        bits, advanced = self.bits(state)
-        rows = self.ranks(bits, size) + first
+        first = slice_bound(item(sample_range, 0), count)
+        size = ops.maximum(slice_bound(item(sample_range, 1), count) - first, int64(0))
+        enough = size >= int64(self.n)
+        self.check(enough, (size, int64(self.n)))
+        bits, advanced = random_bits(state, self.n)
+        rows = ranks(bits, size, self.replace) + first
         ops.assign(state, ops.select(enough, advanced, state))  # a failed check does not stop what follows it
-        slots = ops.floor_mod(rows + head, self.capacity)
+        slots = ops.floor_mod(rows + head, int64(self.capacity))
         if not self.ordered:
-            slots = ops.select(size < self.capacity, slots, rows)
+            slots = ops.select(size < int64(self.capacity), slots, rows)
         return slots, enough

@@ -13,13 +13,18 @@ from ..columns import Columns, numpy_type
 from ..store.library import FAILURES, OUT_OF_RANGE
 from .checks import blank, check
 from .in_place import InPlace
-from .primitives import gather, range_of, zeros_like
-from .state import State
+from .primitives import gather, int64, range_of, zeros_like
 
 
 def newest(batch, n):
     """Return a copy of the last n rows of a batch, which may be a column of the buffer itself."""
     return batch[batch.shape[0] - n :]
+
+
+def newest_of_each(values, n):
+    """Return the values of the newest n rows, ``[n]``, of values that are one for all rows or one for each."""
+    values = ops.reshape(values, (-1,))
+    return newest(values, n) if values.shape[0] > 1 else ops.broadcast_to(values, (n,))
 
 
 @ms.jit_class
@@ -28,7 +33,6 @@ class RingWrite:
 
     def __init__(self, capacity: int, shapes: Sequence[tuple[int, ...]]) -> None:
         self.capacity = capacity
-        self.size = Tensor(capacity, ms.int64)
         self.inserted = Tensor([1, 0], ms.int64)
         self.rank = len(shapes[0])
 
@@ -40,7 +44,7 @@ class RingWrite:
         """Return the slots of the newest of n rows, at most `capacity` of them."""
         written = n if n < self.capacity else self.capacity
         end = ops.cast(head, ms.int64) + ops.cast(count, ms.int64) + n
-        return ops.floor_mod(end - written + range_of(written), self.size)
+        return ops.floor_mod(end - written + range_of(written), int64(self.capacity))
 
     def write(self, columns, slots, rows):
         """Write the newest rows to these slots."""
@@ -53,8 +57,10 @@ class RingWrite:
     def move(self, head, count, serials, n):
         """Advance the cursors by n rows."""
         total = ops.cast(count, ms.int64) + n
-        kept = ops.minimum(total, self.size)
-        ops.assign(head, ops.cast(ops.floor_mod(ops.cast(head, ms.int64) + total - kept, self.size), ms.int32))
+        kept = ops.minimum(total, int64(self.capacity))
+        ops.assign(
+            head, ops.cast(ops.floor_mod(ops.cast(head, ms.int64) + total - kept, int64(self.capacity)), ms.int32)
+        )
         ops.assign(count, ops.cast(kept, ms.int32))
         ops.assign(serials, serials + self.inserted * n)
         return kept
@@ -89,8 +95,7 @@ class RingRead:
     """``(columns, head, count, index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
 
     def __init__(self, capacity: int, columns: Columns) -> None:
-        self.size = Tensor(capacity, ms.int64)
-        self.zero = Tensor(0, ms.int64)
+        self.capacity = capacity
         self.gather = Gather(columns)
         self.check, self.blank = check("read", FAILURES[OUT_OF_RANGE]), blank()
 
@@ -100,23 +105,10 @@ class RingRead:
         inside = ops.logical_and(index >= -stored, index < stored)
         ok = ops.all(inside)
         self.check(ok, (index, stored))
-        row = ops.select(index < self.zero, index + stored, index)
+        row = ops.select(index < int64(0), index + stored, index)
         row = ops.select(inside, row, zeros_like(row))
-        rows = self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), self.size))
+        rows = self.gather(columns, ops.floor_mod(row + ops.cast(head, ms.int64), int64(self.capacity)))
         return rows if self.blank is None else self.blank(rows, ok)
-
-
-@ms.jit_class
-class CompositeRead:
-    """``(index) -> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
-
-    def __init__(self, state: State, columns: Columns) -> None:
-        self.state = state
-        self.read = RingRead(state.capacity, columns)
-
-    def __call__(self, index):
-        """Return the rows at logical positions."""
-        return self.read(self.state.columns, self.state.head, self.state.count, index)
 
 
 @ms.jit_class

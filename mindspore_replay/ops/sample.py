@@ -13,14 +13,14 @@ from ..columns import Columns
 from ..store.episodes import WindowRule
 from ..store.library import BAD_WEIGHT, FAILURES, TOO_FEW_ROWS
 from ..store.plan import SamplePlan
+from .access import Access
 from .checks import check, stops_graphs
 from .epochs import DrawInEpochs, Pad
-from .in_place import InPlace
-from .primitives import gather, item, items
-from .random import Bits, DrawUniform, Ranks, SliceBound, UnitInterval
+from .in_place import Stored
+from .primitives import gather, int64, item, items, range_of
+from .random import DrawUniform, random_bits, ranks, slice_bound, unit_interval
 from .rows import Deliver
-from .state import State
-from .sum_tree import CompositeTree, CountInRange
+from .sums import CountInRange
 from .windows import RowsDrawn, WindowsAround
 
 
@@ -28,7 +28,7 @@ from .windows import RowsDrawn, WindowsAround
 class _Uniform:
     """``(sample_range [2], given_beta) -> slots [n], None, ok``: each row of the range is equally likely."""
 
-    def __init__(self, state: State, plan: SamplePlan) -> None:
+    def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
         self.draw = DrawUniform(plan.n, state.capacity, plan.replace, plan.ordered)
 
@@ -45,43 +45,37 @@ class _ByRank:
     graph fails, if fewer than n rows are eligible. Advances the random state, as every draw does.
     """
 
-    def __init__(self, state: State, plan: SamplePlan) -> None:
+    def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
-        self.n = Tensor(plan.n, ms.int64)
-        self.zero = Tensor(0, ms.int64)
-        self.one = Tensor(1, ms.int64)
+        self.n, self.replace = plan.n, plan.replace
         self.in_order, self.newest = plan.in_order, plan.draw == "newest_first"
         self.from_oldest = plan.ordered or plan.in_order
-        self.first_ranks = Tensor(np.arange(plan.n), ms.int64)
         self.advance = Tensor([0, plan.n], ms.int64)
-        self.capacity = state.capacity
-        self.bound = SliceBound()
-        self.bits = Bits(plan.n)
-        self.random_ranks = Ranks(plan.n, plan.replace)
-        self.tree = CompositeTree(state.capacity)
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, sample_range, given_beta):
         random_state = self.state.random_state
-        tree = self.tree.view(self.state.weights)
+        tree, capacity = self.state.tree, self.state.capacity
+        view = tree.view()
         head = ops.cast(self.state.head, ms.int64)
         count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(items(sample_range, 0, 1), count)
-        size = ops.maximum(self.bound(items(sample_range, 1, 2), count) - first, self.zero)
-        eligible = item(ops.cast(self.tree.sum_rows(tree, first, size, head), ms.int64), 0)
-        enough = eligible >= self.n
-        self.check(enough, (eligible, self.n))
+        first = slice_bound(items(sample_range, 0, 1), count)
+        size = ops.maximum(slice_bound(items(sample_range, 1, 2), count) - first, int64(0))
+        eligible = item(ops.cast(tree.sum_rows(view, first, size, head), ms.int64), 0)
+        enough = eligible >= int64(self.n)
+        self.check(enough, (eligible, int64(self.n)))
         if self.in_order:
-            ranks = eligible - self.one - self.first_ranks if self.newest else self.first_ranks
-            advanced = random_state + self.advance
+            drawn, advanced = range_of(self.n), random_state + self.advance
+            if self.newest:
+                drawn = eligible - int64(1) - drawn
         else:
-            bits, advanced = self.bits(random_state)
-            ranks = self.random_ranks(bits, eligible)
-        targets = ops.cast(ranks + self.one, ms.float64)
-        rotated = self.tree.rotate(tree, ops.floor_mod(first + head, self.capacity), targets)
+            bits, advanced = random_bits(random_state, self.n)
+            drawn = ranks(bits, eligible, self.replace)
+        targets = ops.cast(drawn + int64(1), ms.float64)
+        rotated = tree.rotate(view, ops.floor_mod(first + head, capacity), targets)
         if not self.from_oldest:
-            rotated = ops.select(size < self.capacity, rotated, targets)
-        slots = self.tree.descend(tree, rotated, enough)
+            rotated = ops.select(size < capacity, rotated, targets)
+        slots = tree.descend(view, rotated, enough, None)
         # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(enough, advanced, random_state))
         return slots, None, enough
@@ -96,7 +90,7 @@ class _ByPriority:
     if fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
-    def __init__(self, state: State, plan: SamplePlan) -> None:
+    def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
         self.n = Tensor(plan.n, ms.float64)
         self.index = Tensor(np.arange(plan.n), ms.float64)
@@ -104,53 +98,49 @@ class _ByPriority:
         self.moves = plan.beta_step > 0
         self.beta_step = Tensor(plan.beta_step, ms.float64)
         self.one = Tensor(1.0, ms.float64)
-        self.view = InPlace((), np.float64)
-        self.bits = Bits(plan.n)
-        self.unit = UnitInterval()
-        self.tree = CompositeTree(state.capacity)
-        self.counts = None if state.window is None else CountInRange(state)
-        self.bound = SliceBound()
+        self.beta, self.draws = Stored(state.beta), plan.n
+        self.counts = None if state.window is None else CountInRange(state.state)
         self.offsets = Tensor([0, 1], ms.int64)  # the last row is the one before the end
         self.check, self.check_beta = check("sample", FAILURES[TOO_FEW_ROWS]), check("sample", FAILURES[BAD_WEIGHT])
 
     def __call__(self, sample_range, given_beta):
-        random_state, beta = self.state.random_state, self.state.beta
-        tree = self.tree.view(self.state.weights)
+        random_state, tree = self.state.random_state, self.state.tree
+        view = tree.view()
         if self.counts is None:
-            edges, total, least = None, self.tree.total(tree), self.tree.minimum(tree)
-            positive = self.tree.positive(tree)
+            edges, total, least = None, tree.total(view), tree.minimum(view)
+            positive = tree.positive(view)
         else:
             ends = self.ends(sample_range)
-            edges, total, least = self.tree.within(tree, item(ends, 0), item(ends, 1))
+            edges, total, least = tree.within(view, item(ends, 0), item(ends, 1))
             positive = self.counts(sample_range)
         ok = positive >= self.n
         self.check(ok, (positive, self.n))
-        now = self.view(beta)
+        now = self.beta.view()
         if given_beta is None:
             given_beta = now
         else:
             in_range = ops.logical_and(given_beta >= 0, given_beta <= self.one)
             self.check_beta(in_range, (given_beta,))
             ok = ops.logical_and(ok, in_range)
-        bits, advanced = self.bits(random_state)
-        targets = (self.index + self.unit(bits)) * (total / self.n)
+        bits, advanced = random_bits(random_state, self.draws)
+        targets = (self.index + unit_interval(bits)) * (total / self.n)
         targets = ops.minimum(targets, total)
-        slots = self.tree.descend(tree, targets, ok, edges)
-        drawn = gather(tree, slots, 0)
+        slots = tree.descend(view, targets, ok, edges)
+        drawn = gather(view, slots, 0)
         smallest = least if self.by_buffer else ops.reduce_min(drawn)
         importance = ops.cast(ops.pow(smallest / drawn, given_beta), ms.float32)
         # A failed check does not stop what follows it.
         ops.assign(random_state, ops.select(ok, advanced, random_state))
         if self.moves:
             moved = ops.select(ok, ops.minimum(now + self.beta_step, self.one), now)
-            ops.assign(beta, ops.depend(moved, importance))
+            ops.assign(self.state.beta, ops.depend(moved, importance))
         return slots, importance, ok
 
     def ends(self, sample_range):
         """Return the first and the last slot of a range of logical rows, ``[2]``; any slots if the range is empty."""
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
-        bounds = self.bound(sample_range, count) + head
-        return ops.cast(ops.floor_mod(bounds - self.offsets, self.state.capacity), self.tree.index)
+        bounds = slice_bound(sample_range, count) + head
+        return ops.cast(ops.floor_mod(bounds - self.offsets, self.state.capacity), self.state.index)
 
 
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
@@ -174,7 +164,7 @@ class CompositeSample:
     ``None``. Changes the random state.
     """
 
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
+    def __init__(self, state: Access, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
         self.draw = DRAWS[plan.draw](state, plan)
         self.outputs: Any
         if rule is None or not plan.reaches_out:

@@ -4,14 +4,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.episodes import WindowRule
 from ..store.state import LAST_CLOCK
-from .in_place import InPlace
-from .primitives import gather, item, stack, zeros_like
-from .reservoir import handles_of
-from .rows import Count
-from .starts import eligibility
-from .state import State
+from .access import STALE, Access
+from .primitives import item, stack, zeros_like
+from .rows import Rows
+from .starts import Windows
 
 
 @ms.jit_class
@@ -24,15 +21,10 @@ class RemoveStale:
 
     AT_ONCE = 64
 
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule | None, max_staleness: int) -> None:
-        self.state = state
-        self.max_staleness = max_staleness
-        self.rows = eligibility(state, factors, rule)
-        self.handles = handles_of(state)
-        self.view = InPlace((), np.int64)
+    def __init__(self, state: Access, rows: Rows | Windows, max_staleness: int) -> None:
+        self.state, self.rows, self.max_staleness = state, rows, max_staleness
         self.offsets = Tensor(np.arange(self.AT_ONCE), ms.int64)
         self.unknown = Tensor(LAST_CLOCK, ms.int64)
-        self.count = Count(state)
 
     def __call__(self, clock):
         """Remove stale rows, given the clock."""
@@ -45,9 +37,9 @@ class RemoveStale:
     def remove(self, serial, now):
         """Remove the stale rows among some, and return the first row that stays or is not stored; unknown if none."""
         handles = serial + self.offsets
-        slots, stored = self.handles.slots(handles)
-        age = now - gather(self.view(self.state.insertion_clocks), slots, 0)
+        slots, stored = self.state.slots(handles)
+        age = now - self.state.insertion_clocks.at(slots)
         stale = ops.logical_and(stored, age > self.max_staleness)
         removed, _ = self.rows.remove(handles, slots, stale)
-        self.count(stale=removed)
+        self.state.count_events(((STALE, removed),))
         return ops.reduce_min(ops.select(stale, zeros_like(handles) + self.unknown, handles))

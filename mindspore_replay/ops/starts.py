@@ -11,52 +11,12 @@ from mindspore import Tensor, ops
 
 from ..store.episodes import DELETED, END, FINAL, OPEN, WindowRule
 from ..store.library import FAILURES, TOO_LONG
+from .access import Access
 from .checks import check
-from .in_place import InPlace
 from .primitives import column, columns, concat, gather, range_of, zeros_like
 from .ring import newest
-from .rows import Handles, Rows, Uses, WeightOf
-from .state import State
-from .sum_tree import CompositeTree, LastOfEach
-
-
-@ms.jit_class
-class ValidStarts:
-    """``(handles [n]) -> valid [n] bool``: whether windows may start at rows. Cost O(window) each."""
-
-    def __init__(self, state: State, rule: WindowRule) -> None:
-        self.state, self.rule = state, rule
-        self.handles = Handles(state)
-        self.offsets = Tensor(np.arange(-rule.past, rule.future)[None], ms.int64)
-        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
-
-    def __call__(self, handles):
-        """Return which rows are valid starts."""
-        past, future, streams = self.rule.past, self.rule.future, self.rule.streams
-        oldest = self.handles.oldest()
-        slots, stored = self.handles.slots(handles)
-        steps = gather(self.steps(self.state.steps), slots, 0)
-        uses = gather(self.uses(self.state.use_counts), slots, 0)
-        serials = ops.expand_dims(handles, 1) + self.offsets * streams
-        window, exists = self.handles.slots(serials)
-        flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
-        good = ops.cast(ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0), ms.int32)
-        valid = ops.logical_and(stored, uses >= 0)
-        valid = ops.logical_and(valid, ops.bitwise_and(column(flags, past), FINAL) == 0)
-        if past > 0:
-            before = ops.minimum(steps, past)
-            valid = ops.logical_and(valid, handles - before * streams >= oldest)
-            outside = columns(self.offsets, 0, past) < ops.expand_dims(-before, 1)
-            valid = ops.logical_and(valid, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), 1))
-        ends = ops.bitwise_and(columns(flags, past, past + future), END)
-        ended = ops.cumsum(ends, 1) - ends  # before this step
-        whole = ops.all(ops.logical_or(ended > 0, columns(good, past, past + future) > 0), 1)
-        valid = ops.logical_and(valid, whole)
-        starts = ops.floor_mod(steps, self.rule.stride) == 0
-        if not self.rule.pad_end:
-            valid = ops.logical_and(valid, column(ended, future - 1) == 0)
-            starts = ops.logical_or(starts, column(ends, future - 1) > 0)
-        return ops.logical_and(valid, starts)
+from .rows import Rows
+from .sum_tree import last_of_each
 
 
 @ms.jit_class
@@ -108,92 +68,6 @@ class Marks:
 
 
 @ms.jit_class
-class NextSteps:
-    """``(row flags [n] uint8, marks [n] uint8) -> steps [n] int64, followed, ok``: the steps of rows to be inserted.
-
-    The arguments are the results of `Marks`. `followed` says, in the slots before the new rows, whether their episodes
-    had ended and go on now. Not `ok`, and the graph fails, if a row would make its episode too long.
-    """
-
-    def __init__(self, state: State, rule: WindowRule) -> None:
-        self.state, self.rule = state, rule
-        self.handles = Handles(state)
-        self.marks = Marks(rule)
-        self.newest = Tensor(np.arange(rule.streams) - rule.streams, ms.int64)
-        self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
-        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
-        self.check = check("insert", FAILURES[TOO_LONG])
-
-    def __call__(self, row_flags, marks):
-        """Return the steps, the rows that are followed, and whether no episode becomes too long; ``None``: no limit."""
-        streams = self.rule.streams
-        slots, stored = self.handles.slots(self.handles.next() + self.newest)
-        before = gather(self.flags(self.state.flags), slots, 0)
-        flags = ops.cast(before, ms.int32)
-        goes_on = ops.logical_and(stored, ops.bitwise_and(flags, END) == 0)
-        followed = None
-        if self.rule.terminated >= 0:
-            followed = ops.logical_and(stored, self.marks.follows(before, row_flags[:streams]))
-            goes_on = ops.logical_or(goes_on, followed)
-            followed = (slots, before, followed)
-        first = gather(self.steps(self.state.steps), slots, 0) + 1
-        first = ops.expand_dims(ops.select(goes_on, first, zeros_like(first)), 0)
-        ends = ops.reshape(ops.bitwise_and(ops.cast(marks, ms.int32), END), (-1, streams))
-        index = ops.broadcast_to(ops.expand_dims(range_of(ends.shape[0]), 1), ends.shape)
-        steps = first + index
-        if ends.shape[0] > 1:
-            # Steps count from the last end; an end in the row itself takes effect with the next row.
-            last = ops.cummax(ops.select(ends > 0, index, zeros_like(index) - 1), 0)[0]
-            last = concat((self.none, last[:-1]))
-            steps = ops.select(last >= 0, index - last - 1, steps)
-        steps = ops.reshape(steps, (-1,))
-        if self.rule.max_length == 0:
-            return steps, followed, None
-        ends = ops.bitwise_and(ops.cast(row_flags, ms.int64), END)
-        ok = ops.all(steps - ends < self.rule.max_length - 1)
-        self.check(ok, (steps,))
-        return steps, followed, ok
-
-
-@ms.jit_class
-class Complete:
-    """``(steps [n])``: sets the weights of starts whose windows the newest n rows may have completed."""
-
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
-        self.state, self.rule = state, rule
-        self.valid_starts = ValidStarts(state, rule)
-        self.handles = Handles(state)
-        self.weight_of = WeightOf(factors)
-        self.tree = CompositeTree(state.capacity)
-        self.last_of_each = LastOfEach()
-        # Starts that a new row may complete are this many steps before it.
-        before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
-        self.before = Tensor(before[None], ms.int64)
-        self.view = InPlace((), np.float32)
-
-    def __call__(self, steps):
-        """Set the weights, given the steps of the new rows."""
-        written, streams = steps.shape[0], self.rule.streams
-        serials = ops.expand_dims(self.handles.next() - written + range_of(written), 1)
-        before = self.before
-        if self.rule.pad_end:
-            before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
-        handles = ops.reshape(serials - before * streams, (-1,))
-        slots, stored = self.handles.slots(handles)
-        valid = self.valid_starts(handles)
-        tree = self.tree.view(self.state.weights)
-        weight = self.weight_of(gather(self.view(self.state.priorities), slots, 0))
-        weight = ops.select(valid, weight, zeros_like(weight))
-        counted = stored
-        if self.rule.pad_end and written > streams:
-            last, exists, counted = self.last_of_each(slots, stored)
-            weight = ops.select(exists, gather(weight, last, 0), gather(tree, slots, 0))
-        else:
-            weight = ops.select(stored, weight, gather(tree, slots, 0))
-        self.tree.write(self.state.weights, tree, slots, weight, counted, slots)
-
-
-@ms.jit_class
 class UpdateEnds:
     """``(slots [n], written [n] bool, terminated [n] bool)``: moves ends after an update of the column of terminations.
 
@@ -201,11 +75,8 @@ class UpdateEnds:
     stream, ``E`` streams.
     """
 
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
-        self.state, self.rule = state, rule
-        self.handles, self.marks = Handles(state), Marks(rule)
-        self.weight_of = WeightOf(factors)
-        self.tree = CompositeTree(state.capacity)
+    def __init__(self, state: Access, rule: WindowRule) -> None:
+        self.state, self.rule, self.marks = state, rule, Marks(rule)
         self.ended, self.unknown = Tensor(END | OPEN, ms.uint8), Tensor(FINAL | OPEN, ms.uint8)
         self.known = Tensor(255 - FINAL, ms.uint8)
         steps, streams = -(-state.capacity // rule.streams), rule.streams
@@ -214,18 +85,16 @@ class UpdateEnds:
         self.reversed = Tensor(np.arange(steps)[::-1].copy(), ms.int64)
         self.none = Tensor(np.full((1, streams), -1), ms.int64)
         self.all = Tensor(np.ones(state.capacity, bool))
-        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
-        self.priorities = InPlace((), np.float32)
 
     def __call__(self, slots, written, terminated):
         """Set flags, steps and weights."""
         self.set_flags(slots, written, terminated)
-        slots, stored = self.handles.slots(self.handles.oldest() + self.rows)
+        slots, stored = self.state.slots(self.state.oldest() + self.rows)
         stored = self.by_stream(stored)
-        flags = self.by_stream(ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32))
+        flags = self.by_stream(ops.cast(self.state.flags.at(slots), ms.int32))
         ends = ops.logical_and(stored, ops.bitwise_and(flags, END) > 0)
         steps = self.set_steps(slots, stored, ends)
-        drawn = self.by_stream(gather(self.uses(self.state.use_counts), slots, 0)) >= 0
+        drawn = self.by_stream(self.state.use_counts.at(slots)) >= 0
         drawn = ops.logical_and(drawn, ops.bitwise_and(flags, FINAL) == 0)
         going_on = ops.logical_and(stored, ops.bitwise_and(flags, DELETED) == 0)
         self.set_weights(slots, ops.logical_and(drawn, self.are_starts(steps, ends, going_on)))
@@ -245,10 +114,9 @@ class UpdateEnds:
 
     def set_flags(self, slots, written, terminated):
         """Set the flags of the rows that were written; entries for one slot are the same."""
-        stored_flags = self.flags(self.state.flags)
-        flags = gather(stored_flags, slots, 0)
-        following, exists = self.handles.slots(self.handles.of(slots) + self.rule.streams)
-        before_final = ops.logical_and(exists, self.marks.final(gather(stored_flags, following, 0)))
+        flags = self.state.flags.at(slots)
+        following, exists = self.state.slots(self.state.handles(slots) + self.rule.streams)
+        before_final = ops.logical_and(exists, self.marks.final(self.state.flags.at(following)))
         written = ops.logical_and(written, ops.logical_not(self.marks.final(flags)))
         ended = ops.bitwise_and(ops.cast(flags, ms.int32), END) > 0
         ends = ops.logical_and(terminated, ops.logical_not(ops.logical_or(ended, before_final)))
@@ -258,15 +126,15 @@ class UpdateEnds:
             new = ops.select(ended, ops.bitwise_and(flags, self.known), new)
             unknown = ops.logical_and(ended, ops.logical_not(terminated))
             new = ops.select(unknown, ops.bitwise_or(flags, self.unknown), new)
-        ops.scatter_update(self.state.flags, slots, new)
+        ops.scatter_update(self.state.flags.parameter, slots, new)
 
     def set_steps(self, slots, stored, ends):
         """Count the steps from the last end before each row, and return them, ``[S, E]``."""
         last = concat((self.none, self.last(ends)[:-1]))
-        steps = self.by_stream(gather(self.steps(self.state.steps), slots, 0))
+        steps = self.by_stream(self.state.steps.at(slots))
         steps = ops.select(ops.logical_and(stored, last >= 0), self.index - last - 1, steps)
         capacity = self.state.capacity
-        ops.scatter_update(self.state.steps, slots[:capacity], ops.reshape(steps, (-1,))[:capacity])
+        ops.scatter_update(self.state.steps.parameter, slots[:capacity], ops.reshape(steps, (-1,))[:capacity])
         return steps
 
     def are_starts(self, steps, ends, going_on):
@@ -290,35 +158,62 @@ class UpdateEnds:
         """Set the weights of all rows: those of their priorities for starts, and zero for the others."""
         capacity = self.state.capacity
         slots, starts = slots[:capacity], ops.reshape(starts, (-1,))[:capacity]
-        weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
-        weight = ops.select(starts, weight, zeros_like(weight))
-        self.tree.write(self.state.weights, self.tree.view(self.state.weights), slots, weight, self.all, slots)
+        weight = self.state.weight_of(self.state.priorities.at(slots))
+        self.state.tree.put(slots, self.all, ops.select(starts, weight, zeros_like(weight)), self.all)
 
 
 @ms.jit_class
 class Windows:
     """Eligibility if samples are windows: rows that are valid starts.
 
-    Its methods are those of `Rows`.
+    Its methods are those of `Rows`, and `complete`, `valid_starts`.
     """
 
-    def __init__(self, state: State, factors: Tensor, rule: WindowRule) -> None:
+    def __init__(self, state: Access, rule: WindowRule) -> None:
         self.state, self.rule = state, rule
-        self.handles = Handles(state)
-        self.tree = CompositeTree(state.capacity)
-        self.last_of_each = LastOfEach()
-        self.valid_starts = ValidStarts(state, rule)
-        self.marks, self.next_steps = Marks(rule), NextSteps(state, rule)
-        self.complete = Complete(state, factors, rule)
+        self.marks = Marks(rule)
+        self.window = Tensor(np.arange(-rule.past, rule.future)[None], ms.int64)
+        self.newest = Tensor(np.arange(-rule.streams, 0), ms.int64)
+        self.none = Tensor(np.full((1, rule.streams), -1), ms.int64)
+        # Starts that a new row may complete are this many steps before it.
+        before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
+        self.before = Tensor(before[None], ms.int64)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
-        self.before = Tensor(np.arange(-rule.streams, 0), ms.int64) if rule.terminated >= 0 else None
         self.offsets = Tensor(np.arange(1 - rule.future, rule.past + 1)[None], ms.int64)
         self.deleted, self.undeleted = Tensor(DELETED, ms.uint8), Tensor(255 - DELETED, ms.uint8)
-        self.zero = Tensor(0.0, ms.float64)
-        self.weight_of = WeightOf(factors)
-        self.use_counts = Uses(state)
-        self.steps, self.flags, self.uses = InPlace((), np.int64), InPlace((), np.uint8), InPlace((), np.int32)
-        self.priorities = InPlace((), np.float32)
+        self.check = check("insert", FAILURES[TOO_LONG])
+
+    def valid_starts(self, handles):
+        """Return at which rows windows may start, ``[n]`` bool. Cost O(window) each."""
+        past, future, streams = self.rule.past, self.rule.future, self.rule.streams
+        slots, stored = self.state.slots(handles)
+        steps = self.state.steps.at(slots)
+        uses = self.state.use_counts.at(slots)
+        window, exists = self.state.slots(ops.expand_dims(handles, 1) + self.window * streams)
+        flags = ops.cast(self.state.flags.at(window), ms.int32)
+        good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
+        good = ops.cast(good, ms.int32)
+        valid = ops.logical_and(stored, uses >= 0)
+        valid = ops.logical_and(valid, ops.bitwise_and(column(flags, past), FINAL) == 0)
+        if past > 0:
+            before = ops.minimum(steps, past)
+            valid = ops.logical_and(valid, handles - before * streams >= self.state.oldest())
+            outside = columns(self.window, 0, past) < ops.expand_dims(-before, 1)
+            valid = ops.logical_and(valid, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), (1,)))
+        ends = ops.bitwise_and(columns(flags, past, past + future), END)
+        ended = ops.cumsum(ends, 1) - ends  # before this step
+        whole = ops.all(ops.logical_or(ended > 0, columns(good, past, past + future) > 0), (1,))
+        valid = ops.logical_and(valid, whole)
+        starts = ops.floor_mod(steps, self.rule.stride) == 0
+        if not self.rule.pad_end:
+            valid = ops.logical_and(valid, column(ended, future - 1) == 0)
+            starts = ops.logical_or(starts, column(ends, future - 1) > 0)
+        return ops.logical_and(valid, starts)
+
+    def start_weights(self, handles, slots):
+        """Return the weights of rows: those of their priorities for valid starts, and zero for the others."""
+        weight = self.state.weight_of(self.state.priorities.at(slots))
+        return ops.select(self.valid_starts(handles), weight, zeros_like(weight))
 
     def live(self, handles, slots, stored):
         """Return which handles are of eligible rows."""
@@ -326,38 +221,33 @@ class Windows:
 
     def stored(self, slots, wanted):
         """Return which of the wanted rows are not deleted."""
-        flags = gather(self.flags(self.state.flags), slots, 0)
-        stored = ops.bitwise_and(ops.cast(flags, ms.int32), DELETED) == 0
+        stored = ops.bitwise_and(ops.cast(self.state.flags.at(slots), ms.int32), DELETED) == 0
         if self.state.has_late:
-            uses = gather(self.uses(self.state.use_counts), slots, 0)
-            stored = ops.logical_or(stored, self.use_counts.pending(uses))
+            stored = ops.logical_or(stored, self.state.pending(self.state.use_counts.at(slots)))
         return ops.logical_and(wanted, stored)
 
     def remove(self, handles, slots, wanted):
         """Remove rows. Returns their number, and which handles were of rows stored before."""
         found = self.stored(slots, wanted)
-        flags = gather(self.flags(self.state.flags), slots, 0)
-        _, marked, counted = self.last_of_each(slots, found)
-        uses = gather(self.uses(self.state.use_counts), slots, 0)
-        removed = ops.logical_and(marked, self.use_counts.stored(uses))
-        ops.scatter_update(self.state.use_counts, slots, ops.select(removed, self.use_counts.removed(uses), uses))
-        ops.scatter_update(self.state.flags, slots, ops.select(marked, ops.bitwise_or(flags, self.deleted), flags))
+        flags = self.state.flags.at(slots)
+        _, marked, counted = last_of_each(slots, found)
+        uses = self.state.use_counts.at(slots)
+        removed = ops.logical_and(marked, self.state.kept(uses))
+        self.state.use_counts.replace(slots, removed, self.state.removed(uses))
+        self.state.flags.replace(slots, marked, ops.bitwise_or(flags, self.deleted))
         self.close(handles, slots, found)
         return ops.reduce_sum(ops.cast(counted, ms.int32)), found
 
     def close(self, handles, slots, found):
         """Set the weights of starts whose windows contain these rows to zero."""
-        steps = self.steps(self.state.steps)
         serials = ops.expand_dims(handles, 1) + self.offsets * self.rule.streams
-        starts, stored = self.handles.slots(serials)
+        starts, stored = self.state.slots(serials)
         # Steps increase by one along an episode.
-        same = gather(steps, starts, 0) == ops.expand_dims(gather(steps, slots, 0), 1) + self.offsets
+        same = self.state.steps.at(starts) == ops.expand_dims(self.state.steps.at(slots), 1) + self.offsets
         closed = ops.logical_and(ops.logical_and(stored, same), ops.expand_dims(found, 1))
         starts, closed = ops.reshape(starts, (-1,)), ops.reshape(closed, (-1,))
-        _, exists, counted = self.last_of_each(starts, closed)
-        tree = self.tree.view(self.state.weights)
-        weight = ops.masked_fill(gather(tree, starts, 0), exists, self.zero)
-        self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
+        _, exists, counted = last_of_each(starts, closed)
+        self.state.tree.put(starts, exists, self.state.tree.none, counted)
 
     def before_insertion(self, rows, slots, n, ends, ok):
         """Write the steps and flags of n new rows; returns whether they may be inserted, and their steps."""
@@ -366,17 +256,49 @@ class Windows:
         steps, followed, fits = self.next_steps(row_flags, marks)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
-        steps = ops.select(ok, newest(steps, written), gather(self.steps(self.state.steps), slots, 0))
+        steps = ops.select(ok, newest(steps, written), self.state.steps.at(slots))
         if self.state.has_late:  # a row that holds only an observation has no late columns to wait for
             marks = ops.select(self.marks.final(marks), marks, ops.bitwise_or(marks, self.deleted))
-        marks = ops.select(ok, newest(marks, written), gather(self.flags(self.state.flags), slots, 0))
+        marks = ops.select(ok, newest(marks, written), self.state.flags.at(slots))
         if followed is not None:
             before, flags, goes_on = followed
-            flags = ops.select(ops.logical_and(ok, goes_on), self.marks.followed(flags), flags)
-            ops.scatter_update(self.state.flags, before, flags)
-        ops.scatter_update(self.state.steps, slots, steps)
-        ops.scatter_update(self.state.flags, slots, marks)
+            self.state.flags.replace(before, ops.logical_and(ok, goes_on), self.marks.followed(flags))
+        ops.scatter_update(self.state.steps.parameter, slots, steps)
+        ops.scatter_update(self.state.flags.parameter, slots, marks)
         return ok, steps
+
+    def next_steps(self, row_flags, marks):
+        """Return the steps of rows to be inserted, the rows that are followed, and whether no episode becomes too long.
+
+        The arguments are the results of `Marks`. The second result says, for the slots before the new rows, whether
+        their episodes had ended and go on now. The third is ``None`` without a limit; the graph fails if it is false.
+        """
+        streams = self.rule.streams
+        slots, stored = self.state.slots(self.state.next() + self.newest)
+        before = self.state.flags.at(slots)
+        goes_on = ops.logical_and(stored, ops.bitwise_and(ops.cast(before, ms.int32), END) == 0)
+        followed = None
+        if self.rule.terminated >= 0:
+            followed = ops.logical_and(stored, self.marks.follows(before, row_flags[:streams]))
+            goes_on = ops.logical_or(goes_on, followed)
+            followed = (slots, before, followed)
+        first = self.state.steps.at(slots) + 1
+        first = ops.expand_dims(ops.select(goes_on, first, zeros_like(first)), 0)
+        ends = ops.reshape(ops.bitwise_and(ops.cast(marks, ms.int32), END), (-1, streams))
+        index = ops.broadcast_to(ops.expand_dims(range_of(ends.shape[0]), 1), ends.shape)
+        steps = first + index
+        if ends.shape[0] > 1:
+            # Steps count from the last end; an end in the row itself takes effect with the next row.
+            last = ops.cummax(ops.select(ends > 0, index, zeros_like(index) - 1), 0)[0]
+            last = concat((self.none, last[:-1]))
+            steps = ops.select(last >= 0, index - last - 1, steps)
+        steps = ops.reshape(steps, (-1,))
+        if self.rule.max_length == 0:
+            return steps, followed, None
+        ends = ops.bitwise_and(ops.cast(row_flags, ms.int64), END)
+        ok = ops.all(steps - ends < self.rule.max_length - 1)
+        self.check(ok, (steps,))
+        return steps, followed, ok
 
     def first_weights(self, priority):
         """Return zeros, since the windows of new rows are not complete yet."""
@@ -386,62 +308,66 @@ class Windows:
         """Return the use counts of new rows in these slots, which `before_insertion` has prepared."""
         uses = ops.broadcast_to(self.state.new_uses, slots.shape)
         if self.state.has_late:
-            flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
+            flags = ops.cast(self.state.flags.at(slots), ms.int32)
             uses = ops.select(ops.bitwise_and(flags, DELETED) > 0, uses, zeros_like(uses))
         return uses
 
     def release(self, handles, slots, done):
         """Make the starts eligible whose windows rows complete, since their late columns have been written."""
-        uses = gather(self.uses(self.state.use_counts), slots, 0)
-        ops.scatter_update(self.state.use_counts, slots, ops.select(done, zeros_like(uses), uses))
-        flags = gather(self.flags(self.state.flags), slots, 0)
-        ops.scatter_update(self.state.flags, slots, ops.select(done, ops.bitwise_and(flags, self.undeleted), flags))
+        uses = self.state.use_counts.at(slots)
+        self.state.use_counts.replace(slots, done, zeros_like(uses))
+        self.state.flags.replace(slots, done, ops.bitwise_and(self.state.flags.at(slots), self.undeleted))
         handles = ops.reshape(ops.expand_dims(handles, 1) + self.offsets * self.rule.streams, (-1,))
-        starts, stored = self.handles.slots(handles)
+        starts, stored = self.state.slots(handles)
         around = ops.reshape(ops.broadcast_to(ops.expand_dims(done, 1), (done.shape[0], self.offsets.shape[1])), (-1,))
-        last, exists, counted = self.last_of_each(starts, ops.logical_and(stored, around))
-        weight = self.weight_of(gather(self.priorities(self.state.priorities), starts, 0))
-        weight = ops.select(self.valid_starts(handles), weight, zeros_like(weight))
-        tree = self.tree.view(self.state.weights)
-        weight = ops.select(exists, gather(weight, last, 0), gather(tree, starts, 0))
-        self.tree.write(self.state.weights, tree, starts, weight, counted, starts)
+        last, exists, counted = last_of_each(starts, ops.logical_and(stored, around))
+        self.state.tree.put(starts, exists, gather(self.start_weights(handles, starts), last, 0), counted)
 
     def after_insertion(self, steps):
         """Update the weights after new rows are stored."""
         if self.oldest is not None:
             self.forget_past()
-        if self.before is not None:
+        if self.rule.terminated >= 0:
             self.lengthen(steps.shape[0])
         self.complete(steps)
         return steps
 
-    def lengthen(self, written):
-        """Set the weights of starts whose windows end before the new rows, if these go on with their episodes."""
-        before = self.handles.next() - written + self.before
-        slots, stored = self.handles.slots(before)
-        flags = ops.cast(gather(self.flags(self.state.flags), slots, 0), ms.int32)
-        longer = ops.logical_and(stored, ops.bitwise_and(flags, END | OPEN) == OPEN)
-        starts = before - (self.rule.future - 1) * self.rule.streams
-        slots, stored = self.handles.slots(starts)
-        longer = ops.logical_and(longer, stored)
-        weight = self.weight_of(gather(self.priorities(self.state.priorities), slots, 0))
-        weight = ops.select(self.valid_starts(starts), weight, zeros_like(weight))
-        tree = self.tree.view(self.state.weights)
-        weight = ops.select(longer, weight, gather(tree, slots, 0))
-        self.tree.write(self.state.weights, tree, slots, weight, longer, slots)
-
     def forget_past(self):
         """Set the weights of rows whose past was overwritten to zero."""
-        oldest = self.handles.oldest()
+        oldest = self.state.oldest()
         serials = oldest + self.oldest
-        slots, stored = self.handles.slots(serials)
-        past = ops.minimum(gather(self.steps(self.state.steps), slots, 0), self.rule.past)
+        slots, stored = self.state.slots(serials)
+        past = ops.minimum(self.state.steps.at(slots), self.rule.past)
         gone = ops.logical_and(stored, serials - past * self.rule.streams < oldest)
-        tree = self.tree.view(self.state.weights)
-        weight = ops.masked_fill(gather(tree, slots, 0), gone, self.zero)
-        self.tree.write(self.state.weights, tree, slots, weight, gone, slots)
+        self.state.tree.put(slots, gone, self.state.tree.none, gone)
+
+    def lengthen(self, written):
+        """Set the weights of starts whose windows end before the new rows, if these go on with their episodes."""
+        before = self.state.next() - written + self.newest
+        slots, stored = self.state.slots(before)
+        flags = ops.cast(self.state.flags.at(slots), ms.int32)
+        longer = ops.logical_and(stored, ops.bitwise_and(flags, END | OPEN) == OPEN)
+        starts = before - (self.rule.future - 1) * self.rule.streams
+        slots, stored = self.state.slots(starts)
+        longer = ops.logical_and(longer, stored)
+        self.state.tree.put(slots, longer, self.start_weights(starts, slots), longer)
+
+    def complete(self, steps):
+        """Set the weights of starts whose windows the newest rows, with these steps, may have completed."""
+        written, streams = steps.shape[0], self.rule.streams
+        serials = ops.expand_dims(self.state.next() - written + range_of(written), 1)
+        before = self.before
+        if self.rule.pad_end:
+            before = before + ops.expand_dims(ops.floor_mod(steps, self.rule.stride), 1)
+        handles = ops.reshape(serials - before * streams, (-1,))
+        slots, stored = self.state.slots(handles)
+        weight, counted = self.start_weights(handles, slots), stored
+        if self.rule.pad_end and written > streams:
+            last, stored, counted = last_of_each(slots, stored)
+            weight = gather(weight, last, 0)
+        self.state.tree.put(slots, stored, weight, counted)
 
 
-def eligibility(state: State, factors: Tensor, rule: WindowRule | None) -> Rows | Windows:
-    """Return the part of an operator that determines eligible rows."""
-    return Rows(state, factors) if rule is None else Windows(state, factors, rule)
+def eligibility(state: Access, rule: WindowRule | None) -> Rows | Windows:
+    """Return the part of operators that determines eligible rows."""
+    return Rows(state) if rule is None else Windows(state, rule)

@@ -51,8 +51,3 @@ class State:
         self.epoch_rule = None if options.epochs is None else Tensor(options.epochs.array())
         #: Rule for valid windows, int64 ``[6]``.
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())
-
-    def those(self, names: Sequence[str]) -> tuple[Parameter, ...]:
-        """Return the existing Parameters among these names, in this order."""
-        found = (getattr(self, name) for name in names)
-        return tuple(parameter for parameter in found if parameter is not None)

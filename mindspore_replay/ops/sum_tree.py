@@ -7,15 +7,16 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 
 from ..store.tree import FANOUT, Level, levels, tree_size
-from .in_place import InPlace
+from .in_place import Stored
 from .primitives import (
     column,
     concat,
     concat_columns,
     gather,
+    int64,
     item,
     range_of,
     searchsorted,
@@ -23,8 +24,6 @@ from .primitives import (
     stack,
     zeros_like,
 )
-from .random import SliceBound
-from .state import State
 
 
 def index_type(capacity: int) -> Any:
@@ -32,30 +31,23 @@ def index_type(capacity: int) -> Any:
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
 
 
-@ms.jit_class
-class LastOfEach:
-    """Finds the last of several entries for one slot.
+_NONE, _DEAD = Tensor([-1], ms.int64), Tensor((1 << 62) - 1, ms.int64)
 
-    ``(slots [n] int64, live [n] bool) -> last [n] int64, exists [n] bool, counted [n] bool``. Entry ``last[i]`` is the
-    last live one with the slot of entry i, if one `exists`; `counted` marks one entry of each slot that has any.
+
+def last_of_each(slots, live):
+    """Find the last of several entries for one slot: ``-> last [n] int64, exists [n] bool, counted [n] bool``.
+
+    Entry ``last[i]`` is the last live one with the slot of entry i, if one `exists`; `counted` marks one entry of each
+    slot that has any.
     """
-
-    def __init__(self) -> None:
-        self.zero = Tensor(0, ms.int64)
-        self.none = Tensor([-1], ms.int64)
-        self.dead = Tensor((1 << 62) - 1, ms.int64)
-
-    def __call__(self, slots, live):
-        """Return the last live entry for each entry's slot."""
-        n = slots.shape[0]
-        index = range_of(n)
-        first = ops.cast(slots, ms.int64) * n
-        order = ops.sort(ops.select(live, first + index, self.dead))[0]
-        # Number of entries of this slot or a smaller one; after `none`, the last of them.
-        before = searchsorted_int32(order, first + n)
-        found = gather(concat((self.none, order)), before, 0) - first
-        exists = found >= self.zero
-        return ops.maximum(found, self.zero), exists, found == index
+    n = slots.shape[0]
+    index = range_of(n)
+    first = ops.cast(slots, ms.int64) * n
+    order = ops.sort(ops.select(live, first + index, _DEAD))[0]
+    # Number of entries of this slot or a smaller one; after `_NONE`, the last of them.
+    before = searchsorted_int32(order, first + n)
+    found = gather(concat((_NONE, order)), before, 0) - first
+    return ops.maximum(found, int64(0)), found >= int64(0), found == index
 
 
 @ms.jit_class
@@ -84,14 +76,16 @@ class _Places:
 
 
 @ms.jit_class
-class CompositeTree:
-    """Operations on a tree. `weights` is its Parameter, and `tree` the result of `view` for it.
+class CompositeTree(Stored):
+    """Operations on a tree; `tree` is the result of `view`.
 
     Args:
+        weights (Parameter): The tree.
         capacity (int): Slots of the tree.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, weights: Parameter, capacity: int) -> None:
+        super().__init__(weights)
         self.capacity = capacity
         last = tree_size(capacity) - 1
         self.index = index_type(capacity)
@@ -107,7 +101,6 @@ class CompositeTree:
         self.none = Tensor(0.0, ms.float64)
         self.least = ops.ReduceMin(keep_dims=True)
         self.before_each = ops.CumSum(exclusive=True)
-        self.view = InPlace((), np.float64)
 
     def total(self, tree):
         """Return the total weight."""
@@ -121,7 +114,12 @@ class CompositeTree:
         """Return the number of positive weights."""
         return gather(tree, self.positive_at, 0)
 
-    def write(self, weights, tree, slots, values, counted, touched):
+    def put(self, slots, chosen, values, counted):
+        """Set the chosen leaves. Entries for one slot have the same value, and at most one of them is `counted`."""
+        tree = self.view()
+        return self.write(tree, slots, ops.select(chosen, values, gather(tree, slots, 0)), counted, slots)
+
+    def write(self, tree, slots, values, counted, touched):
         """Set leaves, and return the tree to read from afterwards.
 
         Entries for one slot have the same value, and one of them is `counted`; the nodes above the slots `touched` are
@@ -130,8 +128,8 @@ class CompositeTree:
         slots = ops.cast(slots, self.index)
         gained = ops.sign(values) - ops.sign(gather(tree, slots, 0))
         gained = ops.reduce_sum(gained * ops.cast(counted, ms.float64))
-        tree = ops.scatter_add(weights, self.positive_slot, ops.reshape(gained, (1,)))
-        tree = ops.scatter_update(weights, slots, ops.depend(values, tree))
+        tree = ops.scatter_add(self.parameter, self.positive_slot, ops.reshape(gained, (1,)))
+        tree = ops.scatter_update(self.parameter, slots, ops.depend(values, tree))
         nodes = ops.expand_dims(ops.cast(touched, self.index), 1)
         for i in range(len(self.levels)):
             level = self.levels[i]
@@ -149,13 +147,13 @@ class CompositeTree:
             sums = gather(tree, sums_at, 0)
             minima = gather(tree, minima_at, 0) if i else ops.masked_fill(sums, sums <= 0, self.infinity)
             above = concat_columns((gather(ops.cumsum(sums, 1), self.last, 1), self.least(minima, 1)))
-            tree = ops.scatter_update(weights, node_at, above)
+            tree = ops.scatter_update(self.parameter, node_at, above)
         return tree
 
-    def descend(self, tree, targets, ok, edges=None):
+    def descend(self, tree, targets, ok, edges):
         """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`; slot 0 for all if not `ok`.
 
-        With `edges`, of `within`, only the weights of a range count.
+        With `edges`, of `within`, only the weights of a range count; ``None``: all.
         """
         n = targets.shape[0]
         targets = ops.expand_dims(ops.select(ok, targets, zeros_like(targets)), 1)
@@ -246,63 +244,3 @@ class CompositeTree:
         total = self.total(tree)
         targets = targets + self.before(tree, slot)
         return ops.select(targets > total, ops.minimum(targets - total, total), targets)
-
-
-@ms.jit_class
-class CompositeSums:
-    """``(ranges [m, 2] int64) -> sums [m] float64``: sums of the weights of slices of logical rows."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.tree = CompositeTree(state.capacity)
-        self.bound = SliceBound()
-
-    def __call__(self, ranges):
-        """Return the sums."""
-        weights = self.state.weights
-        count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(column(ranges, 0), count)
-        size = ops.maximum(self.bound(column(ranges, 1), count) - first, zeros_like(first))
-        sums = self.tree.sum_rows(self.tree.view(weights), first, size, ops.cast(self.state.head, ms.int64))
-        self.tree.view.done(weights, sums)
-        return sums
-
-
-@ms.jit_class
-class CountInRange:
-    """``(range [2] int64) -> float64 []``: counts the rows of positive weight in a slice of logical rows. Cost O(C)."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.slots = Tensor(np.arange(state.capacity), ms.int64)
-        self.bound = SliceBound()
-        self.view = InPlace((), np.float64)
-
-    def __call__(self, rows):
-        """Return the number of rows of the range with a positive weight."""
-        count = ops.cast(self.state.count, ms.int64)
-        first = self.bound(item(rows, 0), count)
-        size = self.bound(item(rows, 1), count) - first
-        row = ops.floor_mod(self.slots - ops.cast(self.state.head, ms.int64) - first, self.state.capacity)
-        leaves = gather(self.view(self.state.weights), self.slots, 0)
-        found = ops.logical_and(row < size, leaves > 0)
-        found = ops.reduce_sum(ops.cast(found, ms.float64))
-        self.view.done(self.state.weights, found)
-        return found
-
-
-@ms.jit_class
-class CompositeSummary:
-    """``() -> [3] float64``: total, smallest positive weight (infinite if none), number of positive weights."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.tree = CompositeTree(state.capacity)
-
-    def __call__(self):
-        """Return the three numbers."""
-        weights = self.state.weights
-        tree = self.tree.view(weights)
-        summary = stack((self.tree.total(tree), self.tree.minimum(tree), self.tree.positive(tree)))
-        self.tree.view.done(weights, summary)
-        return summary

@@ -4,16 +4,16 @@ import mindspore as ms
 from mindspore import ops
 
 from ..store.library import BAD_VERSION, FAILURES
+from .access import Access
 from .checks import check
 from .primitives import item, range_of, zeros_like
-from .state import State
 
 
 @ms.jit_class
 class Versions:
     """Checks versions, int64 ``[]`` or ``[n]``, and finds up to which row clocks are not in order."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Access) -> None:
         self.state = state
         self.check = check("insert", FAILURES[BAD_VERSION])
 

@@ -31,13 +31,9 @@ from ..store.plan import (
     Output,
     SamplePlan,
 )
-from .in_place import InPlace
+from .access import Access
 from .primitives import column, columns, gather, zeros_like
-from .random import Bits, Ranks, UnitInterval
-from .reservoir import handles_of
-from .ring import Gather
-from .rows import Handles
-from .state import State
+from .random import random_bits, ranks, unit_interval
 
 
 def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int, ...]:
@@ -74,16 +70,15 @@ def products_of(discounts, axis, longest):
 class RowsDrawn:
     """``(slots [n], importance weights [n], ok) -> outputs`` of a plan whose outputs are only the rows drawn."""
 
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns) -> None:
+    def __init__(self, state: Access, plan: SamplePlan, columns: Columns) -> None:
         self.state = state
-        self.handles = handles_of(state) if any(output.kind == HANDLE for output in plan.outputs) else None
-        self.gather = Gather(columns)
+        self.gives_handles = any(output.kind == HANDLE for output in plan.outputs)
         self.places = places(plan, (HANDLE, WEIGHT), True)
 
     def __call__(self, slots, importance, ok):
         """Return the outputs."""
-        handles = None if self.handles is None else self.handles.of(slots)
-        values = (handles, importance, *self.gather(self.state.columns, slots))
+        handles = self.state.handles(slots) if self.gives_handles else None
+        values = (handles, importance, *self.state.rows_at(slots))
         outputs = ()
         for place in self.places:
             outputs = (*outputs, values[place])
@@ -97,9 +92,8 @@ class WindowsAround:
     Changes the random state if goals are drawn, unless not `ok`.
     """
 
-    def __init__(self, state: State, plan: SamplePlan, columns: Columns, rule: WindowRule) -> None:
+    def __init__(self, state: Access, plan: SamplePlan, columns: Columns, rule: WindowRule) -> None:
         self.state, self.plan, self.rule = state, plan, rule
-        self.handles = Handles(state)
         self.around = tuple(_Around(output, state, plan, rule.streams, columns) for output in plan.around)
         self.places = places(plan, (HANDLE, WEIGHT), False)
         self.reach = plan.reach
@@ -107,13 +101,12 @@ class WindowsAround:
         self.ahead = Tensor(np.arange(steps)[None], ms.int64)
         self.by_steps = plan.by_steps
         self.goals = _GoalRows(state, plan, rule.streams) if plan.strategy != "none" else None
-        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
     def __call__(self, starts, importance, ok):
         """Return the outputs."""
         slots = ops.cast(starts, ms.int64)
-        handles = self.handles.of(slots)
-        steps = gather(self.steps(self.state.steps), slots, 0)
+        handles = self.state.handles(slots)
+        steps = self.state.steps.at(slots)
         after, sample_steps, transitions = self.extent(handles)
         goals, relabelled = slots, slots < 0
         if self.goals is not None:
@@ -125,13 +118,13 @@ class WindowsAround:
         outputs = ()
         for place in self.places:
             outputs = (*outputs, values[place])
-        self.steps.done(self.state.steps, outputs)
+        self.state.steps.done(outputs)
         return outputs
 
     def extent(self, handles):
         """Return, from each start on, the steps of its episode, the steps in the sample, and the transitions."""
-        window, exists = self.handles.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
-        flags = ops.cast(gather(self.flags(self.state.flags), window, 0), ms.int32)
+        window, exists = self.state.slots(ops.expand_dims(handles, 1) + self.ahead * self.rule.streams)
+        flags = ops.cast(self.state.flags.at(window), ms.int32)
         ends = ops.bitwise_and(flags, END)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         broken = ops.logical_or(ops.cumsum(ends, 1) - ends > 0, ops.logical_not(good))
@@ -165,9 +158,8 @@ class _Around:
     The arguments are int64 ``[n]`` but for the last; the output may also say how far each start's episode reaches.
     """
 
-    def __init__(self, output: Output, state: State, plan: SamplePlan, streams: int, columns: Columns) -> None:
-        self.state = state
-        self.output = output
+    def __init__(self, output: Output, state: Access, plan: SamplePlan, streams: int, columns: Columns) -> None:
+        self.state, self.output = state, output
         self.capacity, self.streams = state.capacity, streams
         self.out_shape = output.shape(plan.n, columns)
         self.out_type = TYPES[output.dtype(columns)]
@@ -192,17 +184,16 @@ class _Around:
         row = columns.shapes[output.column]
         self.ones = (1,) * len(row)
         self.row = row
-        stored = numpy_type(columns.stored_types[output.column])
-        self.view = InPlace(row, stored)
-        self.zero = Tensor(np.zeros((), stored))
-        self.discounts = InPlace((), numpy_type(columns.stored_types[max(output.other - 1, 0)]))
+        self.zero = Tensor(np.zeros((), numpy_type(columns.stored_types[output.column])))
         self.powers = Tensor(plan.powers())
         self.longest = plan.chain
         self.chain_index = Tensor(np.arange(plan.chain)[None, None], ms.int64)
         self.none = Tensor(0.0, ms.float64)
 
-    def slots_at(self, slots, positions):
-        return ops.floor_mod(ops.expand_dims(slots, 1) + positions * self.streams, self.capacity)
+    def rows_at(self, column, slots, positions):
+        """Return the rows of a column at positions from starts."""
+        slots = ops.floor_mod(ops.expand_dims(slots, 1) + positions * self.streams, self.capacity)
+        return self.state.contents[column].at(slots)
 
     def __call__(self, slots, before, after, sample_steps, transitions, goal_slots, relabelled):
         kind = self.output.kind
@@ -232,9 +223,9 @@ class _Around:
             inside = ops.logical_and(inside, self.held(before, sample_steps))
         if kind == MASK:
             return ops.reshape(inside, self.out_shape)
-        rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = self.rows_at(self.output.column, slots, positions)
         if kind == GOAL:
-            goals = gather(self.view(self.state.columns[self.output.other]), ops.expand_dims(goal_slots, 1), 0)
+            goals = self.state.contents[self.output.other].at(ops.expand_dims(goal_slots, 1))
             rows = ops.select(ops.reshape(relabelled, (-1, 1, *self.ones)), goals, rows)
         if not self.is_start or self.by_steps:
             rows = ops.select(ops.reshape(inside, (*inside.shape, *self.ones)), rows, self.zero)
@@ -263,7 +254,7 @@ class _Around:
             inside = ops.logical_and(inside, ops.expand_dims(self.held(before, sample_steps), 2))
         n, steps = inside.shape[0], inside.shape[1]
         positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, steps * self.longest))
-        rows = gather(self.view(self.state.columns[self.output.column]), self.slots_at(slots, positions), 0)
+        rows = self.rows_at(self.output.column, slots, positions)
         rows = ops.reshape(ops.cast(rows, ms.float64), (n * steps, self.longest, *self.row))
         powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
         inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
@@ -277,13 +268,12 @@ class _Around:
     def step_discounts(self, slots):
         """Return the steps' own discounts over each chain, ``[n, T, longest]``."""
         positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, -1))
-        rows = gather(self.discounts(self.state.columns[self.output.other - 1]), self.slots_at(slots, positions), 0)
+        rows = self.rows_at(self.output.other - 1, slots, positions)
         return ops.reshape(rows, (slots.shape[0], -1, self.longest))
 
     def discount(self, slots, before, sample_steps, transitions):
         chains = self.chains(transitions)
-        last = self.slots_at(slots, self.chain_steps + chains - 1)
-        none = gather(self.view(self.state.columns[self.output.column]), last, 0) != 0
+        none = self.rows_at(self.output.column, slots, self.chain_steps + chains - 1) != 0
         if self.by_steps:
             none = ops.logical_or(none, ops.logical_not(self.held(before, sample_steps)))
         factors = gather(self.powers, chains, 0)
@@ -302,30 +292,23 @@ class _GoalRows:
     The first three are those of starts, int64 ``[n]``. Changes the random state, unless not `ok`.
     """
 
-    def __init__(self, state: State, plan: SamplePlan, streams: int) -> None:
+    def __init__(self, state: Access, plan: SamplePlan, streams: int) -> None:
         capacity = state.capacity
-        self.state = state
-        self.handles = Handles(state)
-        self.n = plan.n
+        self.state, self.n = state, plan.n
         self.strategy = plan.strategy
         self.capacity, self.streams = capacity, streams
         self.ratio = Tensor(plan.ratio, ms.float64)
-        self.bits = Bits(2 * plan.n)
-        self.unit = UnitInterval()
-        self.ranks = Ranks(plan.n, True)
         self.rounds = (max(capacity // streams, 1)).bit_length()
-        self.steps, self.flags = InPlace((), np.int64), InPlace((), np.uint8)
 
     def slot_at(self, slots, step):
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
     def to_last(self, newest, slots, steps):
         """Return the steps from each row to the last stored one of its episode; steps increase by 1 along it."""
-        view = self.steps(self.state.steps)
         low, high = zeros_like(newest), newest
         for _ in range(self.rounds):
             middle = low + ops.floor_divide(high - low + 1, 2)
-            same = gather(view, self.slot_at(slots, middle), 0) == steps + middle
+            same = self.state.steps.at(self.slot_at(slots, middle)) == steps + middle
             low = ops.select(same, middle, low)
             high = ops.select(same, high, middle - 1)
             high = ops.maximum(high, low)
@@ -333,28 +316,27 @@ class _GoalRows:
 
     def __call__(self, handles, slots, steps, ok):
         random_state = self.state.random_state
-        bits, advanced = self.bits(random_state)
-        relabelled = self.unit(bits[: self.n]) <= self.ratio
+        bits, advanced = random_bits(random_state, 2 * self.n)
+        relabelled = unit_interval(bits[: self.n]) <= self.ratio
         bits = bits[self.n :]
-        view = self.flags(self.state.flags)
         if self.strategy == "random":
-            row = self.ranks(bits, ops.cast(self.state.count, ms.int64))
+            row = ranks(bits, ops.cast(self.state.count, ms.int64), True)
             goals = ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
         else:
-            newest = ops.floor_divide(self.handles.next() - 1 - handles, self.streams)
+            newest = ops.floor_divide(self.state.next() - 1 - handles, self.streams)
             last = self.to_last(newest, slots, steps)
-            flags = ops.cast(gather(view, self.slot_at(slots, last), 0), ms.int32)
+            flags = ops.cast(self.state.flags.at(self.slot_at(slots, last)), ms.int32)
             last = last - ops.cast(ops.bitwise_and(flags, FINAL) > 0, ms.int64)
             if self.strategy == "final":
                 step = last
             else:
                 first = zeros_like(last)
                 if self.strategy == "episode":
-                    earlier = ops.floor_divide(handles - self.handles.oldest(), self.streams)
+                    earlier = ops.floor_divide(handles - self.state.oldest(), self.streams)
                     first = ops.minimum(steps, earlier)
-                step = self.ranks(bits, first + last + 1) - first
+                step = ranks(bits, first + last + 1, True) - first
             goals = self.slot_at(slots, step)
-        flags = ops.cast(gather(view, goals, 0), ms.int32)
+        flags = ops.cast(self.state.flags.at(goals), ms.int32)
         relabelled = ops.logical_and(relabelled, ops.bitwise_and(flags, DELETED + FINAL) == 0)
         ops.assign(random_state, ops.select(ok, advanced, random_state))
         return goals, relabelled

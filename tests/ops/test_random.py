@@ -25,10 +25,10 @@ class CompositeBits:
     """``(state) -> bits [n] int64``. Changes the state."""
 
     def __init__(self, n: int) -> None:
-        self.bits = random.Bits(n)
+        self.n = n
 
     def __call__(self, state):
-        bits, advanced = self.bits(state)
+        bits, advanced = random.random_bits(state, self.n)
         ops.assign(state, advanced)
         return bits
 
@@ -102,10 +102,10 @@ class KernelDraw:
         return self.store.arrays["random_state"].tolist()
 
 
-class HeldBelow(Held):
+class HeldBelow(nn.Cell):
     @ms.jit
     def construct(self, bits, n):
-        return self.operator(bits, n)
+        return random.below(bits, n)
 
 
 def make_draw(backend: str, n: int, capacity: int, replace: bool, ordered: bool) -> Any:
@@ -147,7 +147,7 @@ def test_random_bits_equal_the_twin():
 
 
 def test_below_equals_the_exact_product():
-    held = HeldBelow(random.Below())
+    held = HeldBelow()
     generator = np.random.default_rng(2)
     bits = [
         0,

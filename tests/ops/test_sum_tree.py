@@ -14,11 +14,12 @@ from reference import draw_slot
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import Columns
-from mindspore_replay.ops import sum_tree
+from mindspore_replay.ops import sums
+from mindspore_replay.ops.access import Access, access
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operator import operator
 from mindspore_replay.ops.state import State
-from mindspore_replay.ops.sum_tree import CompositeTree, LastOfEach
+from mindspore_replay.ops.sum_tree import last_of_each
 from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
 from mindspore_replay.store.plan import WINDOW
 from mindspore_replay.store.state import make
@@ -35,41 +36,37 @@ N = 24  # slots set and targets looked up by a call
 
 @ms.jit_class
 class CompositeSet:
-    """``(weights, slots [n] int64, values [n] float64)``: sets weights; the last of duplicates counts."""
+    """``(slots [n] int64, values [n] float64)``: sets weights; the last of duplicates counts."""
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.tree = CompositeTree(capacity)
-        self.last_of_each = LastOfEach()
+    def __init__(self, state: Access) -> None:
+        self.tree = state.tree
         self.check = ops.Assert()
 
-    def __call__(self, weights, slots, values):
-        inside = ops.all(ops.logical_and(slots >= 0, slots < self.capacity))
+    def __call__(self, slots, values):
+        inside = ops.all(ops.logical_and(slots >= 0, slots < self.tree.capacity))
         ok = ops.logical_and(inside, ops.all(ops.logical_and(ops.isfinite(values), values >= 0)))
         self.check(ok, (slots, values))
         slots = ops.select(ok, slots, ops.zeros_like(slots))
-        last, exists, counted = self.last_of_each(slots, ops.logical_and(ok, slots >= 0))
-        tree = self.tree.view(weights)
-        values = ops.select(exists, ops.gather(values, last, 0), ops.gather(tree, slots, 0))
-        tree = self.tree.write(weights, tree, slots, values, counted, slots)
+        last, exists, counted = last_of_each(slots, ops.logical_and(ok, slots >= 0))
+        tree = self.tree.put(slots, exists, ops.gather(values, last, 0), counted)
         return ops.reshape(self.tree.positive(tree), (1,))
 
 
 @ms.jit_class
 class CompositeFind:
-    """``(weights, targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``."""
+    """``(targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``."""
 
-    def __init__(self, capacity: int) -> None:
-        self.tree = CompositeTree(capacity)
+    def __init__(self, state: Access) -> None:
+        self.tree = state.tree
         self.check = ops.Assert()
 
-    def __call__(self, weights, targets):
-        tree = self.tree.view(weights)
+    def __call__(self, targets):
+        tree = self.tree.view()
         total = self.tree.total(tree)
         ok = ops.all(ops.logical_and(targets > 0, targets <= total))
         self.check(ok, (targets, total))
-        slots = ops.cast(self.tree.descend(tree, targets, ok), ms.int64)
-        self.tree.view.done(weights, slots)
+        slots = ops.cast(self.tree.descend(tree, targets, ok, None), ms.int64)
+        self.tree.done(slots)
         return slots
 
 
@@ -89,28 +86,29 @@ class Held(nn.Cell):
         self.weights, self.head, self.count = (parameters[name] for name in ("weights", "head", "count"))
         self.serials, self.clock = parameters["serials"], parameters["clock"]
         state = State([parameters["column.0"]], parameters, options)
-        self.set, self.find = CompositeSet(capacity), CompositeFind(capacity)
+        shared = access(state, columns)
+        self.set, self.find = CompositeSet(shared), CompositeFind(shared)
         if backend == "native":
             self.sums, self.summary = (operator(name, state, options.groups, columns) for name in ("sums", "summary"))
         else:
-            self.sums, self.summary = sum_tree.CompositeSums(state), sum_tree.CompositeSummary(state)
+            self.sums, self.summary = sums.CompositeSums(shared), sums.CompositeSummary(shared)
 
     @ms.jit
     def write(self, slots, values):
-        self.set(self.weights, slots, values)
+        self.set(slots, values)
         return self.summary()
 
     @ms.jit
     def read(self, targets, ranges):
-        return self.find(self.weights, targets), self.sums(ranges)
+        return self.find(targets), self.sums(ranges)
 
     @ms.jit
     def write_twice(self, slots, first, second):
         before = self.summary()
-        self.set(self.weights, slots, first)
+        self.set(slots, first)
         between = self.summary()
-        found = self.find(self.weights, between[:1] * 0.5)
-        self.set(self.weights, slots, second)
+        found = self.find(between[:1] * 0.5)
+        self.set(slots, second)
         return before, between, found, self.summary()
 
     def put(self, leaves: np.ndarray) -> None:
