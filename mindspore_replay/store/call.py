@@ -50,7 +50,7 @@ class Tensors(NamedTuple):
     share: Callable[[np.ndarray], Any] | None = None
     address_of: Callable[[Any], int] | None = None
     dtypes: Mapping[str, Any] = MappingProxyType({})
-    guard: library.calls.Guard | None = None
+    guard: "library.calls.Guard | None" = None
 
 
 #: Those of a store without a framework.
