@@ -131,17 +131,6 @@ class Arguments {
     return extra == 0 ? 1 : dim(i, 0);
   }
 
-  // Element j of argument i, which holds integers of this dtype.
-  int64_t Integer(int i, Dtype dtype, int64_t j) const {
-    const bool is_signed = kDtypes[dtype].name[0] == 'i';
-    switch (kDtypes[dtype].bytes) {
-      case 8: return data<int64_t>(i)[j];
-      case 4: return is_signed ? data<int32_t>(i)[j] : static_cast<int64_t>(data<uint32_t>(i)[j]);
-      case 2: return is_signed ? data<int16_t>(i)[j] : data<uint16_t>(i)[j];
-      default: return is_signed ? data<int8_t>(i)[j] : data<uint8_t>(i)[j];
-    }
-  }
-
  private:
   int size_;
   void **params_;
@@ -153,6 +142,20 @@ class Arguments {
 // A bool column is stored as uint8, so the two count as equal.
 REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) {
   return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8));
+}
+
+// Returns element i of an array of integers.
+REPLAY_BOTH inline int64_t IntegerAt(const char *data, Dtype dtype, int64_t i) {
+  switch (dtype) {
+    case kInt32: return reinterpret_cast<const int32_t *>(data)[i];
+    case kUint32: return reinterpret_cast<const uint32_t *>(data)[i];
+    case kInt16: return reinterpret_cast<const int16_t *>(data)[i];
+    case kUint16: return reinterpret_cast<const uint16_t *>(data)[i];
+    case kInt8: return reinterpret_cast<const int8_t *>(data)[i];
+    case kUint8:
+    case kBool: return reinterpret_cast<const uint8_t *>(data)[i];
+    default: return reinterpret_cast<const int64_t *>(data)[i];
+  }
 }
 
 REPLAY_BOTH inline bool IsFloat(Dtype dtype) {

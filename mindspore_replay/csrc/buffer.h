@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "binding.h"
 #include "core/random.h"
@@ -11,36 +12,96 @@
 
 namespace replay {
 
+// The kind of a buffer's rows: cursors if there is no row state, else SingleRows or Timeline.
+template <typename Rows>
+struct Kind {
+  using Type = Rows;
+};
+
+template <typename Rows>
+constexpr bool kHasEpisodes = std::is_same_v<Rows, Timeline>;
+
+template <typename Rows>
+constexpr bool kHasRowState = !std::is_base_of_v<Cursors, Rows>;
+
+template <typename Rows>
+constexpr bool kInReservoir =
+    std::is_same_v<Rows, ReservoirCursors> || std::is_same_v<Rows, SingleRows<ReservoirCursors>>;
+
+template <typename Rows>
+using PlacesOf = std::conditional_t<kInReservoir<Rows>, ReservoirCursors, Cursors>;
+
+// A buffer's state: addresses of its arrays, null for absent ones. Cursors are read again by each function that returns
+// them.
+struct State {
+  int64_t capacity;
+  int32_t *head;
+  int32_t *count;
+  int64_t *serials;
+  RandomState *random;
+  int64_t *row_serials;
+  int64_t *steps = nullptr;
+  uint8_t *flags = nullptr;
+  const WindowRule *rule = nullptr;
+  RowState row_state;
+
+  template <typename Rows>
+  REPLAY_BOTH Rows Get() const {
+    if constexpr (std::is_same_v<Rows, Cursors>) {
+      return {capacity, *head, *count, serials[0], serials[1]};
+    } else if constexpr (std::is_same_v<Rows, ReservoirCursors>) {
+      return {Ring(), random->key, row_serials};
+    } else if constexpr (kHasEpisodes<Rows>) {
+      return {Ring(), row_state, *rule, steps, flags};
+    } else {
+      return {Get<PlacesOf<Rows>>(), row_state};
+    }
+  }
+  REPLAY_BOTH Cursors Ring() const { return Get<Cursors>(); }
+
+  // Returns the slot of a serial number, or -1 if its row is not stored.
+  REPLAY_BOTH int64_t SlotOf(int64_t serial) const {
+    return row_serials != nullptr ? Get<ReservoirCursors>().SlotOf(serial) : Ring().SlotOf(serial);
+  }
+
+  // True if the state is consistent.
+  REPLAY_BOTH bool IsConsistent() const {
+    if (rule != nullptr && !IsRule(*rule, capacity)) return false;
+    const Cursors ring = Ring();
+    if (row_serials != nullptr) {
+      return Get<ReservoirCursors>().IsConsistent(row_state.clock != nullptr ? row_state.clock->fresh : ring.base);
+    }
+    // Without row state no row is identified by its serial number.
+    if (row_state.clock == nullptr) return AreCursors(ring.head, ring.count, capacity);
+    return ring.IsConsistent(row_state.clock->fresh);
+  }
+};
+
 // Arrays that the operator does not touch are null.
 template <int kOperator>
-RowState RowStateOf(const Bound<kOperator> &args) {
-  return {SumTree(args.template data_or_null<double>(NAMED("weights")), args.capacity()),
-          args.template data_or_null<float>(NAMED("priorities")),
-          args.template data_or_null<float>(NAMED("max_priority")),
-          args.template data_or_null<int32_t>(NAMED("use_counts")),
-          args.template data_or_null<int64_t>(NAMED("insertion_clocks")),
-          args.template data_or_null<Clock>(NAMED("clock")),
-          args.template data_or_null<Counts>(NAMED("counts")),
-          args.template data_or_null<RowRule>(NAMED("row_rule"))};
-}
-
-template <int kOperator>
-Cursors CursorsOf(const Bound<kOperator> &args) {
-  const int64_t *serials = args.template data<int64_t>(NAMED("serials"));
-  return {args.capacity(), *args.template data<int32_t>(NAMED("head")), *args.template data<int32_t>(NAMED("count")),
-          serials[0], serials[1]};
-}
-
-template <int kOperator>
-ReservoirCursors ReservoirOf(const Bound<kOperator> &args) {
-  return {CursorsOf(args), args.template data<RandomState>(NAMED("random_state"))->key,
-          args.template data<int64_t>(NAMED("row_serials"))};
-}
-
-template <int kOperator>
-Timeline TimelineOf(const Bound<kOperator> &args) {
-  return {CursorsOf(args), RowStateOf(args), *args.template data<WindowRule>(NAMED("window_rule")),
-          args.template data<int64_t>(NAMED("steps")), args.template data<uint8_t>(NAMED("flags"))};
+__attribute__((always_inline)) inline State StateOf(const Bound<kOperator> &args) {
+  State state;
+  state.capacity = args.capacity();
+  state.head = args.template data<int32_t>(NAMED("head"));
+  state.count = args.template data<int32_t>(NAMED("count"));
+  state.serials = args.template data<int64_t>(NAMED("serials"));
+  state.random = args.template data_or_null<RandomState>(NAMED("random_state"));
+  state.row_serials = args.template data_or_null<int64_t>(NAMED("row_serials"));
+  if (!args.HasGroup(kRowStateGroup)) return state;
+  state.steps = args.template data_or_null<int64_t>(NAMED("steps"));
+  state.flags = args.template data_or_null<uint8_t>(NAMED("flags"));
+  state.rule = args.template data_or_null<WindowRule>(NAMED("window_rule"));
+  if (double *weights = args.template data_or_null<double>(NAMED("weights"))) {
+    state.row_state.tree = SumTree(weights, args.capacity());
+  }
+  state.row_state.priorities = args.template data_or_null<float>(NAMED("priorities"));
+  state.row_state.max_priority = args.template data_or_null<float>(NAMED("max_priority"));
+  state.row_state.use_counts = args.template data_or_null<int32_t>(NAMED("use_counts"));
+  state.row_state.insertion_clocks = args.template data_or_null<int64_t>(NAMED("insertion_clocks"));
+  state.row_state.clock = args.template data_or_null<Clock>(NAMED("clock"));
+  state.row_state.counts = args.template data_or_null<Counts>(NAMED("counts"));
+  state.row_state.rule = args.template data_or_null<RowRule>(NAMED("row_rule"));
+  return state;
 }
 
 // Returns the rows of argument i, which are those of a column.
@@ -66,35 +127,50 @@ bool ReadMarks(const Bound<kOperator> &args, const WindowRule &rule, Marks *mark
   return true;
 }
 
-// Calls use(places) with the cursors of a buffer without row state, if they are consistent.
-template <int kOperator, typename Use>
-Status WithPlaces(const Bound<kOperator> &args, const Use &use) {
-  if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
-    if (args.HasGroup(kReservoirGroup)) {
-      const ReservoirCursors places = ReservoirOf(args);
-      return places.IsConsistent(places.base) ? use(places) : kBadArguments;
+// Calls use(kind) with the kind of a buffer; with kOfRowState, one that has row state.
+template <bool kOfRowState = false, int kOperator, typename Use>
+auto WithKind(const Bound<kOperator> &args, const Use &use) {
+  using Args = Bound<kOperator>;
+  const auto of = [&](auto places) {
+    using Places = typename decltype(places)::Type;
+    if constexpr (kOfRowState || kSignature<kOperator>.required[kRowStateGroup]) {
+      return use(Kind<SingleRows<Places>>{});
+    } else {
+      if constexpr (Args::MayHaveGroup(kRowStateGroup)) {
+        if (args.HasGroup(kRowStateGroup)) return use(Kind<SingleRows<Places>>{});
+      }
+      return use(places);
     }
+  };
+  if constexpr (Args::MayHaveGroup(kEpisodesGroup)) {
+    if (args.HasGroup(kEpisodesGroup)) return use(Kind<Timeline>{});
   }
-  // Serials are not checked: without row state no row is identified by its serial number.
-  const Cursors places = CursorsOf(args);
-  return AreCursors(places.head, places.count, places.capacity) ? use(places) : kBadArguments;
+  if constexpr (Args::MayHaveGroup(kReservoirGroup)) {
+    if (args.HasGroup(kReservoirGroup)) return of(Kind<ReservoirCursors>{});
+  }
+  return of(Kind<Cursors>{});
 }
 
-// Calls use(reach) with the rows of a buffer with row state, if its cursors are consistent.
+// Calls use(rows) with the rows of a buffer with row state, if its state is consistent.
+template <int kOperator, typename Use>
+Status WithRows(const Bound<kOperator> &args, const State &state, const Use &use) {
+  if (!state.IsConsistent()) return kBadArguments;
+  return WithKind<true>(args, [&](auto kind) { return use(state.template Get<typename decltype(kind)::Type>()); });
+}
+
 template <int kOperator, typename Use>
 Status WithRows(const Bound<kOperator> &args, const Use &use) {
-  const int64_t fresh = args.template data<Clock>(NAMED("clock"))->fresh;
-  const auto call = [&](const auto &reach) { return reach.places().IsConsistent(fresh) ? use(reach) : kBadArguments; };
-  if constexpr (Bound<kOperator>::MayHaveGroup(kReservoirGroup)) {
-    if (args.HasGroup(kReservoirGroup)) return call(SingleRows<ReservoirCursors>(ReservoirOf(args), RowStateOf(args)));
+  return WithRows(args, StateOf(args), use);
+}
+
+// Returns the slot of a row that is stored and not deleted, or -1.
+template <typename Rows>
+REPLAY_BOTH int64_t StoredSlot(const Rows &rows, int64_t handle) {
+  if constexpr (kHasRowState<Rows>) {
+    return rows.StoredSlot(handle);
+  } else {
+    return rows.SlotOf(handle);
   }
-  if constexpr (Bound<kOperator>::MayHaveGroup(kEpisodesGroup)) {
-    if (args.HasGroup(kEpisodesGroup)) {
-      if (!IsRule(*args.template data<WindowRule>(NAMED("window_rule")), args.capacity())) return kBadArguments;
-      return call(TimelineOf(args));
-    }
-  }
-  return call(SingleRows<Cursors>(CursorsOf(args), RowStateOf(args)));
 }
 
 // True if n rows may be inserted: if the rule keeps rows that can still be drawn, none of them is evicted.

@@ -112,6 +112,7 @@ class Shared : public ProcessLock {
         raw_(args),
         binding_(binding),
         args_(raw_, binding_),
+        state_(StateOf(args_)),
         writer_(writer),
         beyond_memory_(beyond_memory) {}
 
@@ -154,9 +155,9 @@ class Shared : public ProcessLock {
   // Saves the row in a slot, which may then be overwritten until `Keep`.
   void Save(int64_t slot) {
     CopyRow(slot, true);
-    if (args_.HasGroup(kReservoirGroup)) journal_.serial = args_.data<int64_t>(NAMED("row_serials"))[slot];
+    if (args_.HasGroup(kReservoirGroup)) journal_.serial = state_.row_serials[slot];
     if (args_.HasGroup(kRowStateGroup)) {
-      const RowState row_state = RowStateOf(args_);
+      const RowState &row_state = state_.row_state;
       journal_.priority = row_state.priorities[slot];
       journal_.uses = row_state.use_counts[slot];
       journal_.clock = row_state.insertion_clocks[slot];
@@ -181,13 +182,9 @@ class Shared : public ProcessLock {
   // Identifies this process among all that ever used the buffer.
   int64_t Writer() const { return writer_ ^ ProcessNumber(); }
 
-  int64_t *serials() const { return args_.data<int64_t>(NAMED("serials")); }
-  int32_t *head() const { return args_.data<int32_t>(NAMED("head")); }
-  int32_t *count() const { return args_.data<int32_t>(NAMED("count")); }
-
   void Commit() {
-    Record(&journal_.inserted, serials()[0]);
-    Record(&journal_.oldest, serials()[0] - *count());
+    Record(&journal_.inserted, state_.serials[0]);
+    Record(&journal_.oldest, state_.serials[0] - *state_.count);
   }
 
   // A column begins at a page.
@@ -226,9 +223,9 @@ class Shared : public ProcessLock {
 
   void Undo(int64_t slot) const {
     CopyRow(slot, false);
-    if (args_.HasGroup(kReservoirGroup)) args_.data<int64_t>(NAMED("row_serials"))[slot] = journal_.serial;
+    if (args_.HasGroup(kReservoirGroup)) state_.row_serials[slot] = journal_.serial;
     if (!args_.HasGroup(kRowStateGroup)) return;
-    const RowState row_state = RowStateOf(args_);
+    const RowState &row_state = state_.row_state;
     row_state.priorities[slot] = journal_.priority;
     row_state.use_counts[slot] = static_cast<int32_t>(journal_.uses);
     row_state.insertion_clocks[slot] = journal_.clock;
@@ -236,46 +233,46 @@ class Shared : public ProcessLock {
 
   // Sets the cursors to those of the complete operations.
   void RepairRing(bool emptied) const {
-    int64_t *numbers = serials();
+    int64_t *numbers = state_.serials;
     numbers[0] = journal_.inserted;
     numbers[1] = emptied ? numbers[0] : std::min(numbers[1], numbers[0]);
     const int64_t stored = emptied ? 0 : std::max<int64_t>(numbers[0] - std::max(journal_.oldest, numbers[1]), 0);
-    *count() = static_cast<int32_t>(std::min(stored, args_.capacity()));
-    *head() = static_cast<int32_t>((numbers[0] - numbers[1] - *count()) % args_.capacity());
+    *state_.count = static_cast<int32_t>(std::min(stored, args_.capacity()));
+    *state_.head = static_cast<int32_t>((numbers[0] - numbers[1] - *state_.count) % args_.capacity());
   }
 
   // Rows that were stored by an interrupted insertion stay: each is complete.
   void RepairReservoir(bool emptied) const {
-    int64_t *numbers = serials();
-    const int64_t *row_serials = args_.data<int64_t>(NAMED("row_serials"));
+    int64_t *numbers = state_.serials;
+    const int64_t *row_serials = state_.row_serials;
     numbers[0] = journal_.inserted;
     numbers[1] = emptied ? numbers[0] : std::min(numbers[1], numbers[0]);
     for (int64_t stored = -1; stored != std::min(numbers[0] - numbers[1], args_.capacity());) {
       stored = std::min(numbers[0] - numbers[1], args_.capacity());
       for (int64_t slot = 0; slot < stored; ++slot) numbers[0] = std::max(numbers[0], row_serials[slot] + 1);
     }
-    *count() = static_cast<int32_t>(std::min(numbers[0] - numbers[1], args_.capacity()));
-    *head() = 0;
+    *state_.count = static_cast<int32_t>(std::min(numbers[0] - numbers[1], args_.capacity()));
+    *state_.head = 0;
   }
 
   // Sets what follows from the cursors and the rows' own state.
   void RepairRows(bool emptied) const {
-    const RowState row_state = RowStateOf(args_);
-    const int64_t inserted = serials()[0], oldest = inserted - *count(), capacity = args_.capacity();
+    const RowState &row_state = state_.row_state;
+    const int64_t inserted = state_.serials[0], oldest = inserted - *state_.count, capacity = args_.capacity();
     int64_t *fresh = &row_state.clock->fresh;
     row_state.clock->unordered = std::min(row_state.clock->unordered, inserted);
-    *fresh = args_.HasGroup(kReservoirGroup) ? serials()[1] : std::min(std::max(*fresh, oldest), inserted);
+    *fresh = args_.HasGroup(kReservoirGroup) ? state_.serials[1] : std::min(std::max(*fresh, oldest), inserted);
     if (emptied) {
       row_state.Reset(*fresh, capacity, kFill);
-      if (args_.HasGroup(kEpisodesGroup)) TimelineOf(args_).Reset(kFill);
+      if (args_.HasGroup(kEpisodesGroup)) state_.Get<Timeline>().Reset(kFill);
       return;
     }
     if (args_.HasGroup(kEpisodesGroup)) RepairEnds();
-    WithRows(args_, [&](const auto &rows) {
-      for (int64_t i = 0; i < *count(); ++i) rows.FinishDeletion(SlotOf(i, *head(), capacity));
+    WithRows(args_, state_, [&](const auto &rows) {
+      for (int64_t i = 0; i < *state_.count; ++i) rows.FinishDeletion(SlotOf(i, *state_.head, capacity));
       row_state.tree.Clear(kFill);
-      for (int64_t i = 0; i < *count(); ++i) {
-        const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *head(), capacity)));
+      for (int64_t i = 0; i < *state_.count; ++i) {
+        const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *state_.head, capacity)));
         if (slot >= 0) row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
       }
       Vector<int64_t> slots(static_cast<size_t>(capacity));
@@ -288,9 +285,9 @@ class Shared : public ProcessLock {
   }
 
   void RepairEnds() const {
-    const int64_t column = args_.data<WindowRule>(NAMED("window_rule"))->terminated;
+    const int64_t column = state_.rule->terminated;
     if (column < 0 || column >= args_.columns()) return;
-    TimelineOf(args_).RepairEnds(BoolRowsOf(args_, static_cast<int>(column), static_cast<int>(column)));
+    state_.Get<Timeline>().RepairEnds(BoolRowsOf(args_, static_cast<int>(column), static_cast<int>(column)));
   }
 
   Journal &journal_;
@@ -298,6 +295,7 @@ class Shared : public ProcessLock {
   const Arguments raw_;
   const Binding binding_;
   const Bound<kUpdate> args_;
+  const State state_;
   const int64_t writer_;
   const bool beyond_memory_;
   int depth_ = 0;  // of this process; the lock guards it

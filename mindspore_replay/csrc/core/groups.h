@@ -19,13 +19,12 @@ using GroupedRow = std::pair<int64_t, int64_t>;  // value, logical row
 
 // Returns the eligible rows of episodes, sorted by group.
 template <typename ValueAt>
-std::vector<GroupedRow> RowsByGroup(const Timeline &timeline, const SumTree &tree, ValueAt value_at) {
+std::vector<GroupedRow> RowsByGroup(const Timeline &timeline, ValueAt value_at) {
   std::vector<GroupedRow> rows;
   const Cursors &ring = timeline.places();
   for (int64_t row = 0; row < ring.count; ++row) {
     const int64_t slot = SlotOf(row, ring.head, ring.capacity);
-    const int64_t first = row - timeline.steps(slot) * timeline.streams();
-    if (first >= 0 && tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0) rows.emplace_back(value_at(slot), row);
+    if (timeline.IsOfGroup(row, slot)) rows.emplace_back(value_at(slot), row);
   }
   std::sort(rows.begin(), rows.end());
   return rows;

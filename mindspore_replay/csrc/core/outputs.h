@@ -45,9 +45,12 @@ struct Plan {
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
-// True if the plan is valid. `powers` is the number of powers of gamma that are given, from gamma^0 to the one for the
-// steps of a chain; 0 if samples are rows.
-REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers) {
+// True if the plan is valid for a buffer with or without epochs and row state. `powers` is the number of powers of gamma
+// that are given, from gamma^0 to the one for the steps of a chain; 0 if samples are rows.
+REPLAY_BOTH inline bool IsPlan(const Plan &plan, int64_t powers, bool has_epochs, bool has_row_state) {
+  const bool in_epochs = plan.draw == kInEpochs;
+  if (in_epochs != has_epochs || (!in_epochs && has_row_state != (plan.draw != kUniformly))) return false;
+  if (!has_row_state && plan.max_use != 0) return false;
   return plan.draw >= kUniformly && plan.draw <= kInEpochs && plan.chain.steps >= 0 &&
          (powers == 0 || powers == 1 + plan.chain.steps);
 }
@@ -270,6 +273,15 @@ REPLAY_BOTH inline Window WindowAt(const Timeline &timeline, const ChainRule &ru
   const int64_t transitions = scope.by_steps ? Transitions(timeline, rule, start) : ChainLength(timeline, rule, start);
   const int64_t given = scope.by_steps ? transitions : start.after;
   return {start, given, transitions, std::max(rule.steps, int64_t{1}), -1};
+}
+
+// Returns the window of sample i of n, which starts in a slot. `random` is the state after the draw.
+REPLAY_BOTH inline Window WindowOf(const Timeline &timeline, const Plan &plan, const Scope &scope, int64_t slot,
+                                   const RandomState &random, int64_t i, int64_t n) {
+  Window window = WindowAt(timeline, plan.chain, scope, slot);
+  if (plan.strategy == Hindsight::kNone) return window;
+  window.goal_slot = Hindsight{plan.strategy, plan.ratio}.GoalSlot(timeline, window.start, random, i, n);
+  return window;
 }
 
 }  // namespace replay

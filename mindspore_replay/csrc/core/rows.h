@@ -114,7 +114,7 @@ struct RowState {
   float *max_priority;
   int32_t *use_counts;  // of a removed row: bitwise complement; of a pending row: see kPending
   int64_t *insertion_clocks;
-  Clock *clock;
+  Clock *clock = nullptr;  // null without row state; the others are then not set
   Counts *counts;
   const RowRule *rule;
 

@@ -47,7 +47,9 @@ struct ChildSearch {
 // of positive leaves.
 class SumTree {
  public:
-  REPLAY_BOTH SumTree(double *data, int64_t capacity) : data_(data) {
+  REPLAY_BOTH SumTree() {}  // no tree, and nothing is set: an insertion of one row makes one, too
+  REPLAY_BOTH SumTree(double *data, int64_t capacity) : data_(data), height_(0) {
+    offset_[0] = 0;
     int64_t nodes = capacity;
     int64_t offset = RoundUp(capacity);
     while (height_ == 0 || nodes > 1) {
@@ -222,11 +224,11 @@ class SumTree {
 #endif
 
   double *data_;
-  int height_ = 0;
-  int64_t offset_[kMaxHeight + 1] = {};
-  int64_t nodes_[kMaxHeight + 1] = {};
-  int64_t minima_ = 0;
-  int64_t size_ = 0;
+  int height_;
+  int64_t offset_[kMaxHeight + 1];  // of level 0 to the height
+  int64_t nodes_[kMaxHeight + 1];   // from level 1 on
+  int64_t minima_;
+  int64_t size_;
 };
 
 }  // namespace replay

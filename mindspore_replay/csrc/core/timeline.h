@@ -231,6 +231,12 @@ class Timeline {
     return true;
   }
 
+  // True if the first row of the episode of a logical row can be drawn.
+  REPLAY_BOTH bool IsOfGroup(int64_t row, int64_t slot) const {
+    const int64_t first = row - steps_[slot] * rule_.streams;
+    return first >= 0 && row_state_.tree.Leaf(SlotOf(first, ring_.head, ring_.capacity)) > 0;
+  }
+
   // Returns the slot of an eligible start row, or -1.
   REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return IsValidStart(handle) ? ring_.SlotOf(handle) : -1; }
 

@@ -108,9 +108,13 @@ struct Hindsight {
   int64_t strategy;
   double ratio;
 
-  // Returns the slot of the row whose goal replaces that of a start, or -1 to keep the goal. Uses two random numbers.
-  REPLAY_BOTH int64_t GoalSlot(const Timeline &timeline, const Start &start, uint64_t chance, uint64_t bits) const {
-    if (!(UnitInterval(chance) <= ratio)) return -1;
+  // Returns the slot of the row whose goal replaces that of a start, or -1 to keep the goal. Uses the random numbers i
+  // and n + i of a state.
+  REPLAY_BOTH int64_t GoalSlot(const Timeline &timeline, const Start &start, const RandomState &random, int64_t i,
+                               int64_t n) const {
+    const auto key = static_cast<uint64_t>(random.key), counter = static_cast<uint64_t>(random.counter + i);
+    if (!(UnitInterval(RandomBits(key, counter)) <= ratio)) return -1;
+    const uint64_t bits = RandomBits(key, counter + static_cast<uint64_t>(n));
     int64_t slot;
     if (strategy == kRandom) {
       slot = replay::SlotOf(Below(bits, timeline.places().count), timeline.places().head, timeline.places().capacity);

@@ -45,13 +45,11 @@ struct Insertion {
   }
 
   // Reads the inputs and checks that the rows may be inserted.
-  Status Check(const InsertArgs &args) {
-    if (!args.HasGroup(kRowStateGroup)) {
-      return WithPlaces(args, [](const auto &) { return kOk; });
-    }
+  Status Check(const InsertArgs &args, const State &state) {
+    if (!args.HasGroup(kRowStateGroup)) return state.IsConsistent() ? kOk : kBadArguments;
     priorities = args.data<float>(NAMED("priority"));
     given = args.elements(NAMED("priority"));
-    const Status status = WithRows(args, [&](const auto &rows) {
+    const Status status = WithRows(args, state, [&](const auto &rows) {
       if (!AreWeights(priorities, given)) return kBadWeight;
       if (args.HasGroup(kVersionsGroup)) {
         const Status status = ReadVersions(args, rows.row_state());
@@ -62,7 +60,7 @@ struct Insertion {
     if (status != kOk) return status;
     if (!args.HasGroup(kEpisodesGroup)) return kOk;
     if (!ReadMarks(args, *args.data<WindowRule>(NAMED("window_rule")), &marks)) return kBadArguments;
-    const Timeline timeline = TimelineOf(args);
+    const auto timeline = state.Get<Timeline>();
     if (args.shared() != nullptr) {
       marks.follows = args.shared()->MayFollow(true);
       if (!marks.follows && timeline.HasOpenEpisode()) return kOpenEpisode;
@@ -95,24 +93,27 @@ class RowCopies {
     }
   }
 
-  // Copies row_of(j) to slots[j] for each j, column by column; skips negative slots.
-  template <typename RowOf>
-  void Together(const Vector<int64_t> &slots, const RowOf &row_of) const {
-    for (const Copy &copy : copies_) {
-      for (size_t j = 0; j < slots.size(); ++j) {
-        if (slots[j] >= 0) copy.Row(row_of(j), slots[j]);
+  // Copies row_of(j) to slots[j] and calls stored(row, slot), for each j; skips negative slots. In shared memory a row can
+  // be undone until then.
+  template <typename RowOf, typename Stored>
+  void Write(Shared *shared, const Vector<int64_t> &slots, const RowOf &row_of, const Stored &stored) const {
+    if (shared == nullptr) {
+      for (const Copy &copy : copies_) {
+        for (size_t j = 0; j < slots.size(); ++j) {
+          if (slots[j] >= 0) copy.Row(row_of(j), slots[j]);
+        }
       }
+      for (size_t j = 0; j < slots.size(); ++j) {
+        if (slots[j] >= 0) stored(row_of(j), slots[j]);
+      }
+      return;
     }
-  }
-
-  // The same row by row; before(slot) and after(row, slot) are called around the copy of each.
-  template <typename RowOf, typename Before, typename After>
-  void OneByOne(const Vector<int64_t> &slots, const RowOf &row_of, const Before &before, const After &after) const {
     for (size_t j = 0; j < slots.size(); ++j) {
       if (slots[j] < 0) continue;
-      before(slots[j]);
+      shared->Save(slots[j]);
       for (const Copy &copy : copies_) copy.Row(row_of(j), slots[j]);
-      after(row_of(j), slots[j]);
+      stored(row_of(j), slots[j]);
+      shared->Keep();
     }
   }
 
@@ -129,23 +130,20 @@ class RowCopies {
   std::vector<Copy> copies_;
 };
 
-void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
+void InsertInRing(const InsertArgs &args, const State &state, const Insertion &insertion) {
   const int64_t n = args.n(), capacity = args.capacity();
-  int32_t *head = args.data<int32_t>(NAMED("head"));
-  int32_t *count = args.data<int32_t>(NAMED("count"));
-  int64_t *inserted = args.data<int64_t>(NAMED("serials"));
-  const RingWrite plan = PlanWrite(n, *head, *count, capacity);
+  const RingWrite plan = PlanWrite(n, *state.head, *state.count, capacity);
   if (args.shared() != nullptr) {
-    args.shared()->Evict(*inserted + std::min<int64_t>(n - plan.count, 0));
+    args.shared()->Evict(*state.serials + std::min<int64_t>(n - plan.count, 0));
     args.shared()->Expect(plan.slot, plan.written);
   }
   const int first_row = args.at(NAMED("rows"));
   for (int i = 0; i < args.columns(); ++i) {
     WriteRows(plan, capacity, args.RowBytes(i), args.raw().data<char>(first_row + i), args.raw().data<char>(i));
   }
-  *head = static_cast<int32_t>(plan.head);
-  *count = static_cast<int32_t>(plan.count);
-  *inserted += n;
+  *state.head = static_cast<int32_t>(plan.head);
+  *state.count = static_cast<int32_t>(plan.count);
+  *state.serials += n;
   if (!args.HasGroup(kRowStateGroup)) return;
   Vector<int64_t> changed;
   changed.reserve(static_cast<size_t>(plan.written));
@@ -154,59 +152,49 @@ void InsertInRing(const InsertArgs &args, const Insertion &insertion) {
   };
   const auto mark = [&](const auto &rows) {
     SetRowStates(rows, n, insertion.priorities, insertion.given, visit_written, &changed);
-    Clock *clock = rows.row_state().clock;
-    clock->fresh = std::max(clock->fresh, *inserted - plan.count);
+    Clock *clock = state.row_state.clock;
+    clock->fresh = std::max(clock->fresh, *state.serials - plan.count);
   };
   if (args.HasGroup(kEpisodesGroup)) {
-    const Timeline timeline = TimelineOf(args);
+    const auto timeline = state.Get<Timeline>();
     mark(timeline);
     timeline.Insert(plan, insertion.marks, insertion.steps, &changed);
   } else {
-    mark(SingleRows<Cursors>(CursorsOf(args), RowStateOf(args)));
+    mark(state.Get<SingleRows<Cursors>>());
   }
-  RowStateOf(args).tree.Refresh(&changed);
+  state.row_state.tree.Refresh(&changed);
 }
 
-void InsertInReservoir(const InsertArgs &args, const Insertion &insertion) {
-  const ReservoirCursors places = ReservoirOf(args);
-  int64_t *row_serials = args.data<int64_t>(NAMED("row_serials"));
+void InsertInReservoir(const InsertArgs &args, const State &state, const Insertion &insertion) {
+  const auto places = state.Get<ReservoirCursors>();
+  const bool has_row_state = args.HasGroup(kRowStateGroup);
   Vector<int64_t> kept, slots;
   for (int64_t row = 0; row < args.n(); ++row) {
     const int64_t slot = ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
     if (slot < 0) continue;
     kept.push_back(row);
     slots.push_back(slot);
-    if (args.shared() == nullptr) row_serials[slot] = places.inserted + row;
   }
-  const RowCopies copies(args);
   const auto row_of = [&](size_t j) { return kept[j]; };
-  if (args.shared() == nullptr) {
-    copies.Together(slots, row_of);
-  } else {
-    copies.OneByOne(
-        slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
-        [&](int64_t row, int64_t slot) {
-          row_serials[slot] = places.inserted + row;
-          if (args.HasGroup(kRowStateGroup)) {
-            insertion.Begin(RowStateOf(args), row, args.n(), slot);
-          }
-          args.shared()->Keep();
-        });
-  }
-  const int64_t inserted = args.data<int64_t>(NAMED("serials"))[0] += args.n();
-  *args.data<int32_t>(NAMED("count")) = static_cast<int32_t>(std::min(inserted - places.base, places.capacity));
-  if (!args.HasGroup(kRowStateGroup)) return;
+  RowCopies(args).Write(args.shared(), slots, row_of, [&](int64_t row, int64_t slot) {
+    state.row_serials[slot] = places.inserted + row;
+    if (args.shared() != nullptr && has_row_state) insertion.Begin(state.row_state, row, args.n(), slot);
+  });
+  *state.serials += args.n();
+  *state.count = static_cast<int32_t>(std::min(*state.serials - places.base, places.capacity));
+  if (!has_row_state) return;
   Vector<int64_t> changed;
-  const SingleRows<ReservoirCursors> rows(ReservoirOf(args), RowStateOf(args));
   const auto visit_kept = [&](const auto &visit) {
     for (size_t j = 0; j < kept.size(); ++j) visit(kept[j], slots[j]);
   };
+  const auto rows = state.Get<SingleRows<ReservoirCursors>>();
   SetRowStates(rows, args.n(), insertion.priorities, insertion.given, visit_kept, &changed);
-  rows.row_state().tree.Refresh(&changed);
+  state.row_state.tree.Refresh(&changed);
 }
 
-__attribute__((noinline, cold)) void ApplyVersions(const InsertArgs &args, const Insertion &insertion) {
-  WithRows(args, [&](const auto &rows) {
+__attribute__((noinline, cold)) void ApplyVersions(const InsertArgs &args, const State &state,
+                                                   const Insertion &insertion) {
+  WithRows(args, state, [&](const auto &rows) {
     SetVersions(rows, args.n(), insertion.versions, insertion.given_versions);
     DeleteStale(rows, insertion.max_staleness);
     return kOk;
@@ -223,17 +211,18 @@ __attribute__((noinline)) void MarkUpdated(const Updates &updates, const Vector<
 // Inserts rows; in a full ring they evict the oldest. In `ends`, 1 marks the last row of an episode, and 3 a last row
 // that holds only an observation.
 MINDSPORE_REPLAY_KERNEL(insert) {
+  const State state = StateOf(args);
   Insertion insertion;
-  const Status status = insertion.Check(args);
+  const Status status = insertion.Check(args, state);
   if (status != kOk) return status;
   if (args.shared() != nullptr) args.shared()->Inserts();
   if (args.HasGroup(kReservoirGroup)) {
-    InsertInReservoir(args, insertion);
+    InsertInReservoir(args, state, insertion);
   } else {
-    InsertInRing(args, insertion);
+    InsertInRing(args, state, insertion);
   }
-  if (insertion.versions != nullptr) ApplyVersions(args, insertion);
-  *args.data<int64_t>(NAMED("first")) = *args.data<int64_t>(NAMED("serials")) - args.n();
+  if (insertion.versions != nullptr) ApplyVersions(args, state, insertion);
+  *args.data<int64_t>(NAMED("first")) = *state.serials - args.n();
   return kOk;
 }
 
@@ -246,39 +235,27 @@ MINDSPORE_REPLAY_KERNEL(update) {
   const bool ends = written != nullptr && written[1] >= 0 && args.HasGroup(kEpisodesGroup);
   if (ends && written[1] >= args.columns()) return kBadArguments;
   Vector<int64_t> slots(static_cast<size_t>(args.n()));
-  const auto find = [&](const auto &slot_of) {
+  const State state = StateOf(args);
+  if (!state.IsConsistent()) return kBadArguments;
+  WithKind(args, [&](auto kind) {
+    const auto rows = state.Get<typename decltype(kind)::Type>();
+    const auto slot_of = [&rows](int64_t handle) { return StoredSlot(rows, handle); };
     std::transform(handles, handles + args.n(), slots.begin(), slot_of);
-    return kOk;
-  };
-  const bool has_row_state = args.HasGroup(kRowStateGroup);
-  const Status status =
-      has_row_state
-          ? WithRows(args,
-                     [&](const auto &rows) { return find([&](int64_t handle) { return rows.StoredSlot(handle); }); })
-          : WithPlaces(args,
-                       [&](const auto &places) { return find([&](int64_t handle) { return places.SlotOf(handle); }); });
-  if (status != kOk) return status;
+  });
   const Updates updates{args.data<int64_t>(NAMED("updates"))};
   const int64_t number = updates.Next();
   MarkUpdated(updates, slots, number);
-  const RowCopies copies(args);
   const auto row_of = [](size_t j) { return static_cast<int64_t>(j); };
-  if (args.shared() == nullptr) {
-    copies.Together(slots, row_of);
-  } else {
-    copies.OneByOne(
-        slots, row_of, [&](int64_t slot) { args.shared()->Save(slot); },
-        [&](int64_t, int64_t) { args.shared()->Keep(); });
-  }
+  RowCopies(args).Write(args.shared(), slots, row_of, [](int64_t, int64_t) {});
   if (ends) {
     const int column = static_cast<int>(written[1]);
-    TimelineOf(args).UpdateEnds(slots, BoolRowsOf(args, column, column));
+    state.Get<Timeline>().UpdateEnds(slots, BoolRowsOf(args, column, column));
   }
   updates.End(number);
   *args.data<int32_t>(NAMED("invalid")) = static_cast<int32_t>(std::count(slots.begin(), slots.end(), -1));
-  const int64_t late = has_row_state ? written[0] : 0;
+  const int64_t late = args.HasGroup(kRowStateGroup) ? written[0] : 0;
   if (late == 0) return kOk;
-  return WithRows(args, [&](const auto &rows) {
+  return WithRows(args, state, [&](const auto &rows) {
     if ((late & kCountsInvalid) != 0) {
       const auto is_unknown = [](int64_t handle, int64_t slot) { return int64_t{handle >= 0 && slot < 0}; };
       rows.row_state().counts->invalid +=
@@ -373,7 +350,8 @@ MINDSPORE_REPLAY_KERNEL(info) {
 MINDSPORE_REPLAY_KERNEL(end_episodes) {
   const uint8_t flag = *args.data<uint8_t>(NAMED("flag"));
   return WithRows(args, [&](const auto &) {
-    *args.template data<int32_t>(NAMED("ended")) = static_cast<int32_t>(TimelineOf(args).EndEpisodes(flag));
+    *args.template data<int32_t>(NAMED("ended")) =
+        static_cast<int32_t>(StateOf(args).Get<Timeline>().EndEpisodes(flag));
     return kOk;
   });
 }
@@ -397,7 +375,7 @@ MINDSPORE_REPLAY_KERNEL(reset) {
 
 // Sums the weights of ranges of logical rows, each a Python slice.
 MINDSPORE_REPLAY_KERNEL(sums) {
-  const Cursors ring = CursorsOf(args);
+  const Cursors ring = StateOf(args).Ring();
   if (!AreCursors(ring.head, ring.count, ring.capacity)) return kBadArguments;
   const SumTree tree(args.data<double>(NAMED("weights")), ring.capacity);
   const int64_t *ranges = args.data<int64_t>(NAMED("ranges"));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "adapters.h"
@@ -20,17 +21,11 @@ namespace {
 
 using Args = Bound<OperatorNumber("sample")>;
 
-// Returns the buffer's smallest weight if importance weights are normalized by it, else -1.
-double Measure(const Plan &plan, const SumTree &tree, const Cursors &ring, const int64_t *bounds) {
-  if (plan.draw != kByPriority || plan.by_buffer == 0) return -1;
-  return LeastWeight(tree, SliceRows(bounds[0], bounds[1], ring.count), ring);
-}
-
 constexpr int64_t kAhead = 1;  // windows to prefetch
 
 // True if the state of epochs is possible. Not inlined: it would change how callers are compiled.
 __attribute__((noinline, cold)) bool HasEpoch(const Args &args) {
-  return CursorsOf(args).HasSerials() &&
+  return StateOf(args).Ring().HasSerials() &&
          IsEpoch(*args.data<Epoch>(NAMED("epoch")), *args.data<EpochRule>(NAMED("epoch_rule")), args.capacity());
 }
 
@@ -39,23 +34,14 @@ __attribute__((noinline, cold)) bool HasEpoch(const Args &args) {
 __attribute__((noinline)) int64_t DrawInEpochs(const Args &args, int64_t n, int64_t *slots) {
   const auto &rule = *args.data<EpochRule>(NAMED("epoch_rule"));
   auto *epoch = args.data<Epoch>(NAMED("epoch"));
-  const Cursors ring = CursorsOf(args);
+  const State state = StateOf(args);
+  const Cursors ring = state.Ring();
   const bool has_row_state = args.HasGroup(kRowStateGroup);
-  const RowState row_state = RowStateOf(args);
   const auto slot_of = [&](int64_t serial) {
     const int64_t slot = ring.SlotOf(serial);
-    return slot >= 0 && has_row_state && !(row_state.tree.Leaf(slot) > 0) ? -1 : slot;
+    return slot >= 0 && has_row_state && !(state.row_state.tree.Leaf(slot) > 0) ? -1 : slot;
   };
   return DrawInEpochs(rule, ring, args.data<RandomState>(NAMED("random_state")), epoch, slot_of, n, slots);
-}
-
-// Sets slots to the next batch of an epoch, or by calling draw(), and `drawn` to the samples that are no padding.
-template <typename Draw>
-Status DrawSlots(const Args &args, const Plan &plan, int64_t n, int64_t *slots, int64_t *drawn, const Draw &draw) {
-  *drawn = n;
-  if (plan.draw != kInEpochs) return draw();
-  *drawn = DrawInEpochs(args, n, slots);
-  return *drawn < 0 ? kTooFewRows : kOk;
 }
 
 // Fills the samples from `drawn` on of all outputs with zeros, and handles with -1.
@@ -68,28 +54,39 @@ __attribute__((noinline)) void Pad(const Args &args, const Plan &plan, int64_t d
   }
 }
 
-// The outputs of a sample of single rows.
-struct RowOutputs {
-  std::vector<Gathered> rows;
+// The outputs of a sample that say something of the rows drawn, beside copies of rows.
+struct Outputs {
   std::vector<int64_t *> handles;
   std::vector<float *> weights;
   std::vector<uint8_t *> given;
+};
+
+// The outputs of a sample of single rows.
+template <typename Rows>
+struct OutputsOf : Outputs {
+  std::vector<Gathered> rows;
+
+  bool Init(const Args &args, const Plan &plan, int64_t n) {
+    rows.reserve(static_cast<size_t>(args.outputs()));
+    const int first_output = args.at(NAMED("outputs"));
+    for (int i = 0; i < args.outputs(); ++i) {
+      if (!Add(args, plan.Outputs()[i], first_output + i, n)) return false;
+    }
+    return true;
+  }
 
   // Adds an output that holds n rows, handles, weights or flags. Returns false if it does not fit.
   bool Add(const Args &args, const Output &output, int i, int64_t n) {
     const Arguments &raw = args.raw();
     const Dtype dtype = DtypeOf(raw.dtype(i));
-    if (output.kind == kGiven) {
-      if (dtype != kBool || raw.elements(i) != n) return false;
-      given.push_back(raw.data<uint8_t>(i));
+    const auto add = [&](auto *to, Dtype wanted) {
+      if (dtype != wanted || raw.elements(i) != n) return false;
+      to->push_back(raw.data<std::remove_pointer_t<typename std::remove_pointer_t<decltype(to)>::value_type>>(i));
       return true;
-    }
-    if (output.kind == kHandle || output.kind == kWeight) {
-      const bool is_handle = output.kind == kHandle;
-      if (dtype != (is_handle ? kInt64 : kFloat32) || raw.elements(i) != n) return false;
-      is_handle ? handles.push_back(raw.data<int64_t>(i)) : weights.push_back(raw.data<float>(i));
-      return true;
-    }
+    };
+    if (output.kind == kHandle) return add(&handles, kInt64);
+    if (output.kind == kWeight) return add(&weights, kFloat32);
+    if (output.kind == kGiven) return add(&given, kBool);
     const int64_t column = output.column;
     if (!output.IsRow() || column < 0 || column >= args.columns()) return false;
     const auto c = static_cast<int>(column);
@@ -97,57 +94,12 @@ struct RowOutputs {
     rows.push_back({raw.data<char>(c), raw.data<char>(i), args.RowBytes(c)});
     return true;
   }
-};
 
-Status SampleRows(const Args &args, const Plan &plan, int64_t n) {
-  RowOutputs outputs;
-  outputs.rows.reserve(static_cast<size_t>(args.outputs()));
-  const int first_output = args.at(NAMED("outputs"));
-  for (int i = 0; i < args.outputs(); ++i) {
-    if (!outputs.Add(args, plan.Outputs()[i], first_output + i, n)) return kBadArguments;
-  }
-  auto *random = args.data<RandomState>(NAMED("random_state"));
-  const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-  Vector<int64_t> slots(static_cast<size_t>(n));
-  const auto give = [&](const auto &places) {
-    for (int64_t *handles : outputs.handles) {
-      std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
-    }
-    for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
-    for (uint8_t *given : outputs.given) std::fill_n(given, n, uint8_t{1});
-    Gather(outputs.rows, slots.data(), n);
-  };
-  int64_t drawn = n;
-  if (!args.HasGroup(kRowStateGroup)) {
-    if (plan.max_use != 0) return kBadArguments;
-    return WithPlaces(args, [&](const auto &places) {
-      const auto draw = [&] { return DrawUniformly(plan, places, random, bounds, n, slots.data()); };
-      if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
-      ExpectRows(args.shared(), slots);
-      give(places);
-      if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
-      return kOk;
-    });
-  }
-  const double beta = *args.data<double>(NAMED("given_beta"));
-  return WithRows(args, [&](const auto &rows) {
-    const auto draw = [&] { return Draw(plan, rows, random, bounds, n, slots.data()); };
-    if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
+  void Copy(const Args &args, const Rows &, const Plan &, const Vector<int64_t> &slots, RandomState *) const {
     ExpectRows(args.shared(), slots);
-    give(rows.places());
-    if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
-    const RowState &row_state = rows.row_state();
-    if (plan.draw == kByPriority) {
-      const double measure = Measure(plan, row_state.tree, rows.places(), bounds);
-      for (float *weights : outputs.weights) {
-        ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, weights);
-      }
-      MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
-    }
-    row_state.Deliver(slots.data(), drawn, plan.max_use);
-    return kOk;
-  });
-}
+    Gather(rows, slots.data(), static_cast<int64_t>(slots.size()));
+  }
+};
 
 // Prefetches the rows of a window if they are contiguous.
 void Prefetch(const std::vector<Target> &targets, const Timeline &timeline, const Window &window) {
@@ -180,71 +132,49 @@ Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t out
                          RandomState *random) {
   const Scope scope = ScopeOf(plan.Outputs(), outputs, plan.chain.steps);
   for (const int64_t slot : slots) timeline.Prefetch(slot, scope.steps);
-  const Hindsight hindsight{plan.strategy, plan.ratio};
   const auto n = static_cast<int64_t>(slots.size());
   Vector<Window> windows(slots.size());
-  for (int64_t i = 0; i < n; ++i) {
-    Window &window = windows[static_cast<size_t>(i)];
-    window = WindowAt(timeline, plan.chain, scope, slots[static_cast<size_t>(i)]);
-    if (plan.strategy == Hindsight::kNone) continue;
-    const auto key = static_cast<uint64_t>(random->key);
-    const auto counter = static_cast<uint64_t>(random->counter + i);
-    window.goal_slot = hindsight.GoalSlot(timeline, window.start, RandomBits(key, counter),
-                                          RandomBits(key, counter + static_cast<uint64_t>(n)));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    windows[i] = WindowOf(timeline, plan, scope, slots[i], *random, static_cast<int64_t>(i), n);
   }
   if (plan.strategy != Hindsight::kNone) random->counter += 2 * n;
   return windows;
 }
 
-Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
-  const int first_output = args.at(NAMED("outputs"));
-  const int64_t outputs = args.outputs();
-  std::vector<Field> columns;
-  columns.reserve(static_cast<size_t>(args.columns()));
-  for (int i = 0; i < args.columns(); ++i) columns.push_back(FieldOf(args.raw(), i));
+// The outputs of a sample of windows.
+template <>
+struct OutputsOf<Timeline> : Outputs {
   std::vector<Target> targets;
-  targets.reserve(static_cast<size_t>(outputs));
-  std::vector<int64_t *> handles;
-  std::vector<float *> weights;
-  for (int i = 0; i < outputs; ++i) {
-    const Output &output = plan.Outputs()[i];
-    const Field field = FieldOf(args.raw(), first_output + i);
-    if (!HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) {
-      return kBadArguments;
-    }
-    switch (output.kind) {
-      case kHandle: handles.push_back(args.raw().data<int64_t>(first_output + i)); break;
-      case kWeight: weights.push_back(args.raw().data<float>(first_output + i)); break;
-      case kGiven: std::fill_n(args.raw().data<uint8_t>(first_output + i), n, uint8_t{1}); break;
-      default: targets.push_back(TargetOf(field, columns.data(), output, n));
-    }
-  }
-  const double beta = *args.data<double>(NAMED("given_beta"));
-  const double *powers = args.data<double>(NAMED("powers"));
-  auto *random = args.data<RandomState>(NAMED("random_state"));
-  return WithRows(args, [&](const auto &) {
-    const Timeline timeline = TimelineOf(args);
-    const RowState &row_state = timeline.row_state();
-    Vector<int64_t> slots(static_cast<size_t>(n));
-    const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
-    int64_t drawn = n;
-    const auto draw = [&] { return Draw(plan, timeline, random, bounds, n, slots.data()); };
-    if (const Status status = DrawSlots(args, plan, n, slots.data(), &drawn, draw)) return status;
-    const Vector<Window> windows = WindowsAt(timeline, plan, outputs, slots, random);
-    ExpectWindows(args.shared(), timeline, windows);
-    for (int64_t *to : handles) {
-      std::transform(windows.begin(), windows.end(), to, [](const Window &window) { return window.start.serial; });
-    }
-    const double measure = Measure(plan, row_state.tree, timeline.places(), bounds);
-    for (float *to : weights) {
-      if (plan.draw == kByPriority) {
-        ImportanceWeights(row_state.tree, slots.data(), n, beta, measure, to);
-      } else {
-        std::fill_n(to, n, 1.0f);
+
+  bool Init(const Args &args, const Plan &plan, int64_t n) {
+    const Arguments &raw = args.raw();
+    std::vector<Field> columns;
+    columns.reserve(static_cast<size_t>(args.columns()));
+    for (int i = 0; i < args.columns(); ++i) columns.push_back(FieldOf(raw, i));
+    targets.reserve(static_cast<size_t>(args.outputs()));
+    const int first_output = args.at(NAMED("outputs"));
+    for (int i = first_output; i < first_output + args.outputs(); ++i) {
+      const Output &output = plan.Outputs()[i - first_output];
+      const Field field = FieldOf(raw, i);
+      if (!HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) return false;
+      switch (output.kind) {
+        case kHandle: handles.push_back(raw.data<int64_t>(i)); break;
+        case kWeight: weights.push_back(raw.data<float>(i)); break;
+        case kGiven: given.push_back(raw.data<uint8_t>(i)); break;
+        default: targets.push_back(TargetOf(field, columns.data(), output, n));
       }
     }
-    // Sample by sample: the windows of one sample share rows, which are then still in the cache. The rows of the next
-    // samples are prefetched meanwhile.
+    return true;
+  }
+
+  // Copies sample by sample: the windows of one sample share rows, which are then still in the cache. The rows of the
+  // next samples are prefetched meanwhile.
+  void Copy(const Args &args, const Timeline &timeline, const Plan &plan, const Vector<int64_t> &slots,
+            RandomState *random) const {
+    const Vector<Window> windows = WindowsAt(timeline, plan, args.outputs(), slots, random);
+    ExpectWindows(args.shared(), timeline, windows);
+    const double *powers = args.data<double>(NAMED("powers"));
+    const auto n = static_cast<int64_t>(slots.size());
     int64_t bytes = 0;
     for (const Target &target : targets) bytes += n * target.sample_bytes;
     InParallel(n, bytes, [&](int64_t begin, int64_t end) {
@@ -254,11 +184,49 @@ Status SampleWindows(const Args &args, const Plan &plan, int64_t n) {
         for (const Target &target : targets) Fill(target, timeline, window, b, powers);
       }
     });
-    if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
-    if (plan.draw == kByPriority) MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
+  }
+};
+
+template <typename Rows>
+Status Sample(const Args &args, const State &state, const Plan &plan, int64_t n) {
+  OutputsOf<Rows> outputs;
+  if (!outputs.Init(args, plan, n) || !state.IsConsistent()) return kBadArguments;
+  const Rows rows = state.Get<Rows>();
+  const int64_t *bounds = args.data<int64_t>(NAMED("sample_range"));
+  Vector<int64_t> slots(static_cast<size_t>(n));
+  int64_t drawn = n;
+  if (plan.draw == kInEpochs) {
+    drawn = DrawInEpochs(args, n, slots.data());
+    if (drawn < 0) return kTooFewRows;
+  } else {
+    Status status;
+    if constexpr (kHasRowState<Rows>) {
+      status = Draw(plan, rows, state.random, bounds, n, slots.data());
+    } else {
+      status = DrawUniformly(plan, rows, state.random, bounds, n, slots.data());
+    }
+    if (status != kOk) return status;
+  }
+  const auto places = state.Get<PlacesOf<Rows>>();
+  for (int64_t *handles : outputs.handles) {
+    std::transform(slots.begin(), slots.end(), handles, [&](int64_t slot) { return places.HandleOf(slot); });
+  }
+  for (float *weights : outputs.weights) std::fill_n(weights, n, 1.0f);
+  for (uint8_t *given : outputs.given) std::fill_n(given, n, uint8_t{1});
+  outputs.Copy(args, rows, plan, slots, state.random);
+  if (plan.draw == kInEpochs) Pad(args, plan, drawn, n);
+  if constexpr (kHasRowState<Rows>) {
+    const RowState &row_state = rows.row_state();
+    if (plan.draw == kByPriority) {
+      const double beta = *args.data<double>(NAMED("given_beta"));
+      const double least =
+          plan.by_buffer == 0 ? -1 : LeastWeight(row_state.tree, SliceRows(bounds[0], bounds[1], places.count), places);
+      for (float *weights : outputs.weights) ImportanceWeights(row_state.tree, slots.data(), n, beta, least, weights);
+      MoveBeta(args.data<double>(NAMED("beta")), plan.beta_step);
+    }
     row_state.Deliver(slots.data(), drawn, plan.max_use);
-    return kOk;
-  });
+  }
+  return kOk;
 }
 
 }  // namespace
@@ -269,15 +237,14 @@ MINDSPORE_REPLAY_KERNEL(sample) {
   const Plan &plan = *args.data<Plan>(NAMED("plan"));
   const int first_output = args.at(NAMED("outputs"));
   const int64_t n = args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
-  const bool has_row_state = args.HasGroup(kRowStateGroup), has_episodes = args.HasGroup(kEpisodesGroup);
-  if (n < 1 || !IsPlan(plan, has_episodes ? args.elements(NAMED("powers")) : 0)) return kBadArguments;
-  const bool in_epochs = plan.draw == kInEpochs;
-  if (args.HasGroup(kEpochsGroup) != in_epochs) return kBadArguments;
-  if (in_epochs && !HasEpoch(args)) return kBadArguments;
-  if (!in_epochs && has_row_state != (plan.draw != kUniformly)) return kBadArguments;
+  const int64_t powers = args.HasGroup(kEpisodesGroup) ? args.elements(NAMED("powers")) : 0;
+  const bool has_epochs = args.HasGroup(kEpochsGroup);
+  if (n < 1 || !IsPlan(plan, powers, has_epochs, args.HasGroup(kRowStateGroup)) || (has_epochs && !HasEpoch(args))) {
+    return kBadArguments;
+  }
   const double *beta = args.data_or_null<double>(NAMED("given_beta"));
   if (beta != nullptr && !(*beta >= 0 && *beta <= 1)) return kBadWeight;
-  return has_episodes ? SampleWindows(args, plan, n) : SampleRows(args, plan, n);
+  return WithKind(args, [&](auto kind) { return Sample<typename decltype(kind)::Type>(args, StateOf(args), plan, n); });
 }
 
 // Draws rows of G groups, L of each. `options`: the integer column that identifies groups, and 1 for consecutive rows.
@@ -292,10 +259,9 @@ MINDSPORE_REPLAY_KERNEL(sample_groups) {
   const Dtype dtype = DtypeOf(raw.dtype(key));
   if (raw.elements(key) != args.capacity() || IsFloat(dtype)) return kBadArguments;
   return WithRows(args, [&](const auto &) {
-    const Timeline timeline = TimelineOf(args);
+    const Timeline timeline = StateOf(args).Get<Timeline>();
     const Cursors &ring = timeline.places();
-    const auto rows =
-        RowsByGroup(timeline, timeline.row_state().tree, [&](int64_t slot) { return raw.Integer(key, dtype, slot); });
+    const auto rows = RowsByGroup(timeline, [&](int64_t slot) { return IntegerAt(raw.data<char>(key), dtype, slot); });
     Vector<int64_t> drawn(static_cast<size_t>(groups * size));
     if (!DrawGroups(rows, args.data<RandomState>(NAMED("random_state")), groups, size, options[1] != 0, drawn.data())) {
       return kTooFewRows;

@@ -51,29 +51,14 @@ struct GroupSample {
     return key.row_elements == 1 && !IsFloat(key.dtype) ? kOk : kBadArguments;
   }
 
-  // Returns a row's value in the column that identifies groups.
-  __device__ int64_t ValueAt(int64_t slot) const {
-    const Field &key = columns[options[0]];
-    const bool is_signed = key.dtype == kInt32 || key.dtype == kInt64 || key.dtype == kInt8 || key.dtype == kInt16;
-    const char *data = key.data + slot * key.element_bytes;
-    switch (key.element_bytes) {
-      case 8: return *reinterpret_cast<const int64_t *>(data);
-      case 4:
-        return is_signed ? int64_t{*reinterpret_cast<const int32_t *>(data)}
-                         : *reinterpret_cast<const uint32_t *>(data);
-      case 2: return is_signed ? *reinterpret_cast<const int16_t *>(data) : *reinterpret_cast<const uint16_t *>(data);
-      default: return is_signed ? *reinterpret_cast<const int8_t *>(data) : *reinterpret_cast<const uint8_t *>(data);
-    }
-  }
-
   // Returns the row at a logical position, if it is eligible.
   __device__ Member MemberAt(const Timeline &timeline, int64_t row) const {
     const Cursors &ring = timeline.places();
     if (row >= ring.count) return {0, Member::kNone};
     const int64_t slot = SlotOf(row, ring.head, ring.capacity);
-    const int64_t first = row - timeline.steps(slot) * timeline.streams();
-    const bool drawable = first >= 0 && state.row_state.tree.Leaf(SlotOf(first, ring.head, ring.capacity)) > 0;
-    return drawable ? Member{ValueAt(slot), row} : Member{0, Member::kNone};
+    if (!timeline.IsOfGroup(row, slot)) return {0, Member::kNone};
+    const Field &key = columns[options[0]];
+    return {IntegerAt(key.data, key.dtype, slot), row};
   }
 
   __device__ bool Begins(int64_t i) const {
@@ -114,7 +99,7 @@ __device__ inline int64_t DrawnOf(const RandomState &state, int64_t length, int6
 
 static __global__ void __launch_bounds__(kThreads) MembersKernel(const GroupSample sample) {
   if (sample.Check() != kOk) return;
-  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
+  const Timeline timeline = sample.state.Get<Timeline>();
   for (int64_t i = FirstOfGrid(); i < sample.all; i += GridStride()) sample.members[i] = sample.MemberAt(timeline, i);
 }
 

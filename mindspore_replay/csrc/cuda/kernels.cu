@@ -38,7 +38,7 @@ template <>
 struct Landing<ReservoirCursors> {
   ReservoirCursors places;
 
-  __device__ Landing(const State &state, int64_t) : places(state.Get(Kind<ReservoirCursors>{})) {}
+  __device__ Landing(const State &state, int64_t) : places(state.Get<ReservoirCursors>()) {}
   __device__ int64_t Claimed(int64_t row) const {
     return ReservoirSlot(places.key, places.inserted + row, places.base, places.capacity);
   }
@@ -71,7 +71,7 @@ struct Insertion {
     if (kInReservoir<Rows> && versions != nullptr && *max_staleness >= 0) return kBadArguments;
     if (!AreVersions()) return kBadVersion;
     if constexpr (kHasRowState<Rows>) {
-      if (!HasRoom(state.Get(Kind<Rows>{}), n)) return kFull;
+      if (!HasRoom(state.Get<Rows>(), n)) return kFull;
     }
     return kOk;
   }
@@ -166,7 +166,7 @@ struct Insertion {
   }
 
   __device__ void EndTimes(const RingWrite &plan, const Marks &marks) const {
-    const Timeline timeline = state.Get(Kind<Timeline>{});
+    const Timeline timeline = state.Get<Timeline>();
     const Cursors &ring = timeline.places();
     const int64_t before = marks.terminated.rows == nullptr ? 0 : std::min(n, timeline.streams());
     for (int64_t i = threadIdx.x; i < plan.written; i += blockDim.x) timeline.Place(plan, i, steps + 1, marks);
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads) StepsKernel(const Insertion insertio
   if (status == kOk && insertion.state.rule->terminated >= columns.k) status = kBadArguments;
   bool fits = true;
   if (status == kOk) {
-    const Timeline timeline = insertion.state.Get(Kind<Timeline>{});
+    const Timeline timeline = insertion.state.Get<Timeline>();
     const Marks marks = insertion.MarksOf(columns);
     for (int64_t stream = threadIdx.x; stream < timeline.streams(); stream += blockDim.x) {
       int64_t step = 0;
@@ -317,7 +317,7 @@ __device__ void DeleteStaleRows(const Rows &rows, int64_t max_staleness) {
 template <typename Rows>
 __global__ void __launch_bounds__(kThreads) VersionsKernel(const Insertion insertion) {
   if (*insertion.first_serial < 0) return;
-  const Rows rows = insertion.state.Get(Kind<Rows>{});
+  const Rows rows = insertion.state.Get<Rows>();
   const RowState &row_state = insertion.state.row_state;
   const int64_t n = insertion.n, first = rows.places().inserted - n;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -407,12 +407,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     slots[i] = -1;
     if (!sound) continue;
-    const auto rows = state.Get(Kind<Rows>{});
-    if constexpr (kHasRowState<Rows>) {
-      slots[i] = rows.StoredSlot(handles[i]);
-    } else {
-      slots[i] = rows.SlotOf(handles[i]);
-    }
+    slots[i] = StoredSlot(state.Get<Rows>(), handles[i]);
     updates.Mark(slots[i], number);
     skipped += slots[i] < 0;
     unknown += slots[i] < 0 && handles[i] >= 0;
@@ -429,7 +424,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kHasEpisodes<Rows>) {
     if (written[1] >= 0) {
       const Column &column = columns.column[written[1]];
-      UpdateEnds(state.Get(Kind<Rows>{}), slots, n, {column.batch, column.row_bytes, column.is_float}, table);
+      UpdateEnds(state.Get<Rows>(), slots, n, {column.batch, column.row_bytes, column.is_float}, table);
     }
   }
   if (threadIdx.x == 0) {
@@ -439,7 +434,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kHasRowState<Rows>) {
     if ((written[0] & kCountsInvalid) != 0) AddTo(&state.row_state.counts->invalid, unknown);
     const auto late = static_cast<int32_t>(written[0] & kMissing);
-    if (late != 0) CompleteRows(state.Get(Kind<Rows>{}), slots, n, late);
+    if (late != 0) CompleteRows(state.Get<Rows>(), slots, n, late);
   }
 }
 
@@ -468,7 +463,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool sound = state.IsConsistent();
   const bool bad = HasBadWeight(priorities, given);
   if (!sound || bad) return Refuse(report, bad ? kBadWeight : kBadArguments, invalid);
-  const Rows rows = state.Get(Kind<Rows>{});
+  const Rows rows = state.Get<Rows>();
   const RowState &row_state = state.row_state;
   int64_t skipped = 0, unknown = 0;
   for (int64_t first = 0; first < n; first += blockDim.x) {
@@ -502,7 +497,7 @@ template <typename Rows>
 __global__ void __launch_bounds__(kThreads)
     DeleteKernel(const Report report, const State state, const int64_t *handles, int64_t n, int32_t *deleted) {
   if (!state.IsConsistent()) return Refuse(report, kBadArguments, deleted);
-  const Rows rows = state.Get(Kind<Rows>{});
+  const Rows rows = state.Get<Rows>();
   const RowState &row_state = state.row_state;
   int64_t invalid = 0, removed = 0;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) invalid += handles[i] >= 0 && rows.StoredSlot(handles[i]) < 0;
@@ -554,7 +549,7 @@ __global__ void __launch_bounds__(kThreads) AdvanceKernel(const Report report, c
   __syncthreads();
   if (threadIdx.x == 0) *now = row_state.clock->now += passed;
   __syncthreads();
-  DeleteStaleRows(state.Get(Kind<Rows>{}), limit);
+  DeleteStaleRows(state.Get<Rows>(), limit);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -574,7 +569,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     EndKernel(const Report report, const State state, const uint8_t *flag, int32_t *ended) {
   if (!state.IsConsistent()) return Refuse(report, kBadArguments, ended);
-  const Timeline timeline = state.Get(Kind<Timeline>{});
+  const Timeline timeline = state.Get<Timeline>();
   const int64_t first = timeline.Newest(), last = timeline.places().inserted;
   Ignored changed;
   int64_t count = 0;
@@ -605,7 +600,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t inserted = state.serials[0];
   const auto forget = [&](const Fill &fill) {
     if (state.row_state.clock != nullptr) state.row_state.Reset(inserted, state.capacity, fill);
-    if (state.rule != nullptr) state.Get(Kind<Timeline>{}).Reset(fill);
+    if (state.rule != nullptr) state.Get<Timeline>().Reset(fill);
   };
   if (sound) forget({true});
   if (!IsLastBlock(ticket) || threadIdx.x != 0) return;
@@ -733,7 +728,7 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sums) {
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
-  call->Launch(SummaryKernel, 1, RowStateOf(args).tree, args.data<double>(NAMED("summary")));
+  call->Launch(SummaryKernel, 1, StateOf(args).row_state.tree, args.data<double>(NAMED("summary")));
 }
 
 // Returns the status of the first call refused on the GPU since the last query, or 0, and the name of its kernel. Calls

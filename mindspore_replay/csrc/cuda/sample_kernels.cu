@@ -92,11 +92,10 @@ struct Sample {
   __device__ int Load(Draws *draws) const {
     const bool in_epochs = plan->draw == kInEpochs;
     const bool has_row_state = kHasRowState<Rows>;
-    if (!IsPlan(*plan, count_of_powers) || in_epochs != (epoch != nullptr)) return kBadArguments;
+    if (!IsPlan(*plan, count_of_powers, epoch != nullptr, has_row_state)) return kBadArguments;
     if (in_epochs && !HasEpoch()) return kBadArguments;
-    if (!in_epochs && has_row_state != (plan->draw != kUniformly)) return kBadArguments;
     if (has_row_state && !(*given_beta >= 0 && *given_beta <= 1)) return kBadWeight;
-    if (!state.IsConsistent() || (!has_row_state && plan->max_use != 0)) return kBadArguments;
+    if (!state.IsConsistent()) return kBadArguments;
     const Cursors ring = state.Ring();
     draws->by_priority = plan->draw == kByPriority;
     draws->in_order = false;
@@ -179,7 +178,7 @@ struct Sample {
   template <typename Rows>
   __device__ void Note(const Draws &draws, int64_t i, int64_t slot) const {
     const bool given = i < draws.given;
-    const int64_t handle = given ? state.Get(Kind<PlacesOf<Rows>>{}).HandleOf(slot) : kNoRow;
+    const int64_t handle = given ? state.Get<PlacesOf<Rows>>().HandleOf(slot) : kNoRow;
     Give(kHandle, i, handle);
     Give(kGiven, i, static_cast<uint8_t>(given));
     if constexpr (kHasRowState<Rows>) {
@@ -197,7 +196,7 @@ struct Sample {
   template <typename Rows>
   __device__ void End(const Draws &draws) const {
     if constexpr (kHasRowState<Rows>) {
-      const auto places = state.Get(Kind<PlacesOf<Rows>>{});
+      const auto places = state.Get<PlacesOf<Rows>>();
       const int64_t *handles = Handles();
       const auto slot_of = [&](int64_t i) { return places.SlotOf(handles[i]); };
       if (draws.by_priority && !plan->by_buffer && Gives(kWeight)) GiveWeights(slot_of);
@@ -423,16 +422,11 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
 __device__ void Reach(const Sample &, const Draws &, int64_t, int64_t slot, int64_t *reached) { *reached = slot; }
 
 __device__ void Reach(const Sample &sample, const Draws &draws, int64_t i, int64_t slot, Window *window) {
-  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
+  const Timeline timeline = sample.state.Get<Timeline>();
   const Plan &plan = *sample.plan;
-  *window = WindowAt(timeline, plan.chain, ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot);
-  if (plan.strategy == Hindsight::kNone) return;
-  const Hindsight hindsight{plan.strategy, plan.ratio};
-  const auto key = static_cast<uint64_t>(draws.ranks.state.key);
-  const auto counter =
-      static_cast<uint64_t>(draws.ranks.state.counter + sample.n + i);  // after the numbers of the draw
-  window->goal_slot = hindsight.GoalSlot(timeline, window->start, RandomBits(key, counter),
-                                         RandomBits(key, counter + static_cast<uint64_t>(sample.n)));
+  const RandomState &random = draws.ranks.state;
+  *window = WindowOf(timeline, plan, ScopeOf(plan.Outputs(), sample.count, plan.chain.steps), slot,
+                     {random.key, random.counter + sample.n}, i, sample.n);
 }
 
 // Copies the outputs of a chunk's rows or windows.
@@ -441,7 +435,7 @@ __device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chun
 }
 
 __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, const Window *windows) {
-  const Timeline timeline = sample.state.Get(Kind<Timeline>{});
+  const Timeline timeline = sample.state.Get<Timeline>();
   for (int i = 0; i < sample.count; ++i) {
     const Target target = TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
     FillTarget(target, timeline, chunk, windows, sample.powers);
