@@ -98,9 +98,9 @@ class Collector:
 
         Args:
             steps (Union[int, None]): How many times to step all environments. Default: ``None``.
-            episodes (Union[int, None]): Episodes to end at least; instead of `steps`. Several may end in one step. Of
-                several environments the shorter episodes end first: evaluate with as many episodes as environments, or
-                many more. Default: ``None``.
+            episodes (Union[int, None]): Episodes to end at least; instead of `steps`. Several may end in one step.
+                Without a buffer all environments are reset first, and the result has exactly those episodes that began
+                first, so that short ones do not count more often. Default: ``None``.
 
         Returns:
             list[Episode]: The episodes that ended, in order.
@@ -125,12 +125,28 @@ class Collector:
             )
         limit = None if steps is None else check_size("Collector", "steps", steps)
         wanted = None if episodes is None else check_size("Collector", "episodes", episodes)
+        if self.buffer is None and wanted is not None:
+            return self._evaluated(wanted)
         made = 0
         while made != limit and (wanted is None or len(self._ended) < wanted):
             self._step()
             made += 1
         ended, self._ended = self._ended, []
         return ended
+
+    def _evaluated(self, episodes: int) -> list[Episode]:
+        """Return the episodes that begin first, in the order of their ends."""
+        self._begin()
+        self._ended = []
+        numbers, following, found = list(range(self._number)), self._number, []
+        while len(found) < episodes:
+            self._step()
+            for episode in self._ended:
+                if numbers[episode.env] < episodes:
+                    found.append(episode)
+                numbers[episode.env], following = following, following + 1
+            self._ended = []
+        return found
 
     def _step(self) -> None:
         """Step all environments once."""

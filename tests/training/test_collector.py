@@ -119,8 +119,24 @@ def test_a_buffer_without_episodes_has_no_rows_of_resets():
     assert (buffer.get_item(range(buffer.size()), as_dict=True)["observation"]["place"][:, 1] < 4).all()
 
 
-def test_an_evaluation_stores_nothing():
+def test_an_evaluation_stores_nothing_and_short_episodes_do_not_count_more_often():
     assert Collector(Line(), None, act).collect(episodes=2) == [(3.0, 2, 0), (36.0, 3, 0)]
+
+    class Fixed(Line):
+        def __init__(self, length):
+            super().__init__()
+            self.length = length
+
+        def step(self, action):
+            self.steps += 1
+            return self.observe(), 1.0, self.steps == self.length, False, {}
+
+    for mode in AutoresetMode:
+        envs = SyncVectorEnv([lambda: Fixed(2), lambda: Fixed(9), lambda: Fixed(3)], autoreset_mode=mode)
+        evaluation = Collector(envs, None, act)
+        for _ in range(2):  # each call begins anew
+            assert evaluation.collect(episodes=3) == [(2.0, 2, 0), (3.0, 3, 2), (9.0, 9, 1)]
+            assert [episode.env for episode in evaluation.collect(episodes=4)] == [0, 2, 0, 1]
 
 
 def test_random_actions_come_first_and_repeat_with_a_seed():
