@@ -5,8 +5,6 @@ graph. MindSpore documents `ops.Assert` for no other device. There the first fai
 operator returns zeros, and handles of -1, and the next call from Python raises an error, as for kernels on a GPU.
 """
 
-from typing import Any
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
@@ -28,12 +26,12 @@ def stops_graphs() -> bool:
     return ms.get_context("device_target") in ASSERTING
 
 
-def check(operator: str, reason: str) -> Any:
+def check(operator: str, reason: str) -> "ops.Assert | Record":
     """Make a check, ``(ok bool [] or [1], numbers)``, that shows the numbers, or records operator and reason."""
     return ops.Assert() if stops_graphs() else Record(operator, reason)
 
 
-def blank() -> Any:
+def blank() -> "Blank | None":
     """Make a `Blank` if graphs go on after a failed check; else return ``None``."""
     return None if stops_graphs() else Blank()
 

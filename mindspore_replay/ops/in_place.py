@@ -6,11 +6,10 @@ handle to read from. The compiler does not know that later writes must wait for 
 after them are tied to them by ``ops.depend``.
 """
 
-from typing import Any
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
+from numpy.typing import DTypeLike
 
 from ..columns import numpy_type
 from .primitives import gather
@@ -25,7 +24,7 @@ class InPlace:
         dtype (numpy.dtype): Its dtype.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.first = Tensor([0], ms.int64)
         self.nothing = Tensor(np.full((1, *shape), -0.0).astype(dtype))  # 0.0 would change the sign of -0.0
 

@@ -23,36 +23,16 @@ from .versions import Versions
 
 @ms.jit_class
 class CompositeInsert:
-    """``(rows, priority, ends, version) -> rows stored``: appends rows.
+    """``(rows, priority, ends, version) -> rows stored``: appends rows and their state.
 
     `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, the flags `ends`, uint8, and `version`,
-    int64, are one for all rows or one for each, shape ``[]`` or ``[n]``. `priority` is ``None`` in a buffer without
-    weights, and `ends` in one without windows. With `version` ``None``, rows get the time of the clock.
+    int64, are one for all rows or one for each, shape ``[]`` or ``[n]``. `ends` is ``None`` in a buffer without
+    windows. With `version` ``None``, rows get the time of the clock. The operators after a failed check still run; they
+    then write the old contents again.
     """
 
     def __init__(self, state: Access, columns: Columns, options: Options, rows: Rows | Windows) -> None:
-        self.state = state
-        self.ring = RingWrite(state.capacity, columns.shapes)
-        self.row_state = None if state.weights is None else _RowState(state, columns, self.ring, options, rows)
-
-    def __call__(self, rows, priority, ends, version):
-        """Append rows and their state, and return the number of rows stored."""
-        if self.row_state is not None:
-            return self.row_state(rows, priority, ends, version)
-        return self.ring(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
-
-
-@ms.jit_class
-class _RowState:
-    """``(rows, priority, ends, version) -> rows stored``: appends rows and their state.
-
-    The operators after a failed check still run; they then write the old contents again.
-    """
-
-    def __init__(
-        self, state: Access, columns: Columns, ring: RingWrite, options: Options, rows: Rows | Windows
-    ) -> None:
-        self.state, self.ring, self.rows = state, ring, rows
+        self.state, self.ring, self.rows = state, RingWrite(state.capacity, columns.shapes), rows
         self.room = Room(state, options.rule) if options.never_evicts_valid else None
         self.shapes = columns.shapes
         self.ends = Tensor([0, state.capacity - 1], state.index)
@@ -62,6 +42,7 @@ class _RowState:
         self.remove_stale = None if limit is None else RemoveStale(state, rows, limit)
 
     def __call__(self, rows, priority, ends, version):
+        """Append rows and their state, and return the number of rows stored."""
         n = self.ring.rows_of(rows)
         slots = ops.cast(self.ring.slots(self.state.head, self.state.count, n), self.state.index)
         ok, steps = self.rows.before_insertion(rows, slots, n, ends, self.accepts(priority, version, n))

@@ -82,7 +82,7 @@ def _warn_of_composite(cls_name: str, reason: str) -> None:
     )
 
 
-def custom(function: str, out_shapes: Callable[..., Any], out_types: Any) -> ops.Custom:
+def custom(function: str, out_shapes: Callable[..., Any], out_types: object) -> ops.Custom:
     """Make the custom operator of a kernel, for compiled graphs. It may write to the Parameters that it takes.
 
     Args:
@@ -108,8 +108,8 @@ def fails_later() -> bool:
 def _take_failure() -> tuple[str, int]:
     """Return the kernel and the status of the first unreported failure; work in flight is not included."""
     kernel = ctypes.c_char_p()
-    handle: Any = _library().handle
-    status = handle.replay_take_failure(ctypes.byref(kernel)) if fails_later() else OK
+    handle = _library().handle
+    status = handle.replay_take_failure(ctypes.byref(kernel)) if handle is not None and fails_later() else OK
     return (kernel.value or b"?").decode(), status
 
 

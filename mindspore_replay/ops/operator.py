@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
-from mindspore import ops
+from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
 from ..store.signatures import INPUT, OUTPUT, STATE, Item
@@ -76,7 +76,7 @@ def operator(
     state: State,
     groups: Collection[str],
     columns: Columns,
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Sequence[Tensor] | Tensor] | None = None,
     outputs: Sequence[tuple[tuple[int, ...], str]] = (),
 ) -> Operator:
     """Make an operator of the class for its inputs.
@@ -134,7 +134,7 @@ def _shapes(
     A scalar has shape ``(1,)``: MindSpore turns outputs of shape ``()`` into Python numbers.
     """
 
-    def infer(*shapes: Sequence[int]) -> Any:
+    def infer(*shapes: Sequence[int]) -> tuple[int, ...] | tuple[tuple[int, ...], ...]:
         leads = {item.extents: tuple(shape) for item, shape in zip(inputs, shapes[first:])}
         leads |= {("m",): tuple(leads.get(("2m",), ())[:1])}
         found: list[tuple[int, ...]] = []

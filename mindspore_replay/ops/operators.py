@@ -1,8 +1,7 @@
 """The operators of one buffer for compiled graphs: kernels, or compositions of MindSpore's own operators."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import mindspore as ms
 import numpy as np
@@ -21,7 +20,7 @@ from .native import fails_later
 from .operator import operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
-from .ring import RingRead, SingleRow
+from .ring import RingRead, RingWrite, SingleRow
 from .sample import CompositeSample
 from .starts import eligibility
 from .state import State
@@ -44,7 +43,13 @@ class Operators:
     """
 
     def __init__(
-        self, state: State, columns: Columns, options: Options, native: bool, native_groups: bool, finish: Any = None
+        self,
+        state: State,
+        columns: Columns,
+        options: Options,
+        native: bool,
+        native_groups: bool,
+        finish: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> None:
         self.state = state
         self.native, self.native_groups = native, native_groups
@@ -67,18 +72,22 @@ class Operators:
 
         def make(
             name: str,
-            body: Callable[[], Any],
-            outputs: Any = (),
+            body: Callable[[], object],
+            outputs: Sequence[tuple[tuple[int, ...], str]] = (),
             by_kernel: bool = native,
             more: frozenset[str] = frozenset(),
-            **constants: Any,
-        ) -> Any:
+            **constants: Sequence[Tensor] | Tensor,
+        ) -> object:
             return operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
 
+        #: Whether a composite operator inserts rows without state.
+        self.plain = not (native or self.weighted or options.reservoir)
         if options.reservoir:
             self._insert = make("insert", lambda: CompositeReservoirInsert(shared(), columns))
-        else:
+        elif self.weighted:
             self._insert = make("insert", lambda: CompositeInsert(shared(), columns, options, rows()))
+        else:
+            self._insert = make("insert", lambda: RingWrite(state.capacity, columns.shapes))
         self._read = make("read", lambda: RingRead(state.capacity, columns))
         self.native_sample = native and plan.by_kernel
         sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
@@ -93,7 +102,7 @@ class Operators:
         )
         self._reset = make("reset", lambda: updates.CompositeReset(shared()))
 
-        def make_update(i: int, counts: bool) -> Any:
+        def make_update(i: int, counts: bool) -> object:
             bits = options.late_bits([i])
             written = Tensor(options.written([i], counts))
             body = lambda: updates.CompositeUpdate(shared(), rows(), columns, i, rule, bits, counts)  # noqa: E731
@@ -152,7 +161,10 @@ class Operators:
         if not self.native:
             n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
             before = item(self.state.serials, 0) if self.goes_on else None
-            self._insert(rows, priority, ends, version)
+            if self.plain:
+                self._insert(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
+            else:
+                self._insert(rows, priority, ends, version)
             if self.goes_on:
                 first = item(self.state.serials, 0) - n
                 return ops.select(first == before, first, self.none)

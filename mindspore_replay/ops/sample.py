@@ -3,8 +3,6 @@
 A draw costs O(1) a row, and O(log C) with weights. Axes: ``B`` samples, ``C`` capacity.
 """
 
-from typing import Any
-
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
@@ -146,7 +144,7 @@ class _ByPriority:
 #: Classes of ``(sample_range [2], given_beta) -> slots [n], importance weights [n] or None, ok`` by the name of the
 #: draw, made with the state and the plan. In place of weights, epochs give a mask of the samples that are no padding.
 #: Kernels implement those of `store.plan.DRAWS`; others run graphs.
-DRAWS: dict[str, Any] = {
+DRAWS: dict[str, type] = {
     "uniform": _Uniform,
     "rank": _ByRank,
     "priority": _ByPriority,
@@ -166,7 +164,7 @@ class CompositeSample:
 
     def __init__(self, state: Access, plan: SamplePlan, columns: Columns, rule: WindowRule | None) -> None:
         self.draw = DRAWS[plan.draw](state, plan)
-        self.outputs: Any
+        self.outputs: RowsDrawn | WindowsAround
         if rule is None or not plan.reaches_out:
             self.outputs = RowsDrawn(state, plan, columns)
         else:

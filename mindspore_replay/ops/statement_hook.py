@@ -30,7 +30,7 @@ def is_buffer_statement(node: ast.AST) -> bool:
 
 
 def _hooked(original: Callable[[ast.AST], Any]) -> Callable[[ast.AST], Any]:
-    def expand_expr_statement(node: ast.AST) -> Any:
+    def expand_expr_statement(node: ast.AST) -> object:
         if is_buffer_statement(node):
             return True, node.value  # type: ignore[attr-defined]
         return original(node)

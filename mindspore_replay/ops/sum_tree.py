@@ -3,8 +3,6 @@
 Each costs O(log C) a slot. Axes: ``C`` capacity.
 """
 
-from typing import Any
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
@@ -26,7 +24,7 @@ from .primitives import (
 )
 
 
-def index_type(capacity: int) -> Any:
+def index_type(capacity: int) -> object:
     """Return the dtype of indices of such a tree: int32 if it is large enough, which gather takes without a cast."""
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
 
@@ -61,7 +59,7 @@ class _Places:
 
     FEW = 256
 
-    def __init__(self, level: Level, index: Any) -> None:
+    def __init__(self, level: Level, index: object) -> None:
         children = np.arange(FANOUT)
         self.nodes = level.nodes
         # Indices for node 0; those for node i are a multiple of i larger.
