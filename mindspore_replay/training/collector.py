@@ -138,7 +138,8 @@ class Collector:
         """Return the episodes that begin first, in the order of their ends."""
         self._begin()
         self._ended = []
-        numbers, following, found = list(range(self._number)), self._number, []
+        found: list[Episode] = []
+        numbers, following = list(range(self._number)), self._number
         while len(found) < episodes:
             self._step()
             for episode in self._ended:
