@@ -17,7 +17,7 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
-from ..ops.primitives import named_in_graph
+from ..ops.primitives import columns, named_in_graph
 from ..ops.windows import products_of
 from ..store.naming import named
 from ..store.recipe.layout import RelabelPlan
@@ -159,8 +159,8 @@ class Relabel:
         """Return the discounted sums of rewards over chains."""
         weights = self.powers
         if self.plan.step_discounts is not None:
-            products = products_of(hidden[self.plan.step_discounts], inside.ndim - 1, self.chain)
-            weights = weights * products[..., : self.chain]
+            products = products_of(ops.reshape(hidden[self.plan.step_discounts], (-1, self.chain)))
+            weights = weights * ops.reshape(columns(products, 0, self.chain), inside.shape)
         terms = ops.select(inside, ops.cast(rewards, ms.float64) * weights, self.zero)
         return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]
 

@@ -32,7 +32,7 @@ from ..store.plan import (
     SamplePlan,
 )
 from .access import Access
-from .primitives import column, columns, gather, zeros_like
+from .primitives import column, columns, concat_columns, gather, zeros_like
 from .random import random_bits, ranks, unit_interval
 
 
@@ -55,15 +55,16 @@ def places(plan: SamplePlan, first: Sequence[int], by_column: bool) -> tuple[int
     )
 
 
-def products_of(discounts, axis, longest):
-    """Return the products of the first 0 to `longest` discounts of chains, float64; the last axis has one more."""
+def products_of(discounts):
+    """Return the products of the first 0, 1, ... discounts of each row of a matrix, float64 ``[m, n + 1]``."""
     discounts = ops.cast(discounts, ms.float64)
-    product = ops.ones_like(discounts[..., 0])
+    longest = discounts.shape[1]
+    product = ops.ones_like(columns(discounts, 0, 1))
     products = (product,)
     for step in range(longest):
-        product = product * discounts[..., step]
+        product = product * columns(discounts, step, step + 1)
         products = (*products, product)
-    return ops.stack(products, axis)
+    return concat_columns(products)
 
 
 @ms.jit_class
@@ -259,17 +260,17 @@ class _Around:
         powers = ops.reshape(self.powers[: self.longest], (1, self.longest, *self.ones))
         inside = ops.reshape(inside, (n * steps, self.longest, *self.ones))
         if self.output.other > 0:
-            products = products_of(self.step_discounts(slots), 2, self.longest)
-            powers = powers * ops.reshape(products[:, :, : self.longest], (n * steps, self.longest, *self.ones))
+            products = columns(products_of(self.step_discounts(slots)), 0, self.longest)
+            powers = powers * ops.reshape(products, (n * steps, self.longest, *self.ones))
         terms = ops.select(inside, rows * powers, self.none)
         total = column(ops.cumsum(terms, 1), self.longest - 1)
         return ops.cast(ops.reshape(total, self.out_shape), self.out_type)
 
     def step_discounts(self, slots):
-        """Return the steps' own discounts over each chain, ``[n, T, longest]``."""
+        """Return the steps' own discounts over each chain, ``[n * T, longest]``."""
         positions = ops.reshape(ops.expand_dims(self.chain_steps, 2) + self.chain_index, (1, -1))
         rows = self.rows_at(self.output.other - 1, slots, positions)
-        return ops.reshape(rows, (slots.shape[0], -1, self.longest))
+        return ops.reshape(rows, (-1, self.longest))
 
     def discount(self, slots, before, sample_steps, transitions):
         chains = self.chains(transitions)
@@ -278,8 +279,7 @@ class _Around:
             none = ops.logical_or(none, ops.logical_not(self.held(before, sample_steps)))
         factors = gather(self.powers, chains, 0)
         if self.output.other > 0:
-            products = products_of(self.step_discounts(slots), 2, self.longest)
-            product = ops.gather_elements(products, 2, ops.expand_dims(chains, 2))
+            product = ops.gather_elements(products_of(self.step_discounts(slots)), 1, ops.reshape(chains, (-1, 1)))
             factors = factors * ops.reshape(product, chains.shape)
         discounts = ops.masked_fill(factors, none, self.none)
         return ops.cast(ops.reshape(discounts, self.out_shape), ms.float32)
