@@ -391,9 +391,9 @@ class Schema:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
-        """Return an array; if it is bfloat16 and the column holds bits, its bits."""
-        held_as_bits = self.dtypes[i] == "bfloat16" and self.numpy_types[i] == np.uint16
-        return array.view(np.uint16) if held_as_bits and array.dtype.name == "bfloat16" else array
+        """Return an array; if it and the column are bfloat16, its bits in the column's NumPy dtype of that name."""
+        both = self.dtypes[i] == array.dtype.name == "bfloat16"
+        return array.view(self.numpy_types[i]) if both else array
 
     def _cast(self, i: int, value: object) -> np.ndarray:
         """Cast numbers without a dtype to that of the column."""
@@ -405,11 +405,10 @@ class Schema:
                 f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
                 f"{value!r}."
             ) from None
-        if self.dtypes[i] == "bfloat16" and dtype == np.uint16:
-            if array.dtype.name == "bfloat16":
-                return array.view(dtype)
-            if array.dtype.kind in "biuf":
-                return _bits_of_bfloat16(array)
+        if self.dtypes[i] == array.dtype.name == "bfloat16":
+            return self._bits(i, array)
+        if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and array.dtype.kind in "biuf":
+            return _bits_of_bfloat16(array)
         if not np.can_cast(array.dtype, dtype, "same_kind") and not (array.dtype.kind in "iu" and dtype.kind in "iuf"):
             kind = type(value).__name__
             got = f"a {kind} of {array.dtype}" if array.ndim else f"the {kind} {value!r}"

@@ -156,3 +156,18 @@ def test_every_dtype_by_rows_and_batches(backend: str):
 def test_the_composite_backend_stores_no_bfloat16():
     with pytest.raises(TypeError, match=r"column 0, column 1 is bfloat16, .* the composite backend cannot store it"):
         ReplayBuffer(2, 4, [(2,), ()], ["bfloat16"] * 2, backend="composite")
+
+
+def test_bfloat16_of_other_libraries():
+    """JAX's arrays have NumPy's dtype of ml_dtypes, MindSpore's have one of its own."""
+    bfloat16 = pytest.importorskip("ml_dtypes", reason="the dtype of JAX's arrays comes with JAX").bfloat16
+    buffer = ReplayBuffer(1, 20, [(), (2,)], ["bfloat16"] * 2, weighted=True)
+    numbers = np.array([1.5, -2.0, 3.0], bfloat16)
+    pairs = np.stack([numbers, -numbers], 1)
+    buffer.insert([numbers, pairs])
+    buffer.insert([numbers[0], list(pairs[0])])
+    handles = buffer.insert([numbers[1], pairs[1]], with_indices=True)
+    rows = [part.asnumpy().astype(np.float32) for part in buffer.get_item(range(5))]
+    assert (rows[0].tolist(), rows[1].tolist()) == ([1.5, -2, 3, 1.5, -2], [[x, -x] for x in (1.5, -2, 3, 1.5, -2)])
+    assert buffer.update([handles], [numbers[2:], pairs[2:]]) == 0
+    assert buffer.get_item(-1)[1].asnumpy().astype(np.float32).tolist() == [3, -3]
