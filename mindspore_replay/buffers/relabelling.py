@@ -108,12 +108,18 @@ class Relabel:
         outputs = outputs[: plan.width]
         if plan.mask is not None:
             relabelled = ops.logical_and(ops.expand_dims(relabelled, 1), outputs[plan.mask])
-        if plan.next_goal is not None:
-            goal = outputs[plan.goal]
-            where = ops.reshape(relabelled, (*relabelled.shape, *(1,) * len(plan.goal_shape)))
-            outputs = self.put(outputs, plan.next_goal, ops.select(where, goal, outputs[plan.next_goal]))
         if plan.chain is not None:
-            return self.with_returns(outputs, relabelled, hidden)
+            outputs = self.with_returns(outputs, relabelled, hidden)
+        else:
+            outputs = self.with_rewards(outputs, relabelled)
+        if plan.next_goal is None:
+            return outputs
+        where = ops.reshape(relabelled, (*relabelled.shape, *(1,) * len(plan.goal_shape)))
+        return self.put(outputs, plan.next_goal, ops.select(where, outputs[plan.goal], outputs[plan.next_goal]))
+
+    def with_rewards(self, outputs, relabelled):
+        """Return the outputs with the rewards of single steps."""
+        plan = self.plan
         rewards, terminated = self.of(outputs[plan.achieved], outputs[plan.goal], outputs)
         outputs = self.put_where(outputs, plan.reward, relabelled, rewards)
         if terminated is None:

@@ -63,7 +63,6 @@ class RelabelOfArrays:
         if plan.mask is not None:
             relabelled = relabelled[:, None] & _array(outputs[plan.mask])
         goal = _array(outputs[plan.goal])
-        self._put(outputs, plan.next_goal, relabelled, goal)
         if plan.chain is not None:
             self._put_returns(outputs, relabelled, goal, hidden)
         else:
@@ -71,6 +70,7 @@ class RelabelOfArrays:
             self._put(outputs, plan.reward, relabelled, rewards)
             if terminated is not None:
                 self._put(outputs, plan.terminated, relabelled & terminated, True)
+        self._put(outputs, plan.next_goal, relabelled, goal)
         return (*batch[:before], *outputs)
 
     def _put_returns(

@@ -126,3 +126,26 @@ def test_a_wrong_row_is_seen():
     goal, achieved = np.array([[7.0], [7.0]]), np.array([[3.0], [4.0]])
     assert reward_of(achieved, goal, batch).tolist() == [7, 7]
     assert (reward_of(achieved[::-1], goal, batch) < -9000).all()
+
+
+def next_goals(achieved, goal, batch):
+    """Return the goals of the rows' next observations."""
+    return batch["next_desired_goal"][:, 0]
+
+
+@pytest.mark.parametrize("views", [[], [NStep(2, GAMMA, observation=())]], ids=["rows", "returns"])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_the_next_goal_is_that_of_the_row(in_graph, views):
+    """The function gets the goals that were stored, also where the sample has another."""
+    names = ["achieved_goal", "desired_goal", "next_desired_goal", "reward", "terminated"]
+    view = HindsightRelabel("final", 1.0, next_goals)
+    buffer = ReplayBuffer(
+        *(4, 9, [(1,)] * 3 + [()] * 2, ["float32"] * 4 + ["bool"]), names=names, views=[view, *views], seed=0
+    )
+    numbers = np.arange(8, dtype=np.float32)
+    buffer.insert([*[numbers[:, None]] * 3, numbers, numbers == 7])
+    sample = (Sampling(buffer) if in_graph else lambda: buffer.sample(as_dict=True))()
+    first = np.asarray(sample["achieved_goal"])[:, 0]
+    total = first + (GAMMA * (first + 1) * (first < 7) if views else 0)
+    np.testing.assert_array_equal(np.asarray(sample["next_desired_goal"])[:, 0], 7)
+    np.testing.assert_allclose(np.asarray(sample["reward"]), total)

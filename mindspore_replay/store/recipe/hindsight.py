@@ -46,8 +46,8 @@ class HindsightRelabel(Shown):
             the discount 0 and the observation after it. Without flags a return goes on beyond a goal that was reached,
             and ``terminated`` refers to the original goal. ``n`` is ``B``, or ``B * T`` for sequences of ``T`` steps,
             and times the ``n`` of `NStep`. If it has three arguments, the third is a dict with the other columns of
-            these rows by name, ``[n, *F]``, nested for dotted names: actions, for example, or what a column holds of
-            the environment's infos.
+            these rows by name, as stored, ``[n, *F]``, nested for dotted names: actions, for example, or what a column
+            holds of the environment's infos.
         achieved_goal (str): Goals achieved. If there is a column ``next_`` of this name, as `VectorRows` fills it from
             a dict observation, its goals are those after the action, and it is taken; else the column itself must hold
             them, as `VectorRows` and `from_minari` then make it. Without a column of the name, that of a Dict space of
