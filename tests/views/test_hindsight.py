@@ -21,6 +21,7 @@ from row_pairs import assert_same
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
+    FrameStack,
     HindsightRelabel,
     MixedReplay,
     NStep,
@@ -527,10 +528,20 @@ def reached_fn(achieved: Any, goal: Any) -> Any:
 LINE = ["observation", "achieved_goal", "desired_goal", "reward", "terminated", "truncated"]
 
 
-def line(own_next: bool, n: int, cls: Any = ReplayBuffer, backend: str = "native", **options: Any) -> Any:
+#: Those of an environment that observes its goal.
+NESTED = {"desired_goal": "observation.desired_goal"} | {
+    name: f"{name}.place" for name in ("observation", "next_observation")
+}
+
+
+def line(
+    own_next: bool, n: int, cls: Any = ReplayBuffer, backend: str = "native", nested: bool = False, **options: Any
+) -> Any:
     """Return a buffer of walks of seven steps, in which places repeat, cut off by a time limit."""
     names = [*LINE, *["next_observation"] * own_next]
     types = ["float32"] * 4 + ["bool"] * 2 + ["float32"] * own_next
+    if nested:
+        names = [NESTED.get(name, name) for name in names]
     views = [HindsightRelabel("episode", 0.9, reached_fn), NStep(n, GAMMA)]
     given = {"names": names, "views": views, "seed": 3, **options}
 
@@ -584,6 +595,27 @@ def test_a_goal_that_is_reached_ends_the_chains_of_sequences(own_next: bool):
                 sample[key][place] for key in ("reward", "discount", "next_observation", "terminated", "truncated")
             )
             assert found == walked(sample["observation"][place], sample["desired_goal"][place], 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"cls": SequenceReplayBuffer, "sequence_length": 3, "stride": 1}])
+def test_the_goal_in_the_next_observation_is_that_of_the_sample(options: dict[str, Any]):
+    nested, flat = (line(False, 3, nested=nested, **options) for nested in (True, False))
+    for _ in range(10):
+        sample, expected = nested.sample(as_dict=True), flat.sample(as_dict=True)
+        following = sample["next_observation"].pop("desired_goal").asnumpy()
+        goal = sample["observation"].pop("desired_goal").asnumpy()
+        np.testing.assert_array_equal(goal, expected.pop("desired_goal").asnumpy())
+        mask = expected["mask"].asnumpy() if "mask" in expected else np.ones(goal.shape, bool)
+        np.testing.assert_array_equal(following[mask], goal[mask])
+        sample |= {name: sample[name]["place"] for name in ("observation", "next_observation")}
+        for name, part in expected.items():
+            np.testing.assert_array_equal(sample[name].asnumpy(), part.asnumpy(), err_msg=name)
+
+
+def test_goals_cannot_be_stacked():
+    views = [HindsightRelabel("final", 1.0, np.subtract), FrameStack(2, observation="desired_goal")]
+    with pytest.raises(ValueError, match=r"FrameStack cannot stack 'desired_goal', the goal of HindsightRelabel"):
+        ReplayBuffer(2, 8, [()] * 3, ["float32"] * 3, names=["desired_goal", "achieved_goal", "reward"], views=views)
 
 
 @pytest.mark.slow

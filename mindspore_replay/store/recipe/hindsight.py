@@ -21,9 +21,9 @@ class HindsightRelabel(Shown):
 
     A step achieves a goal in the state after its action. In a relabelled sample, the goal is one that another row
     achieved, and the reward is ``reward_fn(achieved_goal, goal)``, or ``reward_fn(achieved_goal, goal, batch)`` with
-    the other columns; with `NStep` this applies to each step of the return. If there is a column with the goal of the
-    next observation, such as ``next_desired_goal``, it gets the same goal. Nothing else changes, unless `reward_fn`
-    says which goals end an episode.
+    the other columns; with `NStep` this applies to each step of the return. If a sample also has the goal of the
+    next observation, such as ``next_desired_goal``, this becomes the same goal. Nothing else changes, unless
+    `reward_fn` says which goals end an episode.
 
     In a sample of sequences or episodes, all steps of a relabelled one have the same goal, drawn for the row at its
     start, the first after the burn-in, and each step has its own reward for it.

@@ -147,7 +147,7 @@ class SampleLayout:
                 f"{list(self.columns.names)}."
             )
         role = self._roles.setdefault(name, argument)
-        if role != argument:
+        if role != argument and {role, argument} != {"observation", "goal"}:
             raise ValueError(
                 f"For '{self.cls_name}', {view} takes the column {name!r} as its '{argument}', but another view "
                 f"takes it as its '{role}'."
@@ -201,6 +201,11 @@ class SampleLayout:
             fields[self.returns] = fields[self.returns]._replace(kind=RETURN, other=of_steps)
             fields[self.discount] = self._window(self.terminated)._replace(kind=DISCOUNT, other=of_steps)
         if self.hindsight is not None:
+            if self.hindsight.goal in self._stacks:
+                raise ValueError(
+                    f"For '{self.cls_name}', FrameStack cannot stack {self.hindsight.goal!r}, the goal of "
+                    "HindsightRelabel: give it the names of the other columns as 'observation'."
+                )
             achieved = self.columns.names.index(self.hindsight.achieved)
             fields[self.hindsight.goal] = fields[self.hindsight.goal]._replace(kind=GOAL, other=achieved)
         return fields
@@ -219,7 +224,7 @@ class SampleLayout:
             Output(WINDOW, self.columns.names.index(name), 0, OF_CHAIN, first, steps, self.chain, (*lead, self.chain))
             for name in (self.hindsight.achieved, *self._batch(), *discounts)
         )
-        following = () if self.chain == 1 else tuple(self._after_each(name) for name in self._next)
+        following = map(self._after_each, self._following())
         return (Output(RELABELLED), chains, achieved, *following, *others)
 
     def _batch(self) -> Names:
@@ -254,7 +259,7 @@ class SampleLayout:
         )
         if self.returns is None or self.discount is None:
             return plan
-        following = () if self.chain == 1 else tuple(at[f"next_{name}"] for name in self._next)
+        following = tuple(at[f"next_{name}"] for name in self._following())
         return plan._replace(
             chain=self.chain,
             gamma=self.gamma,
@@ -264,6 +269,11 @@ class SampleLayout:
             batch_at=tuple(2 + len(following) + i for i in range(len(batch))),
             step_discounts=None if self.step_discount is None else 2 + len(following) + len(batch),
         )
+
+    def _following(self) -> list[str]:
+        """Return the observations whose next ones another goal may change, by ending a chain: all but the goal."""
+        goal = self.hindsight and self.hindsight.goal
+        return [] if self.chain == 1 else [name for name in self._next if name != goal]
 
     def _after_each(self, name: str) -> Output:
         """Return the output with the next observation after each step of a chain but the last."""
