@@ -72,7 +72,7 @@ class SharedWeights:
         if not Path(folder).is_dir():
             raise FileNotFoundError(f"For 'SharedWeights', 'buffer' must be in a folder, but there is no {folder}.")
         self.version: int | None = None
-        self._clock = getattr(buffer, "clock", None)
+        self._clock = getattr(buffer, "clock", getattr(buffer, "arrays", {}).get("clock"))
         self._file = Path(folder, "weights")
         self._seen: tuple[int, int] | None = None
 
@@ -89,7 +89,8 @@ class SharedWeights:
             int: The version.
 
         Raises:
-            TypeError: If `network` is neither, or `version` no int.
+            TypeError: If `network` is neither, a name is no str, an array does not hold numbers, or `version` is no
+                int.
             ValueError: If `version` is negative.
             OSError: If the file cannot be written. Then the last version is still there.
         """
@@ -99,9 +100,9 @@ class SharedWeights:
                 "For 'SharedWeights', 'network' must be a Cell with Parameters or a dict of arrays, but got "
                 f"{network!r}."
             )
-        arrays = {name: _plain(as_array(value)) for name, value in values.items()}
+        arrays = {name: _plain(name, as_array(value)) for name, value in values.items()}
         if version is None:
-            version = self._following() if self._clock is None else int(self._clock.asnumpy()[0])
+            version = self._following() if self._clock is None else int(as_array(self._clock)[0])
         version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
         layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
         unfinished = self._file.with_suffix(".part")
@@ -166,6 +167,12 @@ def _stamp_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_ino, status.st_mtime_ns
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Return an array that any process with NumPy reads."""
-    return np.asarray(array, np.float32 if array.dtype.name == "bfloat16" else array.dtype, order="C")
+def _plain(name: object, array: np.ndarray) -> np.ndarray:
+    """Return an array that any process with NumPy reads; raise a TypeError if there is none, or the name is no str."""
+    is_bfloat16 = array.dtype.name == "bfloat16"
+    if not isinstance(name, str) or not (is_bfloat16 or array.dtype.kind in "biufc"):
+        raise TypeError(
+            f"For 'SharedWeights', 'network' must hold arrays of numbers by name, but got an array of {array.dtype} "
+            f"under {name!r}."
+        )
+    return np.asarray(array, np.float32 if is_bfloat16 else array.dtype, order="C")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from mindspore_replay import ReplayBuffer, SharedWeights, attach
+from mindspore_replay import ReplayBuffer, SharedWeights, attach, host
 
 COLUMNS = {"shapes": [()], "types": ["int32"]}
 
@@ -38,6 +38,14 @@ def test_an_actor_reads_each_version_once(tmp_path):
     assert theirs.version == 7
     attach(tmp_path / "rows").insert([1], version=theirs.version)
     assert buffer.info([0])[2] == 0
+
+
+def test_the_version_is_the_clock_of_a_learner_without_mindspore(tmp_path):
+    buffer = host.PrioritizedReplayBuffer(1, 9, **COLUMNS, storage=str(tmp_path / "rows"))
+    weights = SharedWeights(buffer)
+    assert [weights.publish({"w": np.zeros(2)}) for _ in range(2) if buffer.advance(3)] == [3, 6]
+    plain = host.ReplayBuffer(1, 9, **COLUMNS, storage=str(tmp_path / "plain"))
+    assert [SharedWeights(plain).publish({"w": np.zeros(2)}) for _ in range(2)] == [0, 1]
 
 
 def test_versions_count_without_a_clock_and_go_on_in_a_new_process(tmp_path):
@@ -114,6 +122,9 @@ def test_wrong_arguments(tmp_path):
     for network in (nn.ReLU(), {}, [np.zeros(3)]):
         with pytest.raises(TypeError, match="'network' must be a Cell with Parameters or a dict of arrays"):
             weights.publish(network)
+    for name, value in ((("a", 0), 1.0), (0, 1.0), ("a", None), ("a", {"b": 1.0}), ("a", np.zeros(1, "i4, f4"))):
+        with pytest.raises(TypeError, match=r"'network' must hold arrays of numbers by name, but got an array of .+ und"):
+            weights.publish({"b": np.zeros(9), name: value})
     with pytest.raises(TypeError, match="'version' must be an int"):
         weights.publish({"a": np.zeros(1)}, version=1.0)
     with pytest.raises(ValueError, match="'timeout' must be in"):
