@@ -28,7 +28,8 @@ class Collector:
     """Steps environments by a policy, and inserts the rows into a buffer with the right ends of episodes.
 
     It works in the three autoreset modes, and with a single environment, which it resets after each episode. Open
-    episodes go on in the next `collect`. It changes nothing of the buffer but by `insert`.
+    episodes go on in the next `collect`. After an error in a step that may have changed the environments, the open
+    episodes of the buffer end, and new ones begin. It changes nothing else of the buffer but by `insert`.
 
     Args:
         envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv]): The environments.
@@ -36,8 +37,10 @@ class Collector:
             `columns_of`; also an attached or a sharded one, or a writer of shards. ``None`` stores nothing, for
             evaluations.
         policy (Callable): From the observation that ``envs`` returns to the action for ``envs.step``, as an array or a
-            Tensor; or to a pair of the action and a dict of further columns, such as ``{"log_prob": ...}``.
-        random_steps (int): Steps with random actions before the policy acts. Default: ``0``.
+            Tensor; or to a pair of the action and a dict of further columns, such as ``{"log_prob": ...}``. An action
+            that is itself such a pair must be in one: ``(action, {})``.
+        random_steps (int): Steps with random actions before the policy acts, if it fills no further columns.
+            Default: ``0``.
         seed (Union[int, None]): Seed of the first reset and of random actions. Default: ``None``.
         callback (Union[Callable, None]): Called after each insertion with the rows, a dict by column, and the `info` of
             the step. Default: ``None``.
@@ -156,11 +159,15 @@ class Collector:
             self._reset_all()
         before = self._observation
         action, columns = self._act(before)
-        after, reward, terminated, truncated, info = self.envs.step(action)
-        done = np.atleast_1d(np.logical_or(terminated, truncated))
-        if self._rows is not None:
-            rows, flags = self._rows.step(before, action, after, reward, terminated, truncated, info, **columns)
-            self._waiting = lambda: self._insert(rows, flags, info)
+        try:
+            after, reward, terminated, truncated, info = self.envs.step(action)
+            done = np.atleast_1d(np.logical_or(terminated, truncated))
+            if self._rows is not None:
+                rows, flags = self._rows.step(before, action, after, reward, terminated, truncated, info, **columns)
+                self._waiting = lambda: self._insert(rows, flags, info)
+        except BaseException:  # the environments may have gone on
+            self._break_off()
+            raise
         real = ~self._was_done if self._mode == NEXT_STEP else np.ones(self._number, bool)
         self._returns += np.where(real, reward, 0.0)
         self._lengths += real
@@ -222,6 +229,10 @@ class Collector:
             state (Mapping): From `state_dict`.
         """
         self.steps = check_size("Collector", "state['steps']", state["steps"], minimum=0)
+        self._break_off()
+
+    def _break_off(self) -> None:
+        """End the open episodes of the buffer, and begin new ones at the next step."""
         self._begin()
         if getattr(self.buffer, "has_episodes", False) and hasattr(self.buffer, "end_episodes"):
             self.buffer.end_episodes()

@@ -1,7 +1,7 @@
 """Columns for what environments give, from their spaces."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -48,7 +48,8 @@ def columns_of(envs: object, action_space: object = None, *, next_observation: b
 
     Raises:
         TypeError: If `envs` is no environment and no space, the action space of a space is missing, or a space has no
-            fixed shape, as Text, Graph and Sequence.
+            fixed shape, as Text, Graph, Sequence and OneOf.
+        ValueError: If two spaces have the same dotted name.
 
     Examples:
         >>> import gymnasium as gym
@@ -101,7 +102,7 @@ def _spaces(envs: object, action_space: object) -> tuple[object, object]:
 def leaves(what: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
     """Iterate over the spaces of arrays in a space, with dotted names; raise a TypeError that names `what`."""
     inner = getattr(space, "spaces", None)
-    if inner is not None:
+    if isinstance(space, (Mapping, Sequence)) and inner is not None:  # not OneOf, whose values are pairs
         for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
             yield from leaves(what, f"{name}.{key}", part)
     elif getattr(space, "shape", None) is None:
@@ -115,8 +116,15 @@ def leaves(what: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
 
 def _columns(name: str, space: object) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and the dtype of the column for each space of arrays in a space."""
-    found = leaves("columns_of", name, space)
-    return {name: (tuple(map(int, leaf.shape)), _dtype(leaf)) for name, leaf in found}
+    columns: dict[str, tuple[tuple[int, ...], str]] = {}
+    for column, leaf in leaves("columns_of", name, space):
+        if column in columns:
+            raise ValueError(
+                f"For 'columns_of', each space must have a name of its own, but got two with the name {column!r}: "
+                "rename the key with a dot."
+            )
+        columns[column] = tuple(map(int, leaf.shape)), _dtype(leaf)
+    return columns
 
 
 def _dtype(space: Leaf) -> str:

@@ -196,6 +196,33 @@ def test_it_resumes_with_new_episodes(columns):
     assert buffer.get_item(-1, as_dict=True)["observation"]["place"].asnumpy().tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("broken", ["policy", "environment"])
+def test_after_an_error_in_a_step_new_episodes_begin(columns, broken):
+    class Breaks(Line):
+        def step(self, action):
+            result = super().step(action)
+            if broken == "environment" and (self.episode, self.steps) == (2, 2):
+                raise OSError("the robot fell")
+            return result
+
+    def breaks(observation):
+        wrong = broken == "policy" and observation["place"].tolist() == [2, 1]
+        return act(observation), {"unknown": 1} if wrong else {}
+
+    buffer = make(columns, 1)
+    collector = Collector(Breaks(), buffer, breaks)
+    with pytest.raises((OSError, ValueError), match=r"the robot fell|unknown \['unknown'\]"):
+        collector.collect(20)
+    collector.collect(2)
+    stored = buffer.get_item(range(5, 8), as_dict=True)["observation"]["place"].asnumpy()
+    assert stored.tolist() == [[2, 0], [3, 0], [3, 1]]
+    for _ in range(30):
+        sample = buffer.sample(as_dict=True)
+        now, then = (sample[name]["place"].asnumpy() for name in ("observation", "next_observation"))
+        goes_on = sample["discount"].asnumpy() > 0
+        assert (now[:, 0] == then[:, 0])[goes_on].all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

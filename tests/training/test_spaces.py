@@ -91,8 +91,14 @@ def test_goals(next_observation):
         ((BOX,), "'action_space' must be given with an observation space, but got None"),
         ((spaces.Dict(a=spaces.Text(4)), BOX), r"'observation.a' must be of a space .*, but got Text\("),
         ((BOX, spaces.Sequence(BOX)), r"'action' must be of a space .*, but got Sequence\("),
+        ((BOX, spaces.OneOf([BOX, BOX])), r"'action' must be of a space .*, but got OneOf\("),
     ],
 )
 def test_spaces_without_a_fixed_shape(given, message):
     with pytest.raises(TypeError, match=message):
         columns_of(*given)
+
+
+def test_spaces_of_one_name():
+    with pytest.raises(ValueError, match=r"but got two with the name 'observation\.a\.b': rename the key with a dot"):
+        columns_of(spaces.Dict({"a.b": BOX, "a": spaces.Dict(b=BOX)}), BOX)
