@@ -25,6 +25,7 @@ from .recipe.arguments import given_arguments, keeps_arguments
 from .recipe.spec import BufferSpec
 from .saved import Plain
 from .schema import is_tensor
+from .showing import title
 from .state import fitting
 from .types import Experience, Sample, Values
 
@@ -454,6 +455,14 @@ class MixedRecipe:
 
     def __len__(self) -> int:
         return self._front.size()
+
+    def __repr__(self) -> str:
+        """Return the sample size, and of each source its ratio and the first line of what it shows."""
+        ratios = [ratio for _, ratio in given_arguments(self)["parts"]]
+        if self.adjustable:
+            ratios = self._front.state["ratios"].asnumpy().tolist()
+        sources = [f"{ratio} of {title(source)}" for source, ratio in zip(self.sources, ratios)]
+        return "\n  ".join([f"{type(self).__name__}: sample_size={self.sample_size}", *sources])
 
 
 @mixin

@@ -29,7 +29,7 @@ def text(buffer: Described) -> str:
     options = _options(buffer.spec)
     if len(options) > _MOST_CHARACTERS:
         options = f"{options[: _MOST_CHARACTERS - 3]}..."
-    lines = [_title(buffer), options, *(f"{name:<{width}} {shape} {dtype}" for name, shape, dtype in shown)]
+    lines = [title(buffer), options, *(f"{name:<{width}} {shape} {dtype}" for name, shape, dtype in shown)]
     if len(shown) < len(columns):
         lines.append(f"... and {len(columns) - len(shown)} more columns")
     return "\n  ".join(lines)
@@ -39,10 +39,10 @@ def table(buffer: Described) -> str:
     """Return the same as HTML, with all columns."""
     cells = [("column", "shape", "dtype"), *_columns(buffer.spec)]
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
-    return f"<p><b>{html.escape(_title(buffer))}</b><br>{html.escape(_options(buffer.spec))}</p><table>{body}</table>"
+    return f"<p><b>{html.escape(title(buffer))}</b><br>{html.escape(_options(buffer.spec))}</p><table>{body}</table>"
 
 
-def _title(buffer: Described) -> str:
+def title(buffer: Described) -> str:
     """Return the class, the folder, the rows and a slow backend of a buffer."""
     name, spec, folder = type(buffer).__name__, buffer.spec, getattr(buffer, "folder", None)
     try:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from mindspore_replay import EpisodeReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer, attach, host
+from mindspore_replay import (
+    EpisodeReplayBuffer,
+    MixedReplay,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    attach,
+    host,
+)
 
 COLUMNS = {"shapes": [(84, 84), (), ()], "types": ["uint8", "float32", "bool"]}
 NAMES = ["observation", "reward", "terminated"]
@@ -54,3 +62,19 @@ def test_the_folder_of_a_learner_and_an_actor_and_that_it_is_closed(tmp_path):
 def test_a_backend_that_is_slow():
     buffer = ReplayBuffer(1, 4, [()], ["int32"], backend="composite").insert([1])
     assert repr(buffer) == "ReplayBuffer: 1 of 4 rows, composite backend\n  sample_size=1\n  0 [] int32"
+
+
+@pytest.mark.parametrize("mixed", [MixedReplay, host.MixedReplay])
+def test_the_sources_of_a_mixture(mixed):
+    make = ReplayBuffer if mixed is MixedReplay else host.ReplayBuffer
+    agent, expert = (make(1, 9, [()], ["int32"]) for _ in range(2))
+    mixture = mixed([(agent.insert([1]), 3), (expert, 1)], sample_size=8)
+    assert repr(mixture).splitlines() == [
+        "MixedReplay: sample_size=8",
+        "  3 of ReplayBuffer: 1 of 9 rows",
+        "  1 of ReplayBuffer: 0 of 9 rows",
+    ]
+    changing = mixed([(agent, 3), (expert, 1)], sample_size=8, adjustable=True)
+    changing.set_ratios([0.5, 0.0])
+    agent.close()
+    assert repr(changing).splitlines()[1:] == ["  0.5 of ReplayBuffer: closed", "  0.0 of ReplayBuffer: 0 of 9 rows"]

@@ -123,7 +123,7 @@ def test_wrong_arguments(tmp_path):
         with pytest.raises(TypeError, match="'network' must be a Cell with Parameters or a dict of arrays"):
             weights.publish(network)
     for name, value in ((("a", 0), 1.0), (0, 1.0), ("a", None), ("a", {"b": 1.0}), ("a", np.zeros(1, "i4, f4"))):
-        with pytest.raises(TypeError, match=r"'network' must hold arrays of numbers by name, but got an array of .+ und"):
+        with pytest.raises(TypeError, match=r"'network' must hold arrays of numbers by name, but got an array of .+ u"):
             weights.publish({"b": np.zeros(9), name: value})
     with pytest.raises(TypeError, match="'version' must be an int"):
         weights.publish({"a": np.zeros(1)}, version=1.0)
