@@ -5,6 +5,7 @@ import json
 import math
 import os
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -73,7 +74,8 @@ class SharedWeights:
             raise FileNotFoundError(f"For 'SharedWeights', 'buffer' must be in a folder, but there is no {folder}.")
         self.version: int | None = None
         self._clock = getattr(buffer, "clock", getattr(buffer, "arrays", {}).get("clock"))
-        self._file = Path(folder, "weights")
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._folder)
         self._seen: tuple[int, int] | None = None
 
     def publish(self, network: "Network | Mapping[str, Values]", version: int | None = None) -> int:
@@ -105,12 +107,13 @@ class SharedWeights:
             version = self._following() if self._clock is None else int(as_array(self._clock)[0])
         version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
         layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-        unfinished = self._file.with_suffix(".part")
+        complete = self._file
+        unfinished = complete.with_suffix(".part")
         with unfinished.open("wb") as file:
             file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
             for array in arrays.values():
                 file.write(array.reshape(-1).view(np.uint8).data)
-        unfinished.replace(self._file)
+        unfinished.replace(complete)
         self.version, self._seen = version, self._stamp()
         return version
 
@@ -137,6 +140,15 @@ class SharedWeights:
             version, arrays = self._content(file)
         self.version, self._seen = version, stamp
         return arrays
+
+    def __reduce__(self) -> tuple[type["SharedWeights"], tuple[str]]:
+        """Make another object on the same folder, which has read nothing yet and knows no clock."""
+        return SharedWeights, (str(self._file.parent),)
+
+    @property
+    def _file(self) -> Path:
+        """The file, also after the folder was moved."""
+        return Path(os.readlink(f"/proc/self/fd/{self._folder}"), "weights")
 
     def _content(self, file: BinaryIO) -> tuple[int, dict[str, np.ndarray]]:
         """Return the version and the weights in a file."""
