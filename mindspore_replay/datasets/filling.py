@@ -91,6 +91,7 @@ def fill(
     chosen = choose(what, source, episodes)
     if buffer is None:
         buffer = make_buffer(what, source, fields, chosen, types, arguments)
+        check_buffer(what, buffer)
     else:
         check_given(what, buffer, types, arguments)
     filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
@@ -177,13 +178,21 @@ def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object
     return wanted
 
 
+def check_buffer(what: str, buffer: object) -> None:
+    """Raise a TypeError unless rows can be written into a buffer, or read from it."""
+    if not isinstance(buffer, Buffer):
+        raise TypeError(
+            f"For '{what}', 'buffer' must be a buffer on Tensors, but got {type(buffer).__module__}."
+            f"{type(buffer).__name__}: mindspore_replay.load makes one of the file of a buffer on arrays."
+        )
+
+
 def check_given(what: str, buffer: Buffer, types: object, arguments: Mapping[str, Any]) -> None:
     """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
         raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {superfluous} too.")
-    if not hasattr(buffer, "columns"):
-        raise TypeError(f"For '{what}', 'buffer' must be a buffer, but got {type(buffer).__name__}.")
+    check_buffer(what, buffer)
     if buffer.num_envs != 1:
         raise ValueError(
             f"For '{what}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "

@@ -13,7 +13,7 @@ import numpy as np
 from ..buffers.base import Buffer
 from . import spaces
 from .export import StoredRows
-from .filling import Bar, Field, Source, fill, fit, log, optional, with_next
+from .filling import Bar, Field, Source, check_buffer, fill, fit, log, optional, with_next
 from .steps import Episodes, Steps
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ def to_minari(
         [3. 4. 5.] False True
     """
     minari = optional("minari", "to_minari")
+    check_buffer("to_minari", buffer)
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
     _check_images(env_spaces, metadata.get("data_format"))

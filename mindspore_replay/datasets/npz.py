@@ -18,7 +18,7 @@ from ..buffers.making import get_buffer_cls
 from ..checkpoint.files import real_path, replacing
 from ..columns import numpy_type
 from .export import StoredRows
-from .filling import Bar, Field, fill, knows_episodes
+from .filling import Bar, Field, check_buffer, fill, knows_episodes
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, Episodes, chunk_rows
 from .tables import TableSource, d4rl_source
@@ -89,6 +89,8 @@ def from_npz(
         [1. 2. 2. 4.]
     """
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+    if buffer is not None:
+        check_buffer("from_npz", buffer)
     try:
         opened = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
@@ -206,6 +208,7 @@ def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False)
         >>> print(np.load(path)["step"])
         [2 3 4 5]
     """
+    check_buffer("to_npz", buffer)
     columns = buffer.columns
     fields = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
     if buffer.has_episodes:

@@ -261,7 +261,10 @@ class VectorRows:
         if flag.dtype != np.bool_:
             raise TypeError(f"For 'VectorRows', '{name}' must be bool, but got {flag.dtype}.")
         if flag.shape != (self.num_envs,):
-            raise ValueError(f"For 'VectorRows', '{name}' must have shape ({self.num_envs},), but got {flag.shape}.")
+            raise ValueError(
+                f"For 'VectorRows', '{name}' must have shape ({self.num_envs},), a flag for each of the buffer's "
+                f"num_envs, but got {flag.shape}."
+            )
         return flag
 
     def _check_mode(self, done: np.ndarray, info: object) -> None:

@@ -17,6 +17,7 @@ from mindspore_replay import (
     ReplayBuffer,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
+    host,
 )
 from mindspore_replay.datasets import EpisodeTable, from_hdf5, from_npz, hdf5, npz, steps, to_npz
 
@@ -257,7 +258,7 @@ def test_files_that_are_not_whole(write: Any, changes: dict[str, Any], error: ty
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"buffer": 3}, TypeError, "'buffer' must be a buffer, but got int"),
+        ({"buffer": 3}, TypeError, "'buffer' must be a buffer on Tensors, but got builtins.int"),
         ({"types": {"rewards": "float32"}}, ValueError, r"'types' must name columns of .* but got \['rewards'\]"),
         ({"types": ["float32"]}, TypeError, "'types' must be a dict"),
         ({"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
@@ -332,6 +333,19 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
     assert (back.names, back.shapes, back.types, back.capacity) == (buffer.names, buffer.shapes, buffer.types, 20)
     for name, array in rows(back).items():
         assert array.tobytes() == given[name][-20:].tobytes()
+
+
+def test_a_buffer_on_arrays_is_refused(tmp_path: Path):
+    buffer = host.ReplayBuffer(1, 5, [()], ["float32"], names=["reward"]).insert([[1.0, 2.0]])
+    np.savez(tmp_path / "x.npz", reward=np.ones(3, np.float32))
+    calls: list[Any] = [
+        lambda: to_npz(buffer, tmp_path / "y.npz"),  # type: ignore[arg-type]
+        lambda: from_npz(tmp_path / "x.npz", buffer=buffer),  # type: ignore[arg-type]
+        lambda: from_npz(tmp_path / "x.npz", buffer_cls=host.ReplayBuffer),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"a buffer on Tensors, but got .*ReplayBuffer: mindspore_replay\.load"):
+            call()
 
 
 def test_npz_of_a_buffer_without_names(tmp_path: Path):

@@ -551,7 +551,10 @@ def test_wrong_types(changes: Any, message: str):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"truncated": np.array([True])}, "'truncated' must have shape (2,), but got (1,)."),
+        (
+            {"truncated": np.array([True])},
+            "'truncated' must have shape (2,), a flag for each of the buffer's num_envs, but got (1,).",
+        ),
         (
             {"reward": np.zeros(3), "action": np.array(4)},
             "each value must hold one row of each environment. column 'action': expected (2, ...), but got (); "
