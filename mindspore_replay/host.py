@@ -262,6 +262,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def state_arrays(self) -> dict[str, Plain]:
         """Return the arrays of the state by name, the limiter's too."""
+        self._front.ready()
         calls, limiter = self._front.calls, self.limiter
         limits = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
         layout = state.layout(self.spec.columns, self.spec.options)

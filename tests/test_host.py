@@ -211,6 +211,28 @@ def test_a_closed_buffer_does_nothing_more():
                 call()
 
 
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_files_are_neither_written_from_a_closed_buffer_nor_read_into_it(in_folder: bool, tmp_path: Path):
+    storage = tmp_path / "rows" if in_folder else "host"
+    there = host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=storage)
+    fill(there)
+    path = tmp_path / "file"
+    save(there, path)
+    written = path.read_bytes()
+    there.close()
+    for call in (
+        lambda: save(there, path),
+        lambda: host.save([there], path),
+        lambda: save(there, path, incremental=True),
+        lambda: host.load(path, buffer=there),
+        lambda: there.load_state_dict({}),
+    ):
+        with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed"):
+            call()
+    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
+    assert path.read_bytes() == written
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_go_from_one_to_the_other(kind: str, tmp_path: Path):
     """Incremental ones too; the state, and the samples that follow, are the same."""
