@@ -20,6 +20,17 @@ def paths(value: Mapping[Any, Any], names: Collection[str], above: tuple[Any, ..
             yield from paths(item if isinstance(item, Mapping) else dict(enumerate(item)), names, path)
 
 
+def by_name(cls_name: str, value: Mapping[Any, Any], names: Collection[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the keys that lead to each leaf, by its dotted name; raise a ValueError if two leaves have the same."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for path in paths(value, names):
+        name = dotted(path)
+        if name in found:
+            raise ValueError(f"For '{cls_name}', each column must be given once, but {name!r} was given twice.")
+        found[name] = path
+    return found
+
+
 def dotted(path: Iterable[Any]) -> str:
     """Return the name of a column for the keys that lead to it."""
     return ".".join(map(str, path))

@@ -9,7 +9,7 @@ import numpy as np
 
 from .habits import wrong_insert
 from .late import MOST_LATE
-from .nested import at, dotted, paths
+from .nested import at, by_name
 from .types import ArrayOrTensor, TensorLike, Values
 
 #: The dtypes allowed for a column.
@@ -245,7 +245,7 @@ class Schema:
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'exp' can be a dict only of a buffer made with 'names'.")
         names = [self.names[i] for i in self.present]
-        found = {dotted(path): path for path in paths(exp, names)}
+        found = by_name(self.cls_name, exp, names)
         if set(found) != set(names):
             missing = sorted(set(names) - set(found))
             unknown = sorted(set(found) - set(names))
@@ -331,7 +331,7 @@ class Schema:
             return {i: (i,) for i, _ in enumerate(self._listed("values", values))}
         if self.given_names is None:
             raise TypeError(f"For '{self.cls_name}', 'values' can be a dict only of a buffer made with 'names'.")
-        found = {dotted(path): path for path in paths(values, self.names)}
+        found = by_name(self.cls_name, values, self.names)
         if not found or not found.keys() <= set(self.names):
             raise ValueError(
                 f"For '{self.cls_name}', the keys of 'values' must be some of the columns {list(self.names)}, but got "

@@ -52,6 +52,17 @@ def test_rows_nest(make):
     assert float(observation["image"][0]) == 0
 
 
+@pytest.mark.parametrize("make", [on_a_device, on_arrays])
+def test_a_column_given_twice_is_refused(make):
+    buffer = make()
+    handles = buffer.insert(row(2), with_indices=True)
+    with pytest.raises(ValueError, match=r"must be given once, but 'observation\.image' was given twice"):
+        buffer.insert(row(2) | {"observation.image": np.ones((2, 2), np.float32)})
+    with pytest.raises(ValueError, match=r"must be given once, but 'observation\.joints\.0' was given twice"):
+        buffer.update(handles, {"observation": {"joints": ([7, 7],)}, "observation.joints.0": [8, 8]})
+    assert buffer.size() == 2
+
+
 def test_rows_nest_in_an_attached_buffer(tmp_path):
     buffer = ReplayBuffer(3, 8, storage=str(tmp_path / "rows"), **COLUMNS)
     attached = attach(tmp_path / "rows")
