@@ -35,6 +35,8 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             ``1e-6``.
         normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
             whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
+        initial_priority (float): Priority of new rows until a larger one was given, also after `reset`. In [1e-37,
+            3e+38]. Default: ``1.0``.
         names, num_envs, max_use, max_staleness, views, late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:

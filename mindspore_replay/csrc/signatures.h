@@ -26,7 +26,7 @@ constexpr std::string_view kGroups[] = {
     "random = random_state:i64[2]",
     "reservoir = row_serials:i64[C] random_state:i64[2]",
     "row_state = priorities:f32[C] use_counts:i32[C] insertion_clocks:i64[C] weights:f64[T] max_priority:f32[1] clock:i64[3] "
-    "counts:i64[5] row_rule:f64[4]",
+    "counts:i64[5] row_rule:f64[5]",
     "episodes = steps:i64[C] flags:u8[C] window_rule:i64[8]",
     "epochs = epoch:i64[5] epoch_rule:i64[3]",
     "versions = counts:i64[5]",

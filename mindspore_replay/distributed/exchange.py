@@ -70,6 +70,7 @@ class Exchange:
         links (Links): The shards.
         limiter (Union[RateLimiter, None]): Sets the quota.
         beta (Union[float, None]): First exponent of importance weights; ``None`` without priorities.
+        initial_priority (float): Largest priority of shards without rows.
 
     Attributes:
         samples (int): Batches drawn.
@@ -82,11 +83,11 @@ class Exchange:
         outdated (bool): Whether rows of this process were inserted since all shards reported.
     """
 
-    def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None) -> None:
+    def __init__(self, links: Links, limiter: RateLimiter | None, beta: float | None, initial_priority: float) -> None:
         self.links, self.limiter = links, limiter
         self._first_beta = self.beta = beta
         self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
-        self.largest = 1.0
+        self._first_largest = self.largest = initial_priority
         self.takes_back = self.outdated = False
         #: Identifies the run in files; and for each shard the number of its last save, 0 without one.
         self.run, self.saves = secrets.token_hex(8), [0] * len(links.all)
@@ -138,7 +139,7 @@ class Exchange:
     def reset(self) -> None:
         """Remove all rows of the shards that answer, and reset clock, beta and largest priority."""
         with self._lock:
-            self.clock, self.largest, self.beta = 0, 1.0, self._first_beta
+            self.clock, self.largest, self.beta = 0, self._first_largest, self._first_beta
             self._ask_all("reset")
 
     def _ask_all(self, method: str, *arguments: object) -> None:

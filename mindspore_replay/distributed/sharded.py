@@ -152,7 +152,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor]):
         shards, new = actors(self._specs, settings, resume)
         self._links = Links(shards, seconds, place)
         self._turn = count()
-        self._exchange = Exchange(self._links, limiter, whole.options.beta)
+        self._exchange = Exchange(self._links, limiter, whole.options.beta, whole.options.initial_priority)
         limit = None if limiter is None else limiter.timeout
         self._writers = OwnWriters(self._exchange, self._specs[-1], batch, in_flight, limit)
         try:

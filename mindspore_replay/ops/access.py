@@ -38,7 +38,8 @@ class Access:
         self.columns, self.capacity = state.columns, state.capacity
         self.head, self.count, self.serials = state.head, state.count, state.serials
         self.random_state, self.beta, self.window = state.random_state, state.beta, state.window
-        self.weights, self.max_priority = state.weights, state.max_priority
+        self.weights = state.weights
+        self.max_priority, self.initial_priority = state.max_priority, state.initial_priority
         self.clock, self.counts, self.has_late, self.new_uses = (
             state.clock,
             state.counts,

@@ -41,8 +41,10 @@ class State:
         self.row_serials = parameters.get("row_serials")
         self.window = parameters.get("window")
         self.beta = parameters.get("beta", Tensor(np.zeros(1)))  # not read unless rows are drawn by priority
-        #: Alpha, epsilon, whether insertions may not evict valid rows, and the use count of a new row, float64 ``[4]``.
+        #: Alpha, epsilon, whether insertions may not evict valid rows, and use count and first priority of new rows,
+        #: float64 ``[5]``.
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
+        self.initial_priority = Tensor(options.initial_priority, ms.float32)
         self.has_late = bool(options.late)
         self.new_uses = Tensor(options.new_uses(), ms.int32)
         self.epoch = parameters.get("epoch")

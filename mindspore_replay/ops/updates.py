@@ -182,7 +182,6 @@ class CompositeReset:
         arrays = state.priorities, state.use_counts, state.insertion_clocks, state.steps, state.flags
         self.zeroed = tuple(array.parameter for array in arrays if array is not None)
         self.empty = Tensor(initial_weights(state.capacity)) if self.weighted else None
-        self.one = Tensor(1.0, ms.float32)
         self.zero = Tensor(0, ms.int32)
 
     def __call__(self):
@@ -192,7 +191,7 @@ class CompositeReset:
             ops.assign(self.state.weights, self.empty)
             for i in range(len(self.zeroed)):
                 ops.assign(self.zeroed[i], zeros_like(self.zeroed[i]))
-            ops.assign(self.state.max_priority, self.one)
+            ops.assign(self.state.max_priority, self.state.initial_priority)
             none = item(serials, 0) - item(serials, 0)
             ops.assign(self.state.clock, stack((none, item(serials, 0), none)))
         ops.assign(serials, stack((item(serials, 0), item(serials, 0))))

@@ -21,6 +21,7 @@ class Options(NamedTuple):
         seed (int): Seed of the random sequence, in [0, 2^64).
         weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
             without weights.
+        initial_priority (float): Priority of new rows as long as none was larger.
         rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
         never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with
             weights 0 and 1.
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     num_envs: int = 1
     seed: int = 0
     weighting: tuple[float, float] | None = None
+    initial_priority: float = 1.0
     rule: WindowRule | None = None
     never_evicts_valid: bool = False
     epochs: EpochRule | None = None
@@ -67,9 +69,10 @@ class Options(NamedTuple):
         return frozenset(group for group, is_there in there.items() if is_there)
 
     def row_rule(self) -> np.ndarray:
-        """Return the rule for rows with weights as an argument of kernels. Shape ``[4]``, float64."""
+        """Return the rule for rows with weights as an argument of kernels. Shape ``[5]``, float64."""
         assert self.weighting is not None
-        return np.array([*self.weighting, self.never_evicts_valid, self.new_uses()], np.float64)
+        rule = *self.weighting, self.never_evicts_valid, self.new_uses(), self.initial_priority
+        return np.array(rule, np.float64)
 
     def new_uses(self) -> int:
         """Return the use count of a new row: 0, or that of a row of which all late columns are missing."""

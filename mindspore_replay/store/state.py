@@ -98,7 +98,7 @@ def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
 
 def initialize(options: Options, arrays: Arrays) -> None:
     """Set the initial values of arrays of zeros."""
-    begin = {"random_state": initial_state(options.seed), "max_priority": 1}
+    begin = {"random_state": initial_state(options.seed), "max_priority": options.initial_priority}
     begin |= {"beta": options.beta, "window": options.window}
     if "weights" in arrays:
         begin["weights"] = initial_weights(options.capacity)
@@ -173,7 +173,7 @@ def check(options: Options, state: Arrays) -> None:
     (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
     if options.weighting is not None:
         (check_clocks if options.reservoir else check_times)(name, capacity, state)
-        check_weights(name, capacity, state, eligible(options, state), *options.weighting)
+        check_weights(name, capacity, state, eligible(options, state), options)
     if options.rule is not None:
         check_timeline(name, state, options.num_envs)
     if options.epochs is not None:
@@ -286,9 +286,7 @@ def check_times(cls_name: str, capacity: int, state: Arrays) -> None:
         raise ValueError(f"For '{cls_name}', the clocks must be those of its rows: {'; '.join(wrong)}.")
 
 
-def check_weights(
-    cls_name: str, capacity: int, state: Arrays, eligible: np.ndarray, alpha: float, epsilon: float
-) -> None:
+def check_weights(cls_name: str, capacity: int, state: Arrays, eligible: np.ndarray, options: Options) -> None:
     """Raise a ValueError if the tree does not follow from its leaves, or a leaf from the priority of its row."""
     leaves = state["weights"][:capacity]
     wrong = []
@@ -296,13 +294,15 @@ def check_weights(
         wrong.append("the tree of 'weights' is not that of its leaves")
     priorities = state["priorities"]
     normal = np.where(priorities < np.finfo(np.float32).tiny, 0.0, priorities.astype(np.float64))
+    alpha, epsilon = options.weighting or (0.0, 0.0)
     expected = (normal + epsilon) ** alpha * eligible
     different = np.flatnonzero(~np.isclose(leaves, expected, rtol=1e-6, atol=0))
     if different.size:
         slot = different[0]
         wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
-    if not (state["max_priority"] >= max(1, priorities.max()) and np.isfinite(state["max_priority"])):
-        wrong.append(f"'max_priority' is {state['max_priority']}, less than a priority")
+    least = max(np.float32(options.initial_priority), priorities.max())
+    if not least <= state["max_priority"] < np.inf:
+        wrong.append(f"'max_priority' is {state['max_priority']}, and must be finite and at least {least}")
     if (state["counts"] < 0).any():
         wrong.append(f"'counts' is {state['counts'].tolist()}, with a number below zero")
     if wrong:

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from checks import assert_rows, assert_weights
 from drivers import COMPILED, LIMITED, NATIVE, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
+from kinds import KINDS, ends_every
 from reference import ReferenceBuffer, stack
 
-from mindspore_replay import PrioritizedReplayBuffer
+import mindspore_replay
+from mindspore_replay import PrioritizedReplayBuffer, host
 
 Make = Callable[..., Any]
 
@@ -79,6 +81,41 @@ def test_priorities_at_insertion(make: Make):
     assert leaves(driver.buffer) == [3, 4, 4, 4, 0.5, 3]
     assert value(driver.buffer, "priorities") == [9, 16, 16, 16, 0.25, 9]
     driver.buffer.check_valid()
+
+
+@pytest.mark.cpu_only("buffers of `host` lie in the memory of the process")
+@pytest.mark.parametrize("module", [mindspore_replay, host], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "priorit" in kind])
+def test_the_first_priority(kind: str, module: Any):
+    """New rows get it until a larger one was given, and again after `reset`."""
+    cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
+    buffer = cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.1)
+    assert "initial_priority=0.1" in repr(buffer)
+
+    def given(priority: float | None) -> list[float]:
+        handles = buffer.insert(rows(0, 1), priority=priority, with_indices=True, **ends_every(buffer, 2, 2))
+        return np.asarray(buffer.info(handles)[0]).tolist()  # type: ignore[no-any-return]
+
+    first, less, more = np.array([0.1, 0.05, 0.5], np.float32).tolist()
+    for _ in range(2):
+        assert [given(None), given(less), given(None)] == [[first] * 2, [less] * 2, [first] * 2]
+        buffer.check_valid()
+        assert [given(more), given(None)] == [[more] * 2] * 2
+        buffer.check_valid()
+        state = buffer.reset().state_dict()
+    with pytest.raises(ValueError, match=r"'max_priority' is 0\.1.*, and must be finite and at least 0\.2"):
+        cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.2).load_state_dict(state)
+
+
+def test_composite_operators_reset_to_the_first_priority():
+    native, composite = (
+        PrioritizedReplayBuffer(2, 6, SHAPES, TYPES, initial_priority=3.0, backend=backend)
+        for backend in ("native", "composite")
+    )
+    assert value(composite, "max_priority") == 3
+    composite.load_state_dict(native.insert(rows(0), priority=7.0).state_dict())
+    assert value(composite, "max_priority") == 7
+    assert value(composite.reset(), "max_priority") == 3
 
 
 def test_updates_raise_the_largest_priority(make: Make):

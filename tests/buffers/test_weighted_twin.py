@@ -34,10 +34,12 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "prioritized": PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"},
     "prioritized, used once": PRIORITIZED | {"alpha": 1.0, "beta": 1.0, "max_use": 1},
     "prioritized, stale": PRIORITIZED | {"alpha": 0.0, "max_staleness": 2, "beta": 0.0, "beta_steps": 2},
-    "prioritized, everything": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4},
+    "prioritized, everything": PRIORITIZED
+    | {"alpha": 0.7, "beta_steps": 3, "max_use": 3, "max_staleness": 4, "initial_priority": 0.1},
     "elastic, weighted": {"cls": ElasticReplayBuffer, "max_use": 6},
     "elastic, by priority": ELASTIC,
-    "elastic, by the window's weights": ELASTIC | {"normalize": "buffer", "beta_steps": 7, "max_use": 2},
+    "elastic, by the window's weights": ELASTIC
+    | {"normalize": "buffer", "beta_steps": 7, "max_use": 2, "initial_priority": 1.5},
     "prioritized, by the buffer": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "normalize": "buffer", "max_use": 2},
 }
 

@@ -110,6 +110,7 @@ def test_constructor_arguments():
         beta=0.5,
         epsilon=0,
         normalize="buffer",
+        initial_priority=5,
         views=(view,),
         backend="native",
         seed=3,
@@ -125,6 +126,7 @@ def test_constructor_arguments():
         buffer.options.rule,
         buffer.options.plan,
     )
+    assert (loaded.initial_priority, float(loaded.reset().max_priority.asnumpy())) == (5, 5)
 
 
 def test_a_backend_can_be_chosen():

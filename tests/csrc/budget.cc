@@ -117,7 +117,7 @@ void CountWeighted() {
   delivered[0] = 0;  // the oldest row
   Count("insert", "1 row where one was delivered",
         Weighted(kCartPole, delivered)
-            .With({{"row_rule", Doubles({0, 0, 1, 0})},
+            .With({{"row_rule", Doubles({0, 0, 1, 0, 1})},
                    {"priority", Floats({1})},
                    {"rows", Rows(kCartPole, {})},
                    {"first", One("int64")}}));
@@ -217,7 +217,7 @@ void CountReservoirs() {
   insert("64 rows into a reservoir", Ring(kCartPole, kSmall, 0));
   insert("64 rows into a reservoir, with weights", Weighted(kCartPole, Ones(kSmall))
                                                        .With({{"clock", Int64({2 * kSmall, 0, 0})},
-                                                              {"row_rule", Doubles({0, 0, 0, 0})},
+                                                              {"row_rule", Doubles({0, 0, 0, 0, 1})},
                                                               {"priority", Floats({1})}}));
 }
 
@@ -227,7 +227,7 @@ void CountShared() {
                          .With({{"handles", Int64({0})},
                                 {"rows", Rows(kCartPole, {1})},
                                 {"written", Int64({0, -1})},
-                                {"row_rule", Doubles({0, 0, 0, 0})},
+                                {"row_rule", Doubles({0, 0, 0, 0, 1})},
                                 {"invalid", One("int32")}});
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();

@@ -60,7 +60,7 @@ Arguments StateOf(const Groups &groups) {
                         {"max_priority", Make<float>("float32", {}, {4})},
                         {"clock", Int64({5, 6, 0})},
                         {"counts", Int64({100, 10, 20, 30, 40})},
-                        {"row_rule", Doubles({1, 0, 0, 0})}});
+                        {"row_rule", Doubles({1, 0, 0, 0, 1})}});
   }
   if (groups.Time()) {
     state = state.With({{"steps", Int64({2, 3, 0, 1})},

@@ -190,12 +190,12 @@ class Buffer {
     const double late = late_ ? -2147483648.0 + 3 : 0;
     state = state.With({{"weights", Doubles(FreshTree(std::vector<double>(static_cast<size_t>(capacity_))))},
                         {"priorities", Zeros("float32", {capacity_})},
-                        {"max_priority", Floats({1})},
+                        {"max_priority", Floats({0.5})},
                         {"use_counts", Zeros("int32", {capacity_})},
                         {"insertion_clocks", Zeros("int64", {capacity_})},
                         {"clock", Int64({0, 0, 0})},
                         {"counts", Zeros("int64", {5})},
-                        {"row_rule", Doubles({alpha_, 1e-6, static_cast<double>(keep_), late})},
+                        {"row_rule", Doubles({alpha_, 1e-6, static_cast<double>(keep_), late, 0.5})},
                         {"beta", Doubles({0.4})}});
   }
 

@@ -60,7 +60,7 @@ inline Arguments Weighted(const Columns &columns, std::vector<double> weights) {
              {"insertion_clocks", Int64(clocks)},
              {"clock", Int64({2 * capacity, capacity, 0})},
              {"counts", Zeros("int64", {5})},
-             {"row_rule", Doubles({0.6, 1e-6, 0, 0})}});
+             {"row_rule", Doubles({0.6, 1e-6, 0, 0, 1})}});
 }
 
 // The window rule.

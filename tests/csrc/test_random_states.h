@@ -119,7 +119,7 @@ void TestLongShuffles(uint64_t seed) {
     std::iota(slots.begin(), slots.end(), 0);
     Arguments &state = buffer.state;
     if (kind.row_state) {
-      state = state.With({{"priority", Floats({1})}, {"row_rule", Doubles({0, 1e-6, 0, 0})}});
+      state = state.With({{"priority", Floats({1})}, {"row_rule", Doubles({0, 1e-6, 0, 0, 1})}});
     }
     state = state.With({{"rows", Int64(slots)}, {"first", One("int64")}});
     CHECK(Compared("insert", &state, {}, {}) == replay::kOk);
@@ -134,7 +134,7 @@ void TestLongShuffles(uint64_t seed) {
 void TestRoomOfLateRows() {
   the_buffer = "late rows";
   Arguments state = states::Weighted(states::kOne, std::vector<double>(300, 0.0))
-                        .With({{"row_rule", Doubles({0, 1e-6, 1, -2147483648.0 + 3})}});
+                        .With({{"row_rule", Doubles({0, 1e-6, 1, -2147483648.0 + 3, 1})}});
   const Arguments rows = {
       {"rows", states::Rows(states::kOne, {200})}, {"priority", Floats({1})}, {"first", One("int64")}};
   CHECK(Compared("insert", &state, rows, {}) == replay::kOk);

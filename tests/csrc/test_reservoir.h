@@ -32,7 +32,7 @@ Arguments WeightedReservoir() {
                            {"max_priority", Make<float>("float32", {}, {1})},
                            {"clock", Int64({9, 10, 0})},
                            {"counts", Int64({100, 10, 20, 30, 40})},
-                           {"row_rule", Doubles({1, 0, 0, 0})}});
+                           {"row_rule", Doubles({1, 0, 0, 0, 1})}});
 }
 
 Arguments InsertingInto(const Arguments &reservoir) {

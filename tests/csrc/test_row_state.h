@@ -32,7 +32,7 @@ Arguments Buffer(Reach reach) {
                       {"max_priority", Make<float>("float32", {}, {4})},
                       {"clock", Int64({5, 6, 0})},
                       {"counts", Int64({100, 10, 20, 30, 40})},
-                      {"row_rule", Doubles({1, 0, 0, 0})}};
+                      {"row_rule", Doubles({1, 0, 0, 0, 3})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Int64({8, 9, 6, 7})},
                       {"flags", Flags({0, 0, 0, 4})},  // serial 7 is deleted
@@ -143,7 +143,7 @@ void TestRowsByHand(Reach reach) {
   CHECK(Call("reset", &reset) == replay::kOk);
   CHECK(HasLeaves(reset, {0, 0, 0, 0}) && *reset["head"].as<int32_t>() == 0 && *reset["count"].as<int32_t>() == 0);
   CHECK(*reset["stored"].as<int32_t>() == 0 && reset["serials"].bytes == Int64({10, 10}).bytes);
-  CHECK(*reset["max_priority"].as<float>() == 1 && reset["clock"].bytes == Int64({0, 10, 0}).bytes);
+  CHECK(*reset["max_priority"].as<float>() == 3 && reset["clock"].bytes == Int64({0, 10, 0}).bytes);
   CHECK(reset["priorities"].bytes == Floats({0, 0, 0, 0}).bytes &&
         reset["use_counts"].bytes == Ints({0, 0, 0, 0}).bytes);
   CHECK(reset["insertion_clocks"].bytes == Int64({0, 0, 0, 0}).bytes && HasCounted(reset, {0, 0, 0, 0, 0}));
@@ -213,7 +213,7 @@ Arguments Empty(Reach reach, int64_t capacity) {
                       {"max_priority", Make<float>("float32", {}, {1})},
                       {"clock", Int64({0, 0, 0})},
                       {"counts", Zeros("int64", {5})},
-                      {"row_rule", Doubles({0.6, 1e-6, 0, 0})}};
+                      {"row_rule", Doubles({0.6, 1e-6, 0, 0, 1})}};
   if (reach == Reach::kRows) return buffer;
   return buffer.With({{"steps", Zeros("int64", {capacity})},
                       {"flags", Zeros("uint8", {capacity})},
@@ -248,12 +248,12 @@ void TestOrderByHand(Reach reach) {
     CHECK(Call("sample", &sample) == replay::kTooFewRows);
   }
   Arguments insert = Inserting(reach);  // two rows, over serials 6 and 7
-  insert["row_rule"] = Doubles({0, 0, 1, 0});
+  insert["row_rule"] = Doubles({0, 0, 1, 0, 1});
   REFUSES("insert", insert, kFull, a["weights"] = Doubles(FreshTree({1, 1, 1, 0})));
   insert["weights"] = Doubles(FreshTree({1, 1, 0, 0}));
   CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
   insert = Inserting(reach);
-  insert["row_rule"] = Doubles({0, 0, 1, 0});
+  insert["row_rule"] = Doubles({0, 0, 1, 0, 1});
   insert["weights"] = Doubles(FreshTree({0, 1, 0, 0}));  // three slots are free
   insert["rows"] = Floats({10, 11, 12, 13});
   insert["priority"] = Floats({1});

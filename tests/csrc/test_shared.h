@@ -38,7 +38,7 @@ Arguments SharedRing() {
           {"insertion_clocks", Int64({0, 0, 0, 0})},
           {"clock", Int64({0, 4, 0})},
           {"counts", Int64({0, 0, 0, 0, 0})},
-          {"row_rule", Doubles({1, 0, 0, 0})},
+          {"row_rule", Doubles({1, 0, 0, 0, 1})},
           {"handles", Int64({0})},
           {"rows", {Zeros("float32", {2})}},
           {"written", Int64({0, -1})},

@@ -22,7 +22,7 @@ Arguments EmptyTimeline(int64_t capacity, int64_t pad_end, int64_t streams, int6
   return Empty(Reach::kWindows, capacity)
       .With({{"columns", Zeros("int64", {capacity})},
              {"updates", Zeros("int64", {replay::Updates::Size(capacity)})},
-             {"row_rule", Doubles({0, 0, 0, 0})},
+             {"row_rule", Doubles({0, 0, 0, 0, 1})},
              {"window_rule", Int64({kPast, kFuture, kStride, pad_end, streams, max_length, terminated, needs_next})}});
 }
 

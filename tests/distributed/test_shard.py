@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "distinct": {"replace": False, "ordered": True},
     "limits": {"max_use": 3, "max_staleness": 4},
     "prioritized": {"type": "prioritized", "beta_steps": 5},
-    "prioritized, limits": {"type": "prioritized", "max_use": 4, "normalize": "buffer"},
+    "prioritized, limits": {"type": "prioritized", "max_use": 4, "normalize": "buffer", "initial_priority": 0.1},
     "n steps": {"type": "prioritized", "views": [NStep(2, 0.9)]},
     "frames": {"views": [FrameStack(3)]},
     "sequences": {"type": "sequence", "sequence_length": 3, "prioritized": True},
@@ -112,7 +112,7 @@ def test_it_does_what_a_buffer_does(kind: str):
     if buffer.weighted:
         assert shard.call(shard.identity, "delete", parts[0])[1] == buffer.delete(parts[0])
         assert shard.call(shard.identity + 1, "delete", parts[0])[1] is None
-        shard.report({"clock": 5, "largest": 1.0})
+        shard.report({"clock": 5, "largest": 0.0})
         buffer.advance(3)
     assert_same_state(shard, buffer)
     with buffer.snapshot() as state:

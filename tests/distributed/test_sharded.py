@@ -51,7 +51,7 @@ def test_it_listens_to_the_loopback_address_only(cluster: Any):
 
 def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
     """Call every method first, then look for MindSpore in the process."""
-    with ShardedReplay(config("prioritized", max_staleness=9), num_shards=1) as replay:
+    with ShardedReplay(config("prioritized", max_staleness=9, initial_priority=0.25), num_shards=1) as replay:
         fill(replay, 0, range(20))
         indices, *_ = replay.sample()
         replay.update_priorities(indices, 2.0)
@@ -61,6 +61,8 @@ def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
         replay.advance().statistics()
         replay.check_valid()
         replay.reset()
+        fill(replay, 0, range(20))
+        assert set(replay.info(replay.sample()[0])[0].asnumpy().tolist()) == {0.25}
         imported = replay._links.all[0].actor.__ray_call__.remote(lambda shard: sorted(sys.modules))
         modules = cluster.get(imported)
     assert "mindspore_replay.distributed.shard" in modules

@@ -85,7 +85,7 @@ class World:
         """Start a learner on the shards."""
         links = Links(self.actors, 1.0)
         _, state = begin(links, self.parts, resume, str(self.folder))
-        self.exchange = Exchange(links, None, None)
+        self.exchange = Exchange(links, None, None, 1.0)
         self.exchange.resume(state)
 
     def call(self, actor: Actor, method: str, arguments: Any) -> Any:

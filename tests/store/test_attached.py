@@ -124,6 +124,18 @@ def test_rows_that_an_attached_process_updates_are_saved_again(tmp_path: Path):
     assert (loaded.get_item(3)[1], loaded.eligible()) == (7, 1)
 
 
+def test_its_rows_get_the_first_priority(tmp_path: Path):
+    buffer = PrioritizedReplayBuffer(1, 8, [()], ["int32"], initial_priority=0.25, storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+    for _ in range(2):
+        attached.insert([1])
+        assert buffer.state_dict()["priorities"][0] == 0.25
+        attached.insert([2], priority=3.0)
+        attached.insert([3])
+        assert buffer.state_dict()["priorities"][:3].tolist() == [0.25, 3, 3]
+        buffer.reset()
+
+
 def test_numbers_are_rounded_to_bfloat16(tmp_path: Path):
     numbers = [1.0, -2.5, 1.00390625, 1.01171875, 3e38, 3.4e38, float("inf"), float("nan"), 0.0, -0.0, 1e-40, 7]
     buffer = ReplayBuffer(1, 64, [()], ["bfloat16"], storage=tmp_path / "rows")

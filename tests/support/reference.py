@@ -108,7 +108,7 @@ class ReferenceBuffer:
         draws (int): Rows of a sample.
         capacity (int): Maximum number of rows.
         seed (int): Start of the random sequence.
-        prioritized (bool): True if rows are drawn by priority, with `alpha` to `normalize` as for the buffer.
+        prioritized (bool): True if rows are drawn by priority, with `alpha` to `initial_priority` as for the buffer.
         rule (Rule): The extent of a sample, if rows know their episode.
         num_envs (int): Environments that write in lockstep.
         needs_next (bool): True if samples hold the next observation, which is that of the next row.
@@ -138,6 +138,7 @@ class ReferenceBuffer:
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        initial_priority: float = 1.0,
     ) -> None:
         self.draws, self.capacity, self.replace, self.ordered = draws, capacity, replace, ordered
         self.prioritized, self.reservoir, self.window = prioritized, reservoir, window
@@ -146,6 +147,7 @@ class ReferenceBuffer:
         self.max_use, self.max_staleness = max_use, max_staleness
         self.alpha, self.epsilon = (alpha, epsilon) if prioritized else (1.0, 0.0)
         self.first_beta, self.beta_steps, self.normalize = beta, beta_steps, normalize
+        self.initial_priority = float(np.float32(initial_priority))
         self.slots: list[Any] = [None] * capacity
         self.inserted = self.base = self.counter = 0
         self.key = initial_key(seed)
@@ -157,7 +159,7 @@ class ReferenceBuffer:
         self.records = [Record() for _ in range(self.capacity)]
         self.now = self.unordered = 0
         self.fresh = self.inserted
-        self.max_priority = 1.0
+        self.max_priority = self.initial_priority
         self.beta = self.first_beta
         self.next_keys: list[Key] = [(env, 0, 0) for env in range(self.num_envs)]
         self.lengths: dict[tuple[int, int], int] = {}  # steps of each finished episode

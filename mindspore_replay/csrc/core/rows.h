@@ -73,8 +73,9 @@ REPLAY_BOTH inline float Normal(float priority) {
 struct RowRule {
   double alpha;
   double epsilon;
-  double keep;  // 1: an insertion may not evict a row that can still be drawn
-  double late;  // use count of a new row: 0, or that of a pending row
+  double keep;              // 1: an insertion may not evict a row that can still be drawn
+  double late;              // use count of a new row: 0, or that of a pending row
+  double initial_priority;  // the largest priority of an empty buffer
 
   // Rounded to float32, so that power functions that differ in the last bits of a double give the same result.
   REPLAY_BOTH float operator()(float priority) const {
@@ -219,7 +220,7 @@ struct RowState {
     fill(priorities, capacity, 0.0f);
     fill(use_counts, capacity, 0);
     fill(insertion_clocks, capacity, int64_t{0});
-    fill(max_priority, 1, 1.0f);
+    fill(max_priority, 1, static_cast<float>(rule->initial_priority));
     fill(&clock->now, 1, int64_t{0});
     fill(&clock->fresh, 1, fresh);
     fill(&clock->unordered, 1, int64_t{0});

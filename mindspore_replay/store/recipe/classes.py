@@ -62,6 +62,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        initial_priority: float = 1.0,
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -69,7 +70,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize)
+        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
         others = names, num_envs, late, compress, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
@@ -100,6 +101,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        initial_priority: float = 1.0,
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -107,7 +109,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
@@ -138,6 +140,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        initial_priority: float = 1.0,
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -145,7 +148,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         others = names, num_envs, late, compress, seed, storage, backend
@@ -176,6 +179,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         beta_steps: int = 0,
         epsilon: float = 1e-6,
         normalize: str = "batch",
+        initial_priority: float = 1.0,
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -183,7 +187,8 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities, window = (alpha, beta, beta_steps, epsilon, normalize), capacity if window is None else window
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
+        window = capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
         others = names, num_envs, late, compress, seed, storage, backend

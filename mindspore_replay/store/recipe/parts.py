@@ -27,6 +27,7 @@ class Sampler:
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
         weighting (tuple[float, float]): Alpha and epsilon, which convert a priority to a weight; by default every
             weight is 1.
+        initial_priority (float): Priority of new rows as long as none was larger.
         first_beta (Union[float, None]): Initial beta, if samples include importance weights.
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
@@ -38,6 +39,7 @@ class Sampler:
     ordered = False
     window: int | None = None
     weighting = (0.0, 0.0)
+    initial_priority = 1.0
     first_beta: float | None = None
     beta_step = 0.0
     by_buffer = False
@@ -81,10 +83,17 @@ class Prioritized(Sampler):
     """
 
     def __init__(
-        self, alpha: float, beta: float, beta_steps: int, epsilon: float, normalize: str, window: int | None = None
+        self,
+        alpha: float,
+        beta: float,
+        beta_steps: int,
+        epsilon: float,
+        normalize: str,
+        initial_priority: float,
+        window: int | None = None,
     ) -> None:
         self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
-        self.normalize, self.window = normalize, window
+        self.normalize, self.initial_priority, self.window = normalize, initial_priority, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
@@ -97,6 +106,7 @@ class Prioritized(Sampler):
             raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {self.epsilon}.")
         if self.normalize not in ("batch", "buffer"):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
+        self.initial_priority = check_number(name, "initial_priority", self.initial_priority, 1e-37, 3e38)
         self.weighting = self.alpha, self.epsilon
         self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
         self.by_buffer = self.normalize == "buffer"
@@ -153,7 +163,7 @@ class InEpochs(Sampler):
 def sampler_of(
     name: str,
     prioritized: bool,
-    priorities: tuple[float, float, int, float, str],
+    priorities: tuple[float, float, int, float, str, float],
     replace: bool,
     window: int | None = None,
 ) -> Sampler:
@@ -352,6 +362,7 @@ class Parts(NamedTuple):
             num_envs=num_envs,
             seed=seed,
             weighting=sampler.weighting if weighted else None,
+            initial_priority=sampler.initial_priority,
             rule=None if rule is None else _with_ends(rule, plan, layout.columns),
             never_evicts_valid=sampler.never_evicts_valid,
             epochs=sampler.epochs,
