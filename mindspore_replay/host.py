@@ -78,7 +78,7 @@ class _Rows:
     """
 
     def __init__(self, folder: Folder | None) -> None:
-        self.folder, self.lock, self.closed = folder, threading.RLock(), False
+        self.folder, self.lock, self.closed = folder, threading.RLock(), threading.Event()
         #: Record of the last `save`.
         self.last_saved: object = None
 
@@ -97,14 +97,14 @@ class HostFront(LocalFront):
 
     def __init__(self, store: Store, spec: BufferSpec, shared: _Rows) -> None:
         super().__init__(store, spec, shared.lock, lambda array: array, int)
-        self.shared, plan = shared, spec.relabelling
+        self.shared, self.closing, plan = shared, shared.closed, spec.relabelling
         if plan is not None:
             relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
             self.finish = lambda batch: relabel(batch, before)
 
     def ready(self) -> None:
         """Raise a RuntimeError if the buffer was closed."""
-        if self.shared.closed:
+        if self.shared.closed.is_set():
             way_out = "make another" if self.shared.folder is None else "open its folder again"
             raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: {way_out}.")
 
@@ -167,6 +167,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     @limiter.setter
     def limiter(self, limiter: RateLimiter | None) -> None:
         front = self._front
+        front.ready()
         check_limiter(type(self).__name__, front.limiter, limiter)
         if front.shared.folder is not None:
             share_limiter(front.shared.folder, FolderLock(front.shared.lock, front.calls), limiter)
@@ -228,8 +229,8 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     def close(self) -> None:
         """Free the memory of the rows, or flush the folder and give it up, as `Buffer.close` does."""
         with self._front.lock:
-            if not self._front.shared.closed:
-                self._front.shared.closed = True
+            if not self._front.shared.closed.is_set():
+                self._front.shared.closed.set()
                 self._front.calls.close()
 
     # For files.

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +344,31 @@ def test_a_limiter_lets_calls_wait(tmp_path: Path):
         buffer.limiter = 3
     with pytest.raises(TypeError, match="For 'ReplayQueue', 'limiter' cannot be set, but got None"):
         pair("queue")[0].limiter = None
+
+
+def test_waits_end_when_the_buffer_is_closed():
+    for call in (lambda buffer: buffer.sample(), lambda buffer: buffer.insert(rows(0, 24))):
+        buffer, errors = pair("uniform")[0], []
+        buffer.limiter = host.RateLimiter(1, 4, 24)
+
+        def wait(call: Any = call, buffer: Any = buffer, errors: list[str] = errors) -> None:
+            try:
+                while True:
+                    call(buffer)
+            except RuntimeError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        while not any(buffer.limiter._waiting.values()):
+            time.sleep(0.001)
+        buffer.close()
+        thread.join(10)
+        closed = "For 'ReplayBuffer', the buffer was closed: make another."
+        assert errors == [closed]
+        for later in (call, lambda buffer: setattr(buffer, "limiter", None)):
+            with pytest.raises(RuntimeError, match=closed):
+                later(buffer)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -260,6 +260,9 @@ class Front(BaseFront):
 class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
+    #: Set when the rows are closed, which ends waits.
+    closing: threading.Event | None = None
+
     @property
     def limiter(self) -> Waiting | None:
         """What insertions and samples wait for; ``None`` for no waits."""
@@ -295,10 +298,17 @@ class LimitedFront(BaseFront):
     @contextlib.contextmanager
     def turn(self, what: str, rows: int) -> Iterator[None]:
         """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""
+        self.ready()
         limiter = self.limiter
         assert limiter is not None
-        wait = limiter.inserting if what == "insert" else limiter.sampling
-        with wait(rows) if rows else contextlib.nullcontext(), self.lock:
+        with contextlib.ExitStack() as stack:
+            try:
+                if rows:
+                    stack.enter_context(limiter._turn(what, rows, self.closing))  # noqa: SLF001
+            except RuntimeError:
+                self.ready()  # it may have been closed during the wait
+                raise
+            stack.enter_context(self.lock)
             yield
 
 

@@ -142,7 +142,7 @@ class Waiting:
             >>> print(limiter.inserted)
             2
         """
-        return self._counting("insert", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
+        return self._turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
@@ -169,7 +169,7 @@ class Waiting:
             >>> print(limiter.sampled)
             4
         """
-        return self._counting("sample", check_size(self._cls_name, "rows", rows), seconds_of(timeout, self._cls_name))
+        return self._turn("sample", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
     def sampling_unless(
         self, stop: threading.Event | None, rows: int, poll: Callable[[float], None] | None = None
@@ -178,15 +178,15 @@ class Waiting:
 
         If counts come from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may take.
         """
-        return self._counting("sample", rows, None, stop, poll)
+        return self._turn("sample", rows, stop, None, poll)
 
     @contextlib.contextmanager
-    def _counting(
+    def _turn(
         self,
         what: str,
         rows: int,
-        seconds: float | None,
         stop: threading.Event | None = None,
+        seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
     ) -> Iterator[None]:
         """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
