@@ -52,6 +52,11 @@ class OwnWriters:
                 self._next = (self._next + 1) % len(self._each)
             self._each[self._next].collect(new)
 
+    def end_episodes(self) -> int:
+        """End the open episodes of rows that `insert` collected."""
+        with self._inserting:
+            return sum(writer.end_episodes() for writer in self._each)
+
     def land(self) -> None:
         """Send the collected rows, and wait until they have landed, unless they are blocked."""
         self.exchange.links.check_open()
@@ -90,6 +95,11 @@ class OwnWriter(ShardWriter):
 
     #: `OwnWriters` calls it with rows that are already checked.
     collect = _collect
+
+    def end_episodes(self) -> int:
+        """End the open episode of the collected rows; other threads wait."""
+        with self._in_turn():
+            return super().end_episodes()
 
     def flush(self) -> "OwnWriter":
         """Send the collected rows and wait until they have landed; other threads wait."""

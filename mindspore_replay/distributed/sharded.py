@@ -14,7 +14,7 @@ import numpy as np
 from mindspore import Tensor
 
 from ..store.arrays import FrontMethods
-from ..store.checks import check_number, check_size
+from ..store.checks import check_number, check_size, need_episodes
 from ..store.habits import wrong_sample
 from ..store.limiter import check_limiter
 from ..store.recipe.registry import registered
@@ -223,6 +223,18 @@ class ShardedReplay(FrontMethods[Tensor, Tensor]):
         self._links.check_open()
         number = next(self._turn) % self.num_shards if shard is None else shard
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
+
+    def end_episodes(self) -> int:
+        """End the open episode of the rows that were inserted without a writer, as `ShardWriter.end_episodes` does.
+
+        Returns:
+            int: Episodes that were ended, 0 or 1.
+
+        Raises:
+            RuntimeError: If rows know no episodes.
+        """
+        need_episodes(self.spec.options, "end_episodes")
+        return self._writers.end_episodes()
 
     # Rows out.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..store.arrays import Insertable
+from ..store.checks import need_episodes
 from ..store.episodes import END, FINAL, continues, marks_of
 from ..store.inputs import NewRows, as_new_rows, check_versions
 from ..store.rate_rule import PATIENCE
@@ -292,6 +293,23 @@ class ShardWriter(Insertable):
         """Raise a RuntimeError if the shards have ended; a call of one would start a cluster if Ray was shut down."""
         if self._has_ended or session() is not self._session:
             raise _ended()
+
+    def end_episodes(self) -> int:
+        """End the open episode of the collected rows: its newest row becomes the last.
+
+        Without a next observation of its own that row is not drawn any more, as with `ReplayBuffer.end_episodes`.
+
+        Returns:
+            int: Episodes that were ended, 0 or 1.
+
+        Raises:
+            RuntimeError: If rows know no episodes.
+        """
+        need_episodes(self.spec.options, "end_episodes")
+        if self._whole() == self.collected:
+            return 0
+        self._more[-1]["ends"][-1] |= END
+        return 1
 
     def flush(self) -> "ShardWriter":
         """Send the collected rows, and wait until all are inserted.

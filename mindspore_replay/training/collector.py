@@ -234,7 +234,7 @@ class Collector:
     def _break_off(self) -> None:
         """End the open episodes of the buffer, and begin new ones at the next step."""
         self._begin()
-        if getattr(self.buffer, "has_episodes", False) and hasattr(self.buffer, "end_episodes"):
+        if getattr(self.buffer, "has_episodes", False):
             self.buffer.end_episodes()
 
 

@@ -370,6 +370,10 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
         "n-step": {"type": "uniform", "views": [NStep(3, 1.0, observation="number")]},
     }[kind]
     with ShardedReplay(config(**columns, **types, **{"kind": "uniform", **more}), batch=1) as replay:
+        replay.insert([50_000, np.float32(1), False, 50_001])
+        assert replay.size() == 0
+        assert [replay.end_episodes(), replay.end_episodes()] == [1, 0]
+        assert replay.size() == 1
         writers = [replay.writer(0), replay.writer(0), replay.writer(1)]
         for step in range(60):
             for i, writer in enumerate(writers):
@@ -416,7 +420,8 @@ SEES = {
     "limiter": lambda replay, _: limited(replay).limiter.inserted == 0,
 }
 #: Methods that neither read nor change stored rows.
-OTHERS = {"add", "insert", "writer", "close", "deaths", "timeouts", "turn_to_sample", "with_sample_size"}
+OTHERS = {"add", "insert", "end_episodes", "writer", "close", "deaths", "timeouts"}
+OTHERS |= {"turn_to_sample", "with_sample_size"}
 
 
 def saved(replay: ShardedReplay) -> list[Path]:

@@ -239,6 +239,19 @@ def test_a_writer_sends_whole_episodes():
     assert sent[2][2]["final"].tolist() == [False, False, False, True]
 
 
+def test_a_writer_ends_its_open_episode():
+    made, sent = writer(has_episodes=True)
+    assert made.end_episodes() == 0
+    for step in range(3):
+        made.insert(row(step), end=step == 0)
+    assert [made.end_episodes(), made.end_episodes()] == [1, 0]
+    made.insert(row(3)).send()
+    assert [more["end"].tolist() for _, _, more in sent] == [[True, False, True]]
+    assert made.collected == 1
+    with pytest.raises(RuntimeError, match=r"end_episodes"):
+        writer()[0].end_episodes()
+
+
 def test_a_writer_takes_a_column_of_terminations_as_ends():
     """A final row that comes next is sent with the episode that it belongs to."""
     made, sent = writer(True, columns=([(), ()], ["bool", "int32"]), names=("terminated", "step"))
