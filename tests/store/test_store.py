@@ -290,3 +290,19 @@ def test_handles_and_priorities_of_any_kind_are_taken_by_value():
         store.update_priorities(None, None)
     with pytest.raises(ValueError, match="must be one number for all rows or have shape"):
         store.update_priorities([1, 2], [1.0, 2.0, 3.0])
+
+
+HOLD_ALL = """
+import contextlib
+from mindspore_replay import host
+buffers = [host.ReplayBuffer(1, 4, [()], ["int32"], seed=0).insert([7]) for _ in range(80)]
+with contextlib.ExitStack() as stack:
+    states = [stack.enter_context(buffer.snapshot()) for buffer in buffers]
+    print(sum(int(buffer.insert([8]).sample()[0].size) for buffer in buffers[::-1]))
+"""
+
+
+def test_a_thread_that_holds_one_buffer_may_use_others():
+    """More buffers than there are locks: two of them always share one."""
+    run = subprocess.run([sys.executable, "-c", HOLD_ALL], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout == "80\n"

@@ -77,11 +77,11 @@ class Locks {
   }
 
   // The lock of all buffers at these addresses that are not shared.
-  std::mutex &mutex() { return mutex_; }
+  std::recursive_mutex &mutex() { return mutex_; }
 
  private:
-  std::mutex mutex_;
-  std::mutex list_;  // guards the list of process locks
+  std::recursive_mutex mutex_;  // a thread that holds a buffer may use another one of the same lock
+  std::mutex list_;             // guards the list of process locks
   std::atomic<ProcessLock *> first_{nullptr};
 };
 

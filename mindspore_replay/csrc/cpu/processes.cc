@@ -58,7 +58,7 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
 // Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
 MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
   Locks &locks = Locks::Of(head);
-  const std::lock_guard<std::mutex> guard(locks.mutex());
+  const std::lock_guard<std::recursive_mutex> guard(locks.mutex());
   if (locks.Find(head) == nullptr) locks.Add(new NoLock(head));
   locks.Find(head)->Close();
 }
