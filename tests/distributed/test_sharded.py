@@ -54,13 +54,14 @@ def test_the_process_of_a_shard_does_without_mindspore(cluster: Any):
     with ShardedReplay(config("prioritized", max_staleness=9, initial_priority=0.25), num_shards=1) as replay:
         fill(replay, 0, range(20))
         indices, *_ = replay.sample()
+        assert set(replay.info(indices)[0].asnumpy().tolist()) == {0.25}
         replay.update_priorities(indices, 2.0)
         replay.update(indices, {"number": np.arange(8, dtype=np.int32)})
         replay.info(indices)
         replay.delete(indices)
         replay.advance().statistics()
         replay.check_valid()
-        replay.reset()
+        replay.reset().advance()
         fill(replay, 0, range(20))
         assert set(replay.info(replay.sample()[0])[0].asnumpy().tolist()) == {0.25}
         imported = replay._links.all[0].actor.__ray_call__.remote(lambda shard: sorted(sys.modules))
