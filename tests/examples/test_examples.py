@@ -1,6 +1,7 @@
 """The examples as a user runs them, in short runs."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +62,13 @@ def arrays(folder: Path) -> dict[str, np.ndarray]:
     """Return all arrays in the newest file of a run's checkpoint."""
     files = len(list(folder.glob("training.safetensors*")))
     return load_file(folder / ("training.safetensors" + (f".{files - 1}" if files > 1 else "")))
+
+
+def test_the_short_trainer_learns_something():
+    last = run("trainer.py", "--steps", 2000).splitlines()[-1]
+    steps, mean = re.fullmatch(r"(\d+) steps: mean return ([\d.]+) of 20 greedy episodes", last).groups()
+    assert 2000 <= int(steps) < 2010
+    assert float(mean) > 50  # random actions reach 22
 
 
 def test_dqn_trains_and_resumes(tmp_path: Path):
