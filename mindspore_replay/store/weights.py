@@ -76,7 +76,7 @@ class SharedWeights:
         self._clock = getattr(buffer, "clock", getattr(buffer, "arrays", {}).get("clock"))
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._folder)
-        self._seen: tuple[int, int] | None = None
+        self._seen: int | None = None
 
     def publish(self, network: "Network | Mapping[str, Values]", version: int | None = None) -> int:
         """Replace the weights. Only one process may publish.
@@ -113,6 +113,9 @@ class SharedWeights:
             file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
             for array in arrays.values():
                 file.write(array.reshape(-1).view(np.uint8).data)
+        # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
+        stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
+        os.utime(unfinished, ns=(stamp, stamp))
         unfinished.replace(complete)
         self.version, self._seen = version, self._stamp()
         return version
@@ -136,7 +139,7 @@ class SharedWeights:
                 return None
             time.sleep(min(_AGAIN, timeout))
         with self._file.open("rb") as file:
-            stamp = _stamp_of(os.fstat(file.fileno()))
+            stamp = os.fstat(file.fileno()).st_mtime_ns
             version, arrays = self._content(file)
         self.version, self._seen = version, stamp
         return arrays
@@ -167,16 +170,12 @@ class SharedWeights:
             return self._content(file)[0] + 1
         return 0
 
-    def _stamp(self) -> tuple[int, int] | None:
-        """Return what differs for each file that replaces the last one; ``None`` if there is none."""
+    def _stamp(self) -> int | None:
+        """Return the time of the file, which is later for each newer one; ``None`` if there is none."""
         try:
-            return _stamp_of(os.stat(self._file))
+            return os.stat(self._file).st_mtime_ns
         except FileNotFoundError:
             return None
-
-
-def _stamp_of(status: os.stat_result) -> tuple[int, int]:
-    return status.st_ino, status.st_mtime_ns
 
 
 def _plain(name: object, array: np.ndarray) -> np.ndarray:

@@ -71,6 +71,16 @@ def test_a_folder_may_be_moved_and_an_object_sent_to_another_process(tmp_path):
         ours.publish({"w": np.arange(3)})
 
 
+def test_versions_of_one_moment_are_all_read(tmp_path, monkeypatch):
+    reader, writer = SharedWeights(tmp_path), SharedWeights(tmp_path)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    for number in range(5):
+        for repeat in range(2):  # the second takes the place on the disk of the one before the first
+            writer.publish({"w": np.array([number, repeat])})
+        assert reader.read()["w"].tolist() == [number, 1]
+        assert reader.read() is None
+
+
 def test_a_read_waits_for_the_first_version(tmp_path):
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         wait = pool.apply_async(_first, [str(tmp_path)])
