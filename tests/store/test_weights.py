@@ -1,6 +1,6 @@
 """Weights for actors: whole versions, in each process, whoever is killed."""
 
-import multiprocessing
+import concurrent.futures
 import pickle
 import shutil
 import signal
@@ -82,15 +82,11 @@ def test_versions_of_one_moment_are_all_read(tmp_path, monkeypatch):
 
 
 def test_a_read_waits_for_the_first_version(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        wait = pool.apply_async(_first, [str(tmp_path)])
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        wait = executor.submit(SharedWeights(tmp_path).read, timeout=60)
         SharedWeights(tmp_path).publish({"w": np.arange(3)})
-        assert wait.get(60) == [0, 1, 2]
+        assert wait.result()["w"].tolist() == [0, 1, 2]
     assert SharedWeights(tmp_path / "..").read(timeout=0.01) is None
-
-
-def _first(folder):
-    return SharedWeights(folder).read(timeout=60)["w"].tolist()
 
 
 WRITER = """
