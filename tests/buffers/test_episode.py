@@ -52,7 +52,10 @@ def test_the_twin_by_hand():
 STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     "an unfinished episode is not drawn": (12, 5, {}, "4: | e: 0 | 3: 0 | e e: 0 5 9"),
     "the first row that is overwritten takes the episode": (
-        12, 5, {}, "3 e 4 e 2 e: 0 4 9 | 1: 4 9 | 3: 4 9 | e: 9 12 | 3: 9 12 | e: 9 12 17 | e: 12 17 21"
+        12,
+        5,
+        {},
+        "3 e 4 e 2 e: 0 4 9 | 1: 4 9 | 3: 4 9 | e: 9 12 | 3: 9 12 | e: 9 12 17 | e: 12 17 21",
     ),
     **{f"a deleted row {i} takes its episode": (12, 4, {}, f"3 e 2 e 2 e: 0 4 7 | d{i}: 0 7") for i in (4, 5, 6)},
     **{f"a row {i} deleted before the end": (12, 4, {}, f"3 e 3 d{i}: 0 | e: 0 | e: 0 8") for i in (4, 5, 6)},
@@ -61,12 +64,15 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     "final rows are last steps and make no episodes": (12, 4, {}, "2 f: 0 | f b: 0 | 3: 0 | f: 0 5"),
     # Environment 0 has rows 0, 3, 6 and then 9; environment 1 row 1 and 4, 7, 10; environment 2 rows 2, 5 and 8, 11.
     "environments whose number does not divide the capacity": (
-        13, 4, {"num_envs": 3}, ".e. ..e e.. .e.: 0-2 4 | e.e: 2 4 8 9 | eee: 8 9 13 15 17 | d14: 9 13 15 17"
+        13,
+        4,
+        {"num_envs": 3},
+        ".e. ..e e.. .e.: 0-2 4 | e.e: 2 4 8 9 | eee: 8 9 13 15 17 | d14: 9 13 15 17",
     ),
     "reset forgets episodes too": (12, 4, {}, "3 e 2 r: | 3: | e: 6"),  # this is no fifth step
     "an episode as long as the ring": (13, 13, {}, "12 e: 0 | 1: | 11 e: 13"),
     "episodes of one step, and one too long": (5, 1, {}, "e e e e e e e: 2-6 | 1: 2-6"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", STARTS)

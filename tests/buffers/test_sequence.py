@@ -76,10 +76,16 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     "burn-in": (8, 2, {"burn_in": 3}, "8: 0-6 | 1: 4-7 | 1: 5-8"),
     "burn-in of a second episode": (8, 2, {"burn_in": 3}, "7 e 5: 8-11 | 3: 8-14 | 1: 12-15"),
     "a deleted row takes every window that holds it": (
-        16, 3, {"burn_in": 2}, "12: 0-9 | d5: 0-2 8 9 | d5: 0-2 8 9 | 3: 0-2 8-12 | 7: 8-19"
+        16,
+        3,
+        {"burn_in": 2},
+        "12: 0-9 | d5: 0-2 8 9 | d5: 0-2 8 9 | 3: 0-2 8-12 | 7: 8-19",
     ),
     "a deleted row does not reach into other episodes": (
-        16, 3, {"burn_in": 2}, "4 e 4 e 5: 0-2 5-7 10-12 | d9: 0-2 5 6 10-12 | d10: 0-2 5 6"
+        16,
+        3,
+        {"burn_in": 2},
+        "4 e 4 e 5: 0-2 5-7 10-12 | d9: 0-2 5 6 10-12 | d10: 0-2 5 6",
     ),
     "the newest row is deleted before its windows are complete": (16, 3, PAD, "4: 0 1 | d3: 0 | 3: 0 4 | e: 0 4-7"),
     "a deleted end, padded": (16, 4, {"burn_in": 1} | PAD, "5 e: 0-5 | d5: 0 1"),
@@ -88,16 +94,22 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     "a final row, padded, and an episode of one": (16, 3, PAD, "3 f f: 0-2"),
     "a final row of sequences of one step": (16, 1, {}, "2 f: 0 1"),
     "a stale row takes every window that holds it": (
-        16, 2, {"burn_in": 1, "max_staleness": 1}, "4 a 4: 0-6 | a: 5 6 | e 2: 5-7 9 | a: 9 | a:"
+        16,
+        2,
+        {"burn_in": 1, "max_staleness": 1},
+        "4 a 4: 0-6 | a: 5 6 | e 2: 5-7 9 | a: 9 | a:",
     ),
     "reset forgets episodes too": (8, 3, {"burn_in": 2, "stride": 2}, "5 e 5 r: | 3: 11 | 4: 11 13 15"),
     "environments whose number does not divide the capacity": (
-        8, 2, {"num_envs": 3}, "... .e.: 0-2 | ..e: 1-3 5 | ...: 5-7 | eee: 7 9-11 | d13: 7 9 11"
+        8,
+        2,
+        {"num_envs": 3},
+        "... .e.: 0-2 | ..e: 1-3 5 | ...: 5-7 | eee: 7 9-11 | d13: 7 9 11",
     ),
     "a window as long as the ring": (13, 13, {}, "13: 0 | 1: 1"),
     "a burn-in as long as the ring": (13, 10, {"burn_in": 3, "stride": 5}, "30: 20"),
     "a window as long as the ring of three environments": (39, 13, {"num_envs": 3}, "15: 6-8"),
-}  # fmt: skip
+}
 
 
 @KIND
