@@ -140,7 +140,11 @@ class SharedWeights:
             time.sleep(min(_AGAIN, timeout))
         with self._file.open("rb") as file:
             stamp = os.fstat(file.fileno()).st_mtime_ns
-            version, arrays = self._content(file)
+            version, layout = self._header(file)
+            arrays = {
+                name: np.frombuffer(bytearray(file.read(dtype.itemsize * math.prod(shape))), dtype).reshape(shape)
+                for name, dtype, shape in layout
+            }
         self.version, self._seen = version, stamp
         return arrays
 
@@ -153,21 +157,23 @@ class SharedWeights:
         """The file, also after the folder was moved."""
         return Path(os.readlink(f"/proc/self/fd/{self._folder}"), "weights")
 
-    def _content(self, file: BinaryIO) -> tuple[int, dict[str, np.ndarray]]:
-        """Return the version and the weights in a file."""
+    def _header(self, file: BinaryIO) -> tuple[int, list[tuple[str, np.dtype, tuple[int, ...]]]]:
+        """Return the version in a file, and name, dtype and shape of each array after it."""
         try:
-            header, arrays = json.loads(file.readline()), {}
-            for name, dtype, shape in header["arrays"]:
-                data = file.read(np.dtype(dtype).itemsize * math.prod(shape))
-                arrays[name] = np.frombuffer(bytearray(data), dtype).reshape(shape)
-            return header["version"], arrays
+            line = file.readline()
+            header = json.loads(line)
+            layout = [(name, np.dtype(dtype), tuple(shape)) for name, dtype, shape in header["arrays"]]
+            size = len(line) + sum(dtype.itemsize * math.prod(shape) for _, dtype, shape in layout)
+            if size != os.fstat(file.fileno()).st_size:
+                raise ValueError(f"a file of {size} bytes was written")
+            return header["version"], layout
         except (LookupError, TypeError, ValueError) as error:
             raise ValueError(f"For 'SharedWeights', {self._file} is damaged: publish the weights again.") from error
 
     def _following(self) -> int:
         """Return the number after the version in the file, 0 if there is none."""
         with contextlib.suppress(FileNotFoundError, ValueError), self._file.open("rb") as file:
-            return self._content(file)[0] + 1
+            return self._header(file)[0] + 1
         return 0
 
     def _stamp(self) -> int | None:
