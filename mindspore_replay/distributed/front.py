@@ -167,7 +167,7 @@ class ShardFront(InsertionFront, LimitedFront):
         else:
             if not limiter.lets_sample(rows):
                 self.calls.settled()  # other processes may have inserted
-            wait = limiter.sampling_unless(stop, rows, self._ask_again)
+            wait = limiter.turn("sample", rows, stop, poll=self._ask_again)
         with wait, self.calls.drawing:
             yield
         self.calls.exchange.regulate()

@@ -280,7 +280,7 @@ class LimitedFront(BaseFront):
     def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
         """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
         limiter = self.limiter
-        return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.sampling_unless(stop, rows)
+        return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
 
     @property
     def is_limited(self) -> bool:
@@ -304,7 +304,7 @@ class LimitedFront(BaseFront):
         with contextlib.ExitStack() as stack:
             try:
                 if rows:
-                    stack.enter_context(limiter._turn(what, rows, self.closing))  # noqa: SLF001
+                    stack.enter_context(limiter.turn(what, rows, self.closing))
             except RuntimeError:
                 self.ready()  # it may have been closed during the wait
                 raise

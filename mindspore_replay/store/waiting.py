@@ -142,7 +142,7 @@ class Waiting:
             >>> print(limiter.inserted)
             2
         """
-        return self._turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
+        return self.turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
@@ -169,19 +169,10 @@ class Waiting:
             >>> print(limiter.sampled)
             4
         """
-        return self._turn("sample", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
-
-    def sampling_unless(
-        self, stop: threading.Event | None, rows: int, poll: Callable[[float], None] | None = None
-    ) -> contextlib.AbstractContextManager[None]:
-        """Act as `sampling`, but raise a RuntimeError if `stop` is set during the wait; ``None`` never is.
-
-        If counts come from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may take.
-        """
-        return self._turn("sample", rows, stop, None, poll)
+        return self.turn("sample", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
     @contextlib.contextmanager
-    def _turn(
+    def turn(
         self,
         what: str,
         rows: int,
@@ -189,7 +180,10 @@ class Waiting:
         seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
     ) -> Iterator[None]:
-        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait."""
+        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait.
+
+        If counts come from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may take.
+        """
         if getattr(self._inside, what, False):
             yield
             return
