@@ -68,3 +68,14 @@ class Body(nn.Cell):
         self.buffer = buffer
         self.other = other
         self.zero = Tensor(0, ms.int32)
+
+
+class Sampling(nn.Cell):
+    """A graph that draws a sample as a dict."""
+
+    def __init__(self, buffer: Any) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self) -> Any:
+        return self.buffer.sample(as_dict=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mindspore import nn
+from bodies import Sampling
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -36,17 +36,6 @@ def make(cls, views, backend="native", types=("int32", "float32", "float64"), on
     columns = NUMBERS, NUMBERS * (1 - ones) + ones, DISCOUNTS, TERMINATED
     both = [np.repeat(column, STREAMS).astype(dtype) for column, dtype in zip(columns, (*types, "bool"))]
     return buffer.insert(both, end=np.repeat(ENDS, STREAMS))
-
-
-class Sampling(nn.Cell):
-    """A graph that draws a sample."""
-
-    def __init__(self, buffer):
-        super().__init__()
-        self.buffer = buffer
-
-    def construct(self):
-        return self.buffer.sample(as_dict=True)
 
 
 def drawn(buffer, times, in_graph=False):

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from mindspore import nn, ops
+from bodies import Sampling
+from mindspore import ops
 
 from mindspore_replay import FrameStack, HindsightRelabel, NStep, ReplayBuffer, SequenceReplayBuffer, host
 
@@ -94,17 +95,6 @@ def test_from_python(case):
         buffer = make(with_ends if ends else reward_of, views, cls, **options)
         for _ in range(3):
             check(buffer.sample(as_dict=True), chain, ends)
-
-
-class Sampling(nn.Cell):
-    """A graph that draws a sample."""
-
-    def __init__(self, buffer):
-        super().__init__()
-        self.buffer = buffer
-
-    def construct(self):
-        return self.buffer.sample(as_dict=True)
 
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
