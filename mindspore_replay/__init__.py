@@ -119,7 +119,12 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, own = _PLACES[name].partition(":")
-    value = getattr(importlib.import_module(f".{module}", __name__), own or name)
+    try:
+        value = getattr(importlib.import_module(f".{module}", __name__), own or name)
+    except ModuleNotFoundError as error:
+        from .store.optional import needs_mindspore
+
+        raise needs_mindspore(f"{__name__}.{name}", error) from None
     globals()[name] = value
     return value
 

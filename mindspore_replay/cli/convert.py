@@ -12,9 +12,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ..buffers.base import Buffer
-from ..buffers.making import load
-from ..checkpoint.buffers import save
+from .. import host
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,30 +56,31 @@ def _kind(name: str) -> str:
     return kinds.get(suffix, "minari")
 
 
-def _read(options: argparse.Namespace) -> Buffer:
+def _read(options: argparse.Namespace) -> host.HostBuffer:
     from .. import datasets
 
     kind = _kind(options.source)
     if kind == "checkpoint":
         if options.sample_size is not None:
             raise ValueError("'--sample-size' must not be given for a checkpoint to read, which has one.")
-        buffer = load(options.source, progress=options.progress)
-        if not isinstance(buffer, Buffer):
+        buffer = host.load(options.source, progress=options.progress)
+        if not isinstance(buffer, host.HostBuffer):
             raise ValueError(f"'source' must hold one buffer, but {options.source} holds several: load and save each.")
         return buffer
-    readers: dict[str, Callable[..., Buffer]] = {
+    readers: dict[str, Callable[..., host.HostBuffer]] = {
         "npz": datasets.from_npz,
         "hdf5": datasets.from_hdf5,
         "minari": datasets.from_minari,
     }
-    return readers[kind](options.source, sample_size=options.sample_size, progress=options.progress)
+    arguments = {"sample_size": options.sample_size, "progress": options.progress, "buffer_cls": host.ReplayBuffer}
+    return readers[kind](options.source, **arguments)
 
 
-def _write(buffer: Buffer, kind: str, options: argparse.Namespace) -> None:
+def _write(buffer: host.HostBuffer, kind: str, options: argparse.Namespace) -> None:
     from .. import datasets
 
     if kind == "checkpoint":
-        save(buffer, options.target, progress=options.progress)
+        host.save(buffer, options.target, progress=options.progress)
     elif kind == "npz":
         datasets.to_npz(buffer, options.target, progress=options.progress)
     else:

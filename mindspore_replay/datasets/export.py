@@ -1,13 +1,13 @@
 """Reads the rows of a buffer in time order, in pieces."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from ..buffers.base import Buffer
-from ..ops.eager import wait_for_work
 from ..store import episodes
-from .filling import row_bytes
+from ..store.recipe.spec import BufferSpec
+from .filling import column_fields, row_bytes
 from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
 
 _FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
@@ -16,25 +16,21 @@ _FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
 class StoredRows:
     """The rows of a buffer, one environment after the other, each oldest row first.
 
-    Removed rows are included. Hold the buffer's lock, so that nothing changes it.
+    Removed rows are included.
 
     Args:
-        buffer (ReplayBuffer): The buffer.
+        spec (BufferSpec): What the buffer is.
+        state (Mapping[str, Any]): Its state, as `snapshot` of the buffer gives it.
     """
 
-    def __init__(self, buffer: Buffer) -> None:
-        wait_for_work()
-        self.columns = buffer.columns
-        self._arrays = {
-            name: (column if f"column.{name}" in buffer.compressed else column.asnumpy(), dtype)
-            for name, column, dtype in zip(self.columns.names, buffer.buffer, self.columns.numpy_types)
-        }
-        self._flags = buffer.flags.asnumpy() if buffer.has_episodes else None
-        self._head, self._count = int(buffer.head.asnumpy()), int(buffer.count.asnumpy())
-        self._streams, self._capacity = buffer.num_envs, buffer.capacity
+    def __init__(self, spec: BufferSpec, state: Mapping[str, Any]) -> None:
+        self.fields = column_fields(spec.columns)
+        self._arrays = {name: state[f"column.{name}"] for name in self.fields}
+        self._flags = state["flags"] if spec.has_episodes else None
+        self._head, self._count = int(state["head"]), int(state["count"])
+        self._streams, self._capacity = spec.num_envs, spec.capacity
         # A reservoir's rows have no order.
-        serials = buffer.row_serials.asnumpy()[: self._count] if hasattr(buffer, "row_serials") else None
-        self._order = None if serials is None else np.argsort(serials)
+        self._order = np.argsort(state["row_serials"][: self._count]) if "row_serials" in state else None
 
     def __len__(self) -> int:
         return self._count
@@ -51,14 +47,13 @@ class StoredRows:
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
-        array, dtype = self._arrays[name]
-        return array[slots].view(dtype)
+        rows: np.ndarray = self._arrays[name][slots]
+        return rows.view(self.fields[name][1])
 
     def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
         """Return each episode, with columns under new names; `names` gives the buffer's column for each."""
         flags = {} if self._flags is None else {name: name for name in _FLAGS}
-        fields = dict(zip(self.columns.names, zip(self.columns.shapes, self.columns.numpy_types)))
-        for slots in self.slots(chunk_rows(row_bytes(fields[column] for column in names.values()))):
+        for slots in self.slots(chunk_rows(row_bytes(self.fields[column] for column in names.values()))):
             chunks = (
                 {name: self.read(column, chunk) for name, column in {**names, **flags}.items()} for chunk in slots
             )

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..buffers.base import Buffer
-from ..buffers.episode import EpisodeReplayBuffer
-from ..buffers.making import get_buffer_cls
-from ..buffers.reservoir import ReservoirReplayBuffer
-from ..buffers.sequence import SequenceReplayBuffer
+from ..config.configuration import buffer_class
+from ..store.attached import AttachedBuffer
 from ..store.checks import check_size
 from ..store.optional import install_command
-from ..store.schema import cast_exactly
-from .steps import END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows
+from ..store.recipe.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe
+from ..store.recipe.registry import find
+from ..store.saved import SavedState
+from ..store.schema import Schema, bits_of_bfloat16, cast_exactly
+from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -80,18 +80,18 @@ class Source:
 def fill(
     what: str,
     source: Source,
-    buffer: Buffer | None,
+    buffer: Any,
     episodes: Episodes,
     types: Mapping[str, object] | None,
     progress: bool,
     arguments: dict[str, Any],
-) -> Buffer:
+) -> Any:
     """Insert the chosen episodes of a dataset into a buffer; ``None`` makes one."""
     fields = source.transitions
     chosen = choose(what, source, episodes)
     if buffer is None:
         buffer = make_buffer(what, source, fields, chosen, types, arguments)
-        check_buffer(what, buffer)
+        check_buffer(what, buffer, attached=True)
     else:
         check_given(what, buffer, types, arguments)
     filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
@@ -118,10 +118,10 @@ def make_buffer(
     chosen: np.ndarray | None,
     types: Mapping[str, object] | None,
     arguments: dict[str, Any],
-) -> Buffer:
+) -> Any:
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    buffer_cls = get_buffer_cls({"type": arguments.pop("buffer_cls", "uniform")})
+    buffer_cls = class_of(arguments.pop("buffer_cls", None))
     # The goals achieved after the actions are in columns of next observations.
     views = arguments.get("views", ())
     relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
@@ -137,6 +137,11 @@ def make_buffer(
     return schema_buffer(what, buffer_cls, fields, types, arguments)
 
 
+def class_of(buffer_cls: type | str | None) -> type:
+    """Return the class of a buffer, which is given itself or by name; ``None`` for `mindspore_replay.ReplayBuffer`."""
+    return buffer_class({"type": "uniform" if buffer_cls is None else buffer_cls}, find)
+
+
 def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
     """Return 256, or the largest sample size of a smaller buffer."""
     capacity = check_size(what, "capacity", arguments["capacity"])
@@ -146,12 +151,12 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     """Return True if the rows of a buffer of this class know their episode."""
-    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
+    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceRecipe, EpisodeRecipe))
 
 
 def schema_buffer(
     what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any]
-) -> Buffer:
+) -> Any:
     """Make a buffer with these columns; `types` overrides dtypes. The arguments contain the capacity."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
@@ -171,28 +176,35 @@ def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object
     for name, (_, dtype) in fields.items():
         plain = name.removeprefix("next_")
         key = next((key for key in (name, plain, plain.split(".")[0]) if key in by_name), None)
-        wanted.append(dtype.name if key is None else by_name[key])
+        wanted.append(by_name[key] if key is not None else "bfloat16" if dtype == BFLOAT16 else dtype.name)
         left.discard(key)
     if left:
         raise ValueError(f"For '{what}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
     return wanted
 
 
-def check_buffer(what: str, buffer: object) -> None:
-    """Raise a TypeError unless rows can be written into a buffer, or read from it."""
-    if not isinstance(buffer, Buffer):
+def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
+    """Raise a TypeError unless rows can be read from a buffer, or written into it if one that is `attached` will do."""
+    if not isinstance(buffer, (SavedState, AttachedBuffer) if attached else SavedState):
+        way_out = ": its learner can write it" if isinstance(buffer, AttachedBuffer) else ""
         raise TypeError(
-            f"For '{what}', 'buffer' must be a buffer on Tensors, but got {type(buffer).__module__}."
-            f"{type(buffer).__name__}: mindspore_replay.load makes one of the file of a buffer on arrays."
+            f"For '{what}', 'buffer' must be a buffer of mindspore_replay or mindspore_replay.host, but got "
+            f"{type(buffer).__module__}.{type(buffer).__name__}{way_out}."
         )
 
 
-def check_given(what: str, buffer: Buffer, types: object, arguments: Mapping[str, Any]) -> None:
+def column_fields(columns: Schema) -> dict[str, Field]:
+    """Return the columns of a buffer by name, as datasets have them."""
+    types = (BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in columns.dtypes)
+    return dict(zip(columns.names, zip(columns.shapes, types)))
+
+
+def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:
     """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
+    check_buffer(what, buffer, attached=True)
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
         raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {superfluous} too.")
-    check_buffer(what, buffer)
     if buffer.num_envs != 1:
         raise ValueError(
             f"For '{what}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "
@@ -201,7 +213,7 @@ def check_given(what: str, buffer: Buffer, types: object, arguments: Mapping[str
 
 
 def match(
-    what: str, label: str, buffer: Buffer, fields: Mapping[str, Field], observations: Sequence[str]
+    what: str, label: str, buffer: Any, fields: Mapping[str, Field], observations: Sequence[str]
 ) -> dict[str, str]:
     """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
     names = {name: name for name in fields}
@@ -210,7 +222,8 @@ def match(
         if path:
             names.setdefault(path, name)
             names.setdefault(f"next_{path}", f"next_{name}")
-    missing = [name for name in buffer.columns.names if name not in names]
+    columns = buffer.spec.columns.names
+    missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(
             f"For '{what}', {label} must have each column of the buffer, but got none for {missing}; it has "
@@ -219,7 +232,7 @@ def match(
     achieved = buffer.achieved_goal
     if achieved is not None and f"next_{names[achieved]}" in fields:  # goals are achieved in the state after the action
         names[achieved] = f"next_{names[achieved]}"
-    return {name: names[name] for name in buffer.columns.names}
+    return {name: names[name] for name in columns}
 
 
 def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
@@ -278,14 +291,14 @@ class Filler:
     Args:
         what (str): Function to name in errors.
         label (str): The dataset, for messages.
-        buffer (ReplayBuffer): The buffer.
+        buffer (Any): The buffer.
         sources (Mapping[str, str]): The dataset's column for each column of the buffer.
     """
 
-    def __init__(self, what: str, label: str, buffer: Buffer, sources: Mapping[str, str]) -> None:
+    def __init__(self, what: str, label: str, buffer: Any, sources: Mapping[str, str]) -> None:
         self._what, self._label, self._buffer, self._sources = what, label, buffer, sources
-        columns = buffer.columns
-        self._columns = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
+        columns = buffer.spec.columns
+        self._columns, self._types = column_fields(columns), columns.numpy_types
         self._whole = any(name.startswith("next_") for name in sources.values())
         self._chunk = chunk_rows(columns.row_bytes())
         self._parts: list[Arrays] = []
@@ -353,7 +366,7 @@ class Filler:
         return {name: np.concatenate([rows[name] for rows in self._parts]) for name in self._parts[0]}
 
     def _insert(self, rows: Arrays) -> None:
-        columns = [rows[name] for name in self._columns]
+        columns = [rows[name].view(dtype) for name, dtype in zip(self._columns, self._types)]
         if self._buffer.has_episodes:
             self._buffer.insert(columns, end=rows[END], final=rows[FINAL])
         else:
@@ -372,7 +385,7 @@ class Filler:
             "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
             "the dataset": self._undrawn,
             f"rows overwritten: the buffer's capacity is {self._buffer.capacity}": 0
-            if isinstance(self._buffer, ReservoirReplayBuffer)
+            if isinstance(self._buffer, ReservoirRecipe)
             else max(0, over),
         }
         for message, count in messages.items():
@@ -393,10 +406,11 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     array = array.reshape(len(array), *shape)
     if array.dtype == dtype:
         return array
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise TypeError(
-            f"For '{what}', {name!r} of {label} must be of the same kind as {dtype}, but got {array.dtype}."
-        )
+    array, kind = numbers_of(array), np.dtype(np.float32) if dtype == BFLOAT16 else dtype
+    if not np.can_cast(array.dtype, kind, "same_kind"):
+        raise TypeError(f"For '{what}', {name!r} of {label} must be of the same kind as {kind}, but got {array.dtype}.")
+    if dtype == BFLOAT16:
+        return bits_of_bfloat16(array).view(dtype)
     return cast_exactly(array, dtype, f"For '{what}', {name!r} of {label} must fit {dtype}, but got")
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..buffers.base import Buffer
 from .filling import Field, fill, optional
 from .steps import Arrays, Episodes
 from .tables import D4RL, d4rl_source
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 def from_hdf5(
     path: str | PathLike[str],
     *,
-    buffer: Buffer | None = None,
+    buffer: Any = None,
     episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -26,7 +25,7 @@ def from_hdf5(
     types: Mapping[str, object] | None = None,
     progress: bool = False,
     **arguments: object,
-) -> Buffer:
+) -> Any:
     """Make a buffer with the episodes of an HDF5 file that has D4RL's keys.
 
     These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; other

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..buffers.base import Buffer
 from . import spaces
 from .export import StoredRows
 from .filling import Bar, Field, Source, check_buffer, fill, fit, log, optional, with_next
@@ -29,7 +28,7 @@ _EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations"
 def from_minari(
     dataset: "MinariDataset | str | os.PathLike[str]",
     *,
-    buffer: Buffer | None = None,
+    buffer: Any = None,
     episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -37,7 +36,7 @@ def from_minari(
     types: Mapping[str, object] | None = None,
     progress: bool = False,
     **arguments: object,
-) -> Buffer:
+) -> Any:
     """Make a buffer with the episodes of a Minari dataset.
 
     Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
@@ -53,17 +52,18 @@ def from_minari(
 
     Args:
         dataset (Union[minari.MinariDataset, str, Path]): The dataset, its folder, or the id of a local one.
-        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into. Its columns are filled from those of the
-            same name, for observations also without ``observation.``. Values are cast if the kind stays the same, and
-            reshaped if only axes of length 1 differ. Default: ``None``, to make one.
+        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, also one of `mindspore_replay.host` or
+            one that is attached. Its columns are filled from those of the same name, for observations also without
+            ``observation.``. Values are cast if the kind stays the same, and reshaped if only axes of length 1 differ.
+            Default: ``None``, to make one.
         episodes (Union[slice, Sequence, Callable, None]): The episodes to insert: a slice, ints, one bool for each
             episode, or a function that returns one of these for an `EpisodeTable`. They keep the order of the dataset.
             Default: ``None``, for all.
         sample_size (Union[int, None]): Rows of one sample of the new buffer. Default: ``None``, for 256, or as many as
             a smaller buffer can hold.
         capacity (Union[int, None]): Its capacity. Default: ``None``, for the number of rows to store.
-        buffer_cls (Union[type, str, None]): Its class, or a name that `create_buffer` takes. Default: ``None``, for
-            `ReplayBuffer`.
+        buffer_cls (Union[type, str, None]): Its class, also one of `mindspore_replay.host`, or a name that
+            `create_buffer` takes. Default: ``None``, for `mindspore_replay.ReplayBuffer`.
         types (Union[dict, None]): Dtypes of columns of the new buffer, by name: ``{"reward": "float32"}``. That of
             ``observation`` also applies to the next one and, in a Dict or Tuple, to all leaves not named themselves.
             Default: ``None``, those of the dataset.
@@ -186,7 +186,7 @@ def _opened(what: str, dataset: object) -> "MinariDataset":
 
 
 def to_minari(
-    buffer: Buffer,
+    buffer: Any,
     dataset_id: str,
     *,
     env: "gymnasium.Env[Any, Any] | EnvSpec | str | None" = None,
@@ -251,11 +251,15 @@ def to_minari(
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
     _check_images(env_spaces, metadata.get("data_format"))
-    with buffer.lock, Bar("to_minari", progress, int(buffer.size())) as shown, warnings.catch_warnings():
+    with (
+        buffer.snapshot(columns=True) as state,
+        Bar("to_minari", progress, int(state["count"])) as shown,
+        warnings.catch_warnings(),
+    ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
         export = _EpisodeExport(env_spaces, dataset_id)
-        buffers = export.buffers(StoredRows(buffer).episodes(names, tuple(export.observations)), shown)
+        buffers = export.buffers(StoredRows(buffer.spec, state).episodes(names, tuple(export.observations)), shown)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
@@ -339,9 +343,9 @@ def _spaces(env: object, observation_space: object, action_space: object) -> dic
     return {key: getattr(env, f"{key}_space") if space is None else space for key, space in env_spaces.items()}
 
 
-def _columns(buffer: Buffer, env_spaces: Mapping[str, object]) -> dict[str, str]:
+def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
     """Return the buffer's column for each name in a dataset."""
-    columns = buffer.columns.names
+    columns = buffer.spec.columns.names
     observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
     needed = [*observations, *spaces.leaves("to_minari", env_spaces["action"], "action"), "reward"]
     names = {}

@@ -7,18 +7,14 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
-from typing import IO, cast
+from typing import IO, Any, cast
 
-import mindspore as ms
 import numpy as np
 from numpy.lib import format as npy
 
-from ..buffers.base import Buffer
-from ..buffers.making import get_buffer_cls
 from ..checkpoint.files import real_path, replacing
-from ..columns import numpy_type
 from .export import StoredRows
-from .filling import Bar, Field, check_buffer, fill, knows_episodes
+from .filling import Bar, Field, check_buffer, class_of, column_fields, fill, knows_episodes
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, Episodes, chunk_rows
 from .tables import TableSource, d4rl_source
@@ -30,7 +26,7 @@ _FLAGS = {"end": END, "final": FINAL}
 def from_npz(
     path: str | PathLike[str],
     *,
-    buffer: Buffer | None = None,
+    buffer: Any = None,
     episodes: Episodes = None,
     sample_size: int | None = None,
     capacity: int | None = None,
@@ -38,7 +34,7 @@ def from_npz(
     types: Mapping[str, object] | None = None,
     progress: bool = False,
     **arguments: object,
-) -> Buffer:
+) -> Any:
     """Make a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
 
     Each array ``[N, *F]`` is a column, named by its key. From a buffer whose rows know their episode, `to_npz` also
@@ -90,7 +86,7 @@ def from_npz(
     """
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
     if buffer is not None:
-        check_buffer("from_npz", buffer)
+        check_buffer("from_npz", buffer, attached=True)
     try:
         opened = zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
@@ -102,9 +98,8 @@ def from_npz(
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
         flagged = _FLAGS.keys() <= table.arrays.keys()
         names = {_FLAGS.get(key, key) if flagged else key: key for key in table.arrays}
-        cls = get_buffer_cls({"type": "uniform" if buffer_cls is None else buffer_cls})
-        has_episodes = knows_episodes(cls, arguments) if buffer is None else buffer.has_episodes
-        lacking = buffer is not None and not table.arrays.keys() >= set(buffer.columns.names)
+        has_episodes = knows_episodes(class_of(buffer_cls), arguments) if buffer is None else buffer.has_episodes
+        lacking = buffer is not None and not table.arrays.keys() >= set(buffer.spec.columns.names)
         as_stored = flagged and has_episodes and episodes is None and not lacking
         by_episode = not as_stored and (flagged or has_episodes or lacking or episodes is not None)
         source = TableSource("from_npz", table, names, by_episode=by_episode)
@@ -131,7 +126,7 @@ class NpzTable:
         for member in file.namelist():
             with file.open(member) as stream:
                 shape, _, dtype = self._header(member, stream)
-            self.arrays[member.removesuffix(".npy")] = shape, _own_type(dtype)
+            self.arrays[member.removesuffix(".npy")] = shape, dtype.newbyteorder("=")
 
     def _header(self, member: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         """Read the shape, whether it is in Fortran order, and the dtype; the stream is then at the first number."""
@@ -168,17 +163,12 @@ class NpzTable:
             if len(data) < count * size:
                 raise ValueError(f"For '{self._what}', {self.label} must hold all of {key!r}, but the file ends early.")
             array: np.ndarray = np.ndarray((count, *shape[1:]), dtype, data)
-            return array.view(_own_type(dtype)) if dtype.isnative else array.astype(dtype.newbyteorder("="))
+            return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
         return read
 
 
-def _own_type(dtype: np.dtype) -> np.dtype:
-    """Return the dtype of a column for that of an array: bfloat16 for NumPy's untyped two bytes."""
-    return numpy_type(ms.bfloat16) if dtype == np.dtype("V2") else dtype.newbyteorder("=")
-
-
-def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False) -> None:
+def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) -> None:
     """Write the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
 
     Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
@@ -209,15 +199,14 @@ def to_npz(buffer: Buffer, path: str | PathLike[str], *, progress: bool = False)
         [2 3 4 5]
     """
     check_buffer("to_npz", buffer)
-    columns = buffer.columns
-    fields = dict(zip(columns.names, zip(columns.shapes, columns.numpy_types)))
+    fields = column_fields(buffer.spec.columns)
     if buffer.has_episodes:
         taken = sorted(_FLAGS.keys() & fields.keys())
         if taken:
             raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are the flags of its rows.")
         fields |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
-    with buffer.lock:
-        stored = StoredRows(buffer)
+    with buffer.snapshot(columns=True) as state:
+        stored = StoredRows(buffer.spec, state)
         if not len(stored):
             raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")
         with (
@@ -238,7 +227,7 @@ def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, shown
     shape, dtype = field
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}
     npy.write_array_header_1_0(stream, header)
-    source = _FLAGS.get(name, name) if name not in stored.columns.names else name
+    source = _FLAGS.get(name, name) if name not in stored.fields else name
     for slots in itertools.chain.from_iterable(stored.slots(chunk_rows(bytes_of([field])))):
         stream.write(stored.read(source, slots).tobytes())
         shown.update(len(slots))

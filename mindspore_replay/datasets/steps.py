@@ -15,6 +15,9 @@ Arrays = dict[str, np.ndarray]
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 2**24
 
 
+#: The dtype of bfloat16 in datasets: NumPy has none, and npz files hold two bytes without a type.
+BFLOAT16 = np.dtype("V2")
+
 #: Keys of the flags of rows for `steps_of`; no column has such a name.
 END, FINAL = "(end)", "(final)"
 
@@ -89,6 +92,13 @@ def flag_of(columns: Mapping[str, np.ndarray], name: str, length: int) -> np.nda
     return flags.any(tuple(range(1, flags.ndim)))
 
 
+def numbers_of(array: np.ndarray) -> np.ndarray:
+    """Return an array that NumPy computes with: float32 for bfloat16."""
+    if array.dtype != BFLOAT16:
+        return array
+    return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
 def chunk_rows(row_bytes: int) -> int:
     """Return how many rows of this size to read or insert at once."""
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))
@@ -143,6 +153,7 @@ def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return which rows of two arrays differ; NaN equals NaN. Shape ``[n]``, bool."""
+    a, b = numbers_of(a), numbers_of(b)
     same = (a == b) | ((a != a) & (b != b))
     return ~same.all(tuple(range(1, same.ndim)))
 
@@ -188,7 +199,7 @@ class Summary:
     def add(self, steps: Steps) -> None:
         """Add consecutive steps, which need no observations."""
         stops = np.flatnonzero(steps.end) + 1
-        rewards = steps.columns.get("reward", np.zeros(len(steps.end))).astype(np.float64)
+        rewards = numbers_of(steps.columns.get("reward", np.zeros(len(steps.end)))).astype(np.float64)
         rewards = rewards.sum(tuple(range(1, rewards.ndim)))
         begins = np.concatenate(([0], stops))
         length, total = np.diff(begins), np.array([rewards[a:b].sum() for a, b in zip(begins, stops)], np.float64)

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from ..store.optional import needs_mindspore
+
 if TYPE_CHECKING:
     from .sharded import ShardedReplay
     from .writer import ShardWriter
@@ -16,6 +18,9 @@ def __getattr__(name: str) -> object:
     """Import what needs MindSpore on first use, since the process of a shard works without it."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    try:
+        value: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        raise needs_mindspore(f"{__name__}.{name}", error) from None
     globals()[name] = value
     return value

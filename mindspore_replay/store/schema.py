@@ -408,7 +408,7 @@ class Schema:
         if self.dtypes[i] == array.dtype.name == "bfloat16":
             return self._bits(i, array)
         if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and array.dtype.kind in "biuf":
-            return _bits_of_bfloat16(array)
+            return bits_of_bfloat16(array)
         if not np.can_cast(array.dtype, dtype, "same_kind") and not (array.dtype.kind in "iu" and dtype.kind in "iuf"):
             kind = type(value).__name__
             got = f"a {kind} of {array.dtype}" if array.ndim else f"the {kind} {value!r}"
@@ -420,7 +420,7 @@ class Schema:
         return cast_exactly(array, dtype, message)
 
 
-def _bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
+def bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """Round numbers to bfloat16, to the nearest or the even one, and return their bits, uint16."""
     with np.errstate(over="ignore"):
         bits = numbers.astype(np.float32).view(np.uint32)

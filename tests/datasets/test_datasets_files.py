@@ -1,5 +1,6 @@
 """Buffers from npz and HDF5 files, and back to npz."""
 
+import contextlib
 import re
 import tracemalloc
 from pathlib import Path
@@ -9,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+import mindspore_replay
 from mindspore_replay import (
     EpisodeReplayBuffer,
     FrameStack,
@@ -258,7 +260,7 @@ def test_files_that_are_not_whole(write: Any, changes: dict[str, Any], error: ty
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"buffer": 3}, TypeError, "'buffer' must be a buffer on Tensors, but got builtins.int"),
+        ({"buffer": 3}, TypeError, "'buffer' must be a buffer of mindspore_replay or .*, but got builtins.int"),
         ({"types": {"rewards": "float32"}}, ValueError, r"'types' must name columns of .* but got \['rewards'\]"),
         ({"types": ["float32"]}, TypeError, "'types' must be a dict"),
         ({"names": ["a"]}, TypeError, r"\['names'\] come from the dataset"),
@@ -335,17 +337,44 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
         assert array.tobytes() == given[name][-20:].tobytes()
 
 
-def test_a_buffer_on_arrays_is_refused(tmp_path: Path):
-    buffer = host.ReplayBuffer(1, 5, [()], ["float32"], names=["reward"]).insert([[1.0, 2.0]])
-    np.savez(tmp_path / "x.npz", reward=np.ones(3, np.float32))
-    calls: list[Any] = [
-        lambda: to_npz(buffer, tmp_path / "y.npz"),  # type: ignore[arg-type]
-        lambda: from_npz(tmp_path / "x.npz", buffer=buffer),  # type: ignore[arg-type]
-        lambda: from_npz(tmp_path / "x.npz", buffer_cls=host.ReplayBuffer),
-    ]
-    for call in calls:
-        with pytest.raises(TypeError, match=r"a buffer on Tensors, but got .*ReplayBuffer: mindspore_replay\.load"):
-            call()
+#: Classes by name, with the arguments that they need.
+OF_EITHER_MODULE: dict[str, dict[str, Any]] = {
+    "ReplayBuffer": {},
+    "PrioritizedReplayBuffer": {"views": [NStep(2, 0.9)]},
+    "SequenceReplayBuffer": {"sequence_length": 2},
+    "EpisodeReplayBuffer": {"max_episode_length": 9},
+    "ReservoirReplayBuffer": {"capacity": 4, "seed": 0},
+}
+
+
+@pytest.mark.parametrize("name", OF_EITHER_MODULE)
+@pytest.mark.parametrize("observation", ["float32", "bfloat16"])
+def test_buffers_on_arrays_are_filled_and_read_alike(write: Any, name: str, observation: str, tmp_path: Path):
+    read, arguments = write(D4RL), {"sample_size": 1, "types": {"observation": observation}, **OF_EITHER_MODULE[name]}
+    here = read(buffer_cls=getattr(mindspore_replay, name), backend="native", **arguments)
+    there = read(buffer_cls=getattr(host, name), **arguments)
+    assert type(there) is getattr(host, name)
+    state, same = here.state_dict(), there.state_dict()
+    for key in state.keys() - {"random_state"}:
+        assert state[key].tobytes() == same[key].tobytes(), key
+    for file, buffer in (("here.npz", here), ("there.npz", there)):
+        to_npz(buffer, tmp_path / file)
+    assert (tmp_path / "here.npz").read_bytes() == (tmp_path / "there.npz").read_bytes()
+    arguments = {key: value for key, value in arguments.items() if key not in ("types", "capacity")}
+    again = from_npz(tmp_path / "here.npz", buffer_cls=getattr(host, name), capacity=here.capacity, **arguments)
+    assert again.spec.columns.dtypes == here.spec.columns.dtypes
+    to_npz(again, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "here.npz").read_bytes()
+
+
+def test_an_attached_buffer_is_filled_and_not_read(write: Any, tmp_path: Path):
+    columns = {"shapes": [(2,), ()], "types": ["float32"] * 2, "names": ["observation", "reward"]}
+    learner = host.ReplayBuffer(1, 9, **columns, storage=tmp_path / "rows")
+    with contextlib.closing(learner), contextlib.closing(host.attach(tmp_path / "rows")) as actor:
+        assert write(D4RL)(buffer=actor) is actor
+        assert learner.get_item(range(9))[1].tolist() == D4RL["rewards"].tolist()
+        with pytest.raises(TypeError, match=r"but got .*AttachedBuffer: its learner can write it"):
+            to_npz(actor, tmp_path / "x.npz")
 
 
 def test_npz_of_a_buffer_without_names(tmp_path: Path):
