@@ -8,14 +8,18 @@
 The pipelines are DI-engine 0.5.3's for CartPole: DQN (``serial_pipeline``) on its buffers deque, naive and advanced
 with priorities; R2D2 (``ding.example.r2d2``), which samples windows of groups; PPG (``cartpole_ppg_main``) on two
 advanced buffers, without its auxiliary phase: that collapses the policy, since ``ding.rl_utils.ppg`` gives ``kl_div``
-logarithms of probabilities. Each runs to its stop value, or to ``--limit`` seconds. DI-engine is installed with PyTorch
-into an environment made for it, into which this command's environment is linked.
+logarithms of probabilities. Each runs to its stop value, or to ``--limit`` seconds of the processor. DI-engine is
+installed with PyTorch into an environment made for it, into which this command's environment is linked.
 """
 
 import argparse
+import functools
 import json
+import os
 import random
 import re
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,6 +59,7 @@ def pipeline(name: str, whose: str, seed: int) -> None:
     import torch
 
     torch.set_num_threads(1)
+    torch.Tensor.__repr__ = object.__repr__  # treevalue asks for it of each row: most of the time of R2D2's collector
     sys.modules["wandb"] = types.ModuleType("wandb")  # it needs another protobuf, and nothing here uses it
     import ding.config.config
     import ding.data
@@ -96,7 +101,8 @@ def pipeline(name: str, whose: str, seed: int) -> None:
                 if hasattr(place, one):
                     setattr(place, one, getattr(di_engine, one))
     if name == "r2d2":
-        module.main_config.update(exp_name=main.exp_name, seed=seed)
+        module.main_config.exp_name = main.exp_name
+        module.compile_config = functools.partial(module.compile_config, seed=seed)
         module.main()
     elif name == "ppg":
         main.policy.learn.update(adv_norm=True, aux_freq=10**9)
@@ -172,20 +178,18 @@ def speed() -> None:
         print(f"| {case} | " + " | ".join(f"{statistics.median(one):.1f}" for one in taken.values()) + " |", flush=True)
 
 
-def run(python: Path, name: str, whose: str, seed: int, limit: float, out: Path) -> str:
+def run(python: Path, name: str, whose: str, seed: int, limit: int, out: Path) -> str:
     """Run a pipeline in a process of its own; return a row of the table."""
     command = [str(python), str(Path(__file__).resolve()), "--inside", json.dumps([name, whose, seed])]
-    log = out / f"{name}_{whose}_{seed}.log"
-    begin = time.perf_counter()
+    log, before = out / f"{name}_{whose}_{seed}.log", os.times()
+    limited = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, (limit, limit + 9))
     with log.open("w") as file:
-        try:
-            code = subprocess.run(command, cwd=out, stdout=file, stderr=subprocess.STDOUT, timeout=limit).returncode
-            end = "reached" if code == 0 else f"exit code {code}"
-        except subprocess.TimeoutExpired:
-            end = "limit"
+        code = subprocess.run(command, cwd=out, stdout=file, stderr=subprocess.STDOUT, preexec_fn=limited).returncode
+    end = {0: "reached", -signal.SIGXCPU: "limit"}.get(code, f"exit code {code}")
     found = EVALUATION.findall(re.sub(r"\s+", " ", log.read_text(errors="replace")))
     last, best = (found[-1], max(float(one[2]) for one in found)) if found else (("", "", ""), 0.0)
-    seconds = time.perf_counter() - begin
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
     return f"| {name} | {whose} | {seed} | {end} | {best:.1f} | {last[0]} | {last[1]} | {seconds:.0f} |"
 
 
@@ -193,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pipelines", nargs="*", help=f"some of {', '.join(PIPELINES)} (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
-    parser.add_argument("--limit", type=float, default=900, help="seconds of one run (default: 900)")
+    parser.add_argument("--limit", type=int, default=900, help="processor seconds of a run (default: 900)")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/di_engine"), help="folder of logs (default: %(default)s)"
     )

@@ -1,12 +1,10 @@
 """DI-engine's `DequeBuffer`."""
 
-import copy
 import functools
 import io
 import logging
 import os
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +13,8 @@ import numpy as np
 
 from ..checkpoint.files import real_path, replacing
 from ..store.checks import check_bool, check_size
-from ..store.inputs import as_priority
 from .layout import BufferedData
-from .table import RowTable, hinted
+from .table import RowTable
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -42,8 +39,6 @@ class Buffer:
         size (int): Most rows.
     """
 
-    __slots__ = ("__dict__", "_middleware")  # views share the first
-
     def __init__(self, size: int) -> None:
         self.size = size
         self._middleware: list[Callable[..., Any]] = []
@@ -58,7 +53,7 @@ class Buffer:
         return self
 
 
-class DequeBuffer(Buffer, RowTable):
+class DequeBuffer(Buffer):
     """The newest `size` rows, with the methods of DI-engine's class of this name.
 
     Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row: compiled
@@ -88,9 +83,15 @@ class DequeBuffer(Buffer, RowTable):
     """
 
     def __init__(self, size: int, sliced: bool = False, objects: bool = False) -> None:
-        RowTable.__init__(self, size, objects)
+        #: The rows, which views share.
+        self.table = RowTable(type(self).__name__, size, objects)
         super().__init__(size)
-        self.sliced = check_bool(self._owner, "sliced", sliced)
+        self.sliced = check_bool(self.table.owner, "sliced", sliced)
+
+    @property
+    def replay(self) -> Any:
+        """The buffer of this library that holds the rows."""
+        return self.table.replay
 
     @property
     def storage(self) -> list[BufferedData]:
@@ -100,78 +101,50 @@ class DequeBuffer(Buffer, RowTable):
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
         """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
         if hasattr(func, "limits"):
-            self.limit(*func.limits)
+            self.table.limit(*func.limits)
         super().use(func)
         return self
 
-    def limit(self, limits: Mapping[str, float], shown: dict[str, int], *priorities: dict[str, Any]) -> None:
-        """Set limits, of which the smallest hold, what `meta` shows, and priorities. Stored rows stay."""
-        with self.lock:
-            least = dict(self._limits)
-            for key, value in limits.items():
-                if value != float("inf"):
-                    limit = int(value) if float(value).is_integer() else value
-                    limit = check_size(self._owner, key, limit, minimum=int(key == "max_use"))
-                    least[key] = min(limit, least.get(key, limit))
-            new = {"_limits": least, "_shown": self._shown | shown, "priorities": (*priorities, self.priorities)[0]}
-            rows, made = list(self), self._copy({"state": None, "layout": None, "kept": [None] * self.size}, new)
-            for row, pushed in zip(rows, made.extend([row.data for row in rows], [row.meta for row in rows])):
-                row.index = pushed.index
-            if vars(made)["_layout"] is None:
-                vars(made)["_kept"][: len(rows)] = rows  # the same objects
-            vars(self).update(vars(made))
-
     def view(self) -> "DequeBuffer":
         """Return a buffer of the same rows without middleware."""
-        made = type(self).__new__(type(self))
-        made.__dict__ = vars(self)
-        Buffer.__init__(made, self.size)
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _middleware=[])
         return made
 
     __copy__ = view
 
-    def _copy(self, state: Mapping[str, Any], new: dict[str, Any]) -> "DequeBuffer":
-        made = self.view()
-        made.__dict__ = vars(self) | new | {"held": None}
-        made.load_state_dict(state)
-        return made
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.table.count()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "DequeBuffer":
-        rows = id(vars(self))
-        if rows not in memo:
-            new = {"lock": threading.RLock(), "gone": copy.deepcopy(self.gone, memo)}
-            memo[rows] = self._copy(self.state_dict(), new)
-        memo[id(self)] = made = memo[rows].view()
-        for func in copy.deepcopy(self._middleware, memo):
-            Buffer.use(made, func)
-        return made  # type: ignore[no-any-return]
+    __len__ = count
 
     @_extended
     def push(self, data: object, meta: dict[str, Any] | None = None) -> BufferedData:
         """Append a row, with what is known of it; return it with its index."""
         if meta is not None and not isinstance(meta, dict):
-            raise TypeError(f"For '{self._owner}', 'meta' must be a dict or None, but got {meta!r}.")
-        return self.extend([data], [dict(meta or {})])[0]
+            raise TypeError(f"For '{self.table.owner}', 'meta' must be a dict or None, but got {meta!r}.")
+        return self.table.extend([data], [dict(meta or {})])[0]
 
     def get(self, idx: int) -> BufferedData:
         """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
-        with self.lock:
-            live = self.live()
+        with self.table.lock:
+            live = self.table.live()
             if not -live.size <= idx < live.size:
                 bounds = f"[-{live.size}, {live.size})"
-                raise IndexError(f"For '{self._owner}', 'idx' must be in {bounds}, but got {idx}.")
-            return self.items(live[[idx]])[0]
+                raise IndexError(f"For '{self.table.owner}', 'idx' must be in {bounds}, but got {idx}.")
+            return self.table.items(live[[idx]])[0]
 
     __getitem__ = get
 
     def get_by_index(self, index: str) -> BufferedData:
         """Return a row by its index; a KeyError if it is not stored."""
-        with self.lock:
-            return self.items(self.stored_handles([index]))[0]
+        with self.table.lock:
+            return self.table.items(self.table.stored_handles([index]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
-        with self.lock:
-            return iter(self.items(self.live()))
+        with self.table.lock:
+            return iter(self.table.items(self.table.live()))
 
     @_extended
     def sample(
@@ -192,10 +165,8 @@ class DequeBuffer(Buffer, RowTable):
             TypeError, ValueError: If arguments do not fit each other, or there are too few rows or groups.
             KeyError: If there is no row of one of `indices`.
         """
-        name = self._owner
-        if (size is None and indices is None) or (
-            indices is not None and (groupby or size not in (None, len(indices)))
-        ):
+        table, name = self.table, self.table.owner
+        if (size is None and not indices) or (indices is not None and (groupby or size not in (None, len(indices)))):
             raise ValueError(
                 f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
                 f"size={size}, indices={indices}, groupby={groupby!r}."
@@ -204,14 +175,14 @@ class DequeBuffer(Buffer, RowTable):
             raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
         if sample_range is not None and not isinstance(sample_range, slice):
             raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
-        with self.lock:
+        with table.lock:
             if indices is not None:
-                return self.delivered(self.stored_handles(indices))
+                return table.delivered(table.stored_handles(indices))
             size = check_size(name, "size", size)
             rows: list[Any] = (
                 self._groups(size, groupby, replace, unroll_len, sample_range)
                 if groupby
-                else self.draw(size, replace, sample_range)
+                else table.draw(size, replace, sample_range)
             )
         if len(rows) == size:
             return rows
@@ -227,8 +198,8 @@ class DequeBuffer(Buffer, RowTable):
         self, size: int, key: str, replace: bool, length: int | None, sample_range: slice | None
     ) -> list[list[BufferedData]]:
         groups: dict[object, list[int]] = {}
-        for handle in self.live()[sample_range or slice(None)].tolist():
-            groups.setdefault(self.meta(handle).get(key), []).append(handle)
+        for handle in self.table.live()[sample_range or slice(None)].tolist():
+            groups.setdefault(self.table.known(handle).meta.get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
         if not long or (len(long) < size and not replace):
             return []
@@ -239,48 +210,37 @@ class DequeBuffer(Buffer, RowTable):
             first = np.random.randint(len(group) if self.sliced else last + 1)
             first = min(first // unrolled * unrolled, last) if self.sliced else first
             chosen.append(group[first : first + unrolled])
-        rows = iter(self.delivered(np.array([handle for group in chosen for handle in group])))
+        rows = iter(self.table.delivered(np.array([handle for group in chosen for handle in group])))
         return [[next(rows) for _ in group] for group in chosen]
 
     @_extended
     def update(self, index: str, data: object = None, meta: dict[str, Any] | None = None) -> bool:
         """Replace a row, and what is known of it, where given; return False if it is not stored."""
-        with self.lock:
-            (handle,), (stored,) = self.handles([index])
-            if not stored:
-                return False
-            priority = None if meta is None or not self.priorities else meta.get("priority")
-            if priority is not None:
-                priority = as_priority(self._owner, priority, 1)
-            kept = BufferedData(None, index, self.meta(handle)) if self._layout else self._kept[handle % self.size]
-            if data is not None and self._layout:
-                with hinted():
-                    self.held.update(handle, self._layout.fields(self._owner, [data]))
-            elif data is not None:
-                kept.data = data
-            if priority is not None:
-                self.held.update_priorities(handle, priority)
-            kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
-            return True
+        with self.table.lock:
+            (handle,), (stored,) = self.table.handles([index])
+            if stored:
+                self.table.update(int(handle), data, meta)
+            return bool(stored)
 
     @_extended
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove rows by their indices; others are skipped."""
-        with self.lock:
-            handles, stored = self.handles([indices] if isinstance(indices, str) else indices)
-            if stored.any():
-                self.held.delete(handles[stored])
-                for handle in set(handles[stored].tolist()):
-                    self._keep(handle, None)
+        with self.table.lock:
+            handles, stored = self.table.handles([indices] if isinstance(indices, str) else indices)
+            self.table.delete(handles[stored])
 
     @_extended
     def clear(self) -> None:
         """Remove all rows."""
-        with self.lock:
-            for place in range(self.size):
-                self._keep(place, None)
-            if self.held is not None:
-                self.held.reset()
+        self.table.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the rows and the whole state."""
+        return self.table.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned, into the same `replay` if columns are the same; errors change nothing."""
+        self.table.load_state_dict(state)
 
     def save_data(self, file_name: str | os.PathLike[str]) -> None:
         """Write rows and their whole state to a file, by Python's ``pickle``, and make its folder if needed."""

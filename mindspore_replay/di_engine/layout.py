@@ -41,20 +41,6 @@ def copied(value: Any) -> Any:
     return clone() if callable(clone) else copy.deepcopy(value)
 
 
-def _leaves(row: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in row.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _filled(row: Mapping[str, object], values: Iterator[object]) -> dict[str, object]:
-    """Return a dict nested like a row, with other values."""
-    nested = {key: value for key, value in row.items() if isinstance(value, Mapping) and value}
-    return {key: _filled(nested[key], values) if key in nested else next(values) for key in row}
-
-
 def _typed(value: object) -> tuple[str, np.ndarray] | None:
     """Return the kind and the array of a value, or ``None`` if it cannot be in a column."""
     if isinstance(value, (bool, int, float)):
@@ -72,14 +58,28 @@ def _tensor(array: np.ndarray) -> object:
     return Tensor(array)
 
 
+def _leaves(row: Mapping[Any, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _filled(row: Mapping[Any, object], values: Iterator[object]) -> dict[Any, object]:
+    """Return a dict nested like a row, with other values."""
+    nested = {key: value for key, value in row.items() if isinstance(value, Mapping) and value}
+    return {key: _filled(nested[key], values) if key in nested else next(values) for key in row}
+
+
 class RowLayout:
     """Columns of rows that are dicts, also nested ones, of arrays, Tensors and numbers."""
 
-    def __init__(self, row: Mapping[str, object], leaves: Mapping[str, tuple[str, np.ndarray]]) -> None:
+    def __init__(self, row: Mapping[Any, object], leaves: Mapping[str, tuple[str, np.ndarray]]) -> None:
         self._kinds = [kind for kind, _ in leaves.values()]
         self._shapes = {name: array.shape for name, (_, array) in leaves.items()}
         self._types = [array.dtype for _, array in leaves.values()]
-        self._nested = _filled(row, iter(leaves)) if any(isinstance(one, Mapping) for one in row.values()) else None
+        self._like = None if row.keys() == leaves.keys() else _filled(row, iter(leaves))
 
     @classmethod
     def of(cls, row: object) -> "RowLayout | None":
@@ -97,29 +97,26 @@ class RowLayout:
 
     def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
         """Return the columns of rows, as `insert` takes them; a ValueError if keys or shapes are others."""
-        flat: list[Any] = [dict(_leaves(row)) if self._nested and isinstance(row, Mapping) else row for row in rows]
+        flat: list[Any] = [dict(_leaves(row)) if self._like and isinstance(row, Mapping) else row for row in rows]
         for row in flat:
-            if not isinstance(row, Mapping) or row.keys() != self._shapes.keys():
-                came = sorted(row) if isinstance(row, Mapping) else repr(row)
+            found = {name: _shape(value) for name, value in row.items()} if isinstance(row, Mapping) else row
+            if found != self._shapes:
                 raise ValueError(
-                    f"For '{owner}', a row must be a dict with the columns {sorted(self._shapes)} of the first, but "
-                    f"got {came}. {HINT}"
+                    f"For '{owner}', a row must be a dict with the shapes {self._shapes} of the first, but got "
+                    f"{found!r}. {HINT}"
                 )
-            for name, shape in self._shapes.items():
-                value = row[name]
-                found = np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ())
-                if found != shape:
-                    raise ValueError(
-                        f"For '{owner}', {name!r} must be of shape {list(shape)}, but got {list(found)}. {HINT}"
-                    )
         return flat[0] if len(flat) == 1 else {name: [row[name] for row in flat] for name in self._shapes}
 
-    def rows(self, fields: Sequence[Any]) -> list[dict[str, Any]]:
+    def rows(self, fields: Sequence[Any]) -> list[dict[Any, Any]]:
         """Return the rows of columns, each a dict like the first row."""
         values = [
             array.tolist() if kind == "number" else map(_tensor, array) if kind == "Tensor" else array
             for kind, array in zip(self._kinds, map(as_array, fields))
         ]
-        if self._nested:
-            return [_filled(self._nested, iter(row)) for row in zip(*values)]
+        if self._like:
+            return [_filled(self._like, iter(row)) for row in zip(*values)]
         return [dict(zip(self._shapes, row)) for row in zip(*values)]
+
+
+def _shape(value: object) -> Any:
+    return np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ())

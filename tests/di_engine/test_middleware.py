@@ -77,10 +77,28 @@ def test_a_limit_that_is_set_later_counts_from_then(objects):
     buffer.delete(buffer[0].index)
     buffer.sample(3)
     buffer.use(use_time_check(buffer, max_use=1))
-    assert [(row.data["step"], row.meta["step"]) for row in buffer] == [(3, 3), (4, 4), (5, 5)]
+    assert [(row.data["step"], row.meta["step"], row.index) for row in buffer] == [(i, i, f"{i}") for i in (3, 4, 5)]
+    with pytest.raises(KeyError, match="but got '2'"):
+        buffer.get_by_index("2")
     assert buffer.update(buffer[0].index, row_of(9))
     assert sorted(row.data["step"] for row in buffer.sample(3)) == [4, 5, 9]
     assert buffer.count() == 0
+
+
+def test_rows_keep_their_indices_age_and_priorities_when_middleware_comes_later(objects):
+    buffer = DequeBuffer(4, objects=objects)
+    buffer.use(staleness_check(buffer, max_staleness=4))
+    rows = [buffer.push(row_of(i), {"train_iter_data_collected": i, "priority": 1.0 + i}) for i in range(6)]
+    buffer.sample(1, train_iter_sample_data=7)
+    buffer.use(PriorityExperienceReplay(buffer))
+    drawn = buffer.sample(2, train_iter_sample_data=8)
+    assert {(row.data["step"], row.index, row.meta["staleness"], row.meta["priority"]) for row in drawn} <= {
+        (4, "4", 4, 5.0),
+        (5, "5", 3, 6.0),
+    }
+    assert buffer.update(rows[5].index, None, {"priority": 0.0, "train_iter_data_collected": 5})
+    assert not buffer.update(rows[3].index, None, {"priority": 9.0})
+    assert buffer.push(row_of(6), {"train_iter_data_collected": 8}).index == "6"
 
 
 def test_a_limit_that_is_none_leaves_the_rows(objects):
@@ -211,9 +229,8 @@ def test_priorities_that_are_none():
     assert buffer[0].data["step"] == 0
     with pytest.raises(ValueError, match="'meta' must have a 'priority', but got None"):
         buffer.update(row.index, row_of(5))
-    bad = DequeBuffer(4).use(PriorityExperienceReplay(buffer, priority_power_factor=2.0))
     with pytest.raises(ValueError, match=r"'alpha' must be in \[0, 1\], but got 2"):
-        bad.push(row_of())
+        DequeBuffer(4).use(PriorityExperienceReplay(buffer, priority_power_factor=2.0))
 
 
 def test_beta_grows_to_one():
