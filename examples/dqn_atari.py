@@ -1,345 +1,334 @@
-"""Deep Q-learning on Atari's Pong: the buffer stores each frame once and samples stacks of four.
+"""A small Rainbow on Atari's Pong: the buffer stores each frame once and samples stacks of four.
 
-    pip install "ale-py>=0.10" "opencv-python-headless<4.12"    # newer releases of OpenCV need NumPy 2
-    python examples/dqn_atari.py                                # all of configs/dqn_pong.yaml: many hours on a CPU
-    python examples/dqn_atari.py --resume                       # after a kill, from the last evaluation
-    python examples/dqn_atari.py --max-steps 1600 --learning-starts 1500 --eval-episodes 1 --check
+    pip install "ale-py>=0.10"
+    python examples/dqn_atari.py                # all of configs/dqn_pong.yaml
+    python examples/dqn_atari.py --resume       # after a kill, from the last checkpoint
+    python examples/dqn_atari.py --steps 12000 --check
 
-The agent sees the last four frames. `FrameStack` builds these stacks when a batch is drawn, for the observation and for
-the next one; `NStep` computes the n-step returns and the bootstrap discounts. One call of a compiled graph samples,
-computes the loss of double Q-learning and its gradients, and updates the network and its target. The target follows
-slowly, as in ``dqn.py``; the paper copies it at intervals.
+Double Q-learning with a dueling network, prioritized replay and 3-step returns. The agent sees the last four frames of
+42 by 42 pixels. Rows hold only the newest of them: `FrameStack` builds the stacks when a batch is drawn, for the
+observation and for the next one, and `NStep` computes the returns and the discounts. One call of a compiled graph
+samples, learns and writes the new priorities.
 
-An episode that terminates ends with its last row, ``insert(row, end=True)``: it needs no bootstrap, so no frame is
-stored after it. One that a time limit truncates is bootstrapped: its last row is no end, and one more row,
-``final=True``, holds the frame after it, so that the target's value is that of the true final frames.
+The environments are ale-py's own vector. It resets an environment in the step after its episode's last one, so the row
+of that step holds the final frame, and an episode that is cut off is bootstrapped from it.
 
-It prints the steps per second, the bytes of the buffer and of one whose rows hold both stacks, and the mean return of
-an evaluation. ``runs/dqn_pong_seed<seed>/`` gets ``result.json``, the network of the best evaluation, ``frames.png``, a
-sampled observation above its next one, and at each evaluation a checkpoint with the whole buffer. ``--resume``
-continues from it with a new episode. ``--check`` compares the final buffer's samples with the stacks that the agent
-acted on; it keeps them all in memory, so use it for short runs.
+Training stops when the mean return of the last 20 training episodes reaches ``stop_at_training_return``. Then the
+network plays greedy episodes in new environments. ``runs/dqn_pong_seed<seed>/`` gets the learning curve, the history,
+a sampled observation above its next one, and checkpoints with the whole buffer. ``--resume`` continues from the last of
+them with new episodes. ``--check`` compares the final buffer's samples with the stacks that the agent acted on; it
+keeps them all in memory, so use it for short runs.
 
 References:
     Mnih et al. 2015, Human-level control through deep reinforcement learning, https://doi.org/10.1038/nature14236
-    van Hasselt et al. 2016, Deep reinforcement learning with double Q-learning, https://arxiv.org/abs/1509.06461
+    Hessel et al. 2018, Rainbow, https://arxiv.org/abs/1710.02298. Omitted: distributions of values and noisy layers.
 """
 
 import argparse
 import json
 import math
 import os
+import resource
 import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
 from device import add_device_option, use_device
-from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner
+from drawing import pyplot
 from mindspore import Tensor, nn, ops
 from tqdm import tqdm
 
-from mindspore_replay import FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
+from mindspore_replay import Collector, FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
 
 try:
     import ale_py
-    import cv2
 except ImportError as error:
-    raise ImportError("Atari needs: pip install 'ale-py>=0.10' 'opencv-python-headless<4.12'") from error
+    raise ImportError("Atari needs: pip install 'ale-py>=0.10'") from error
 gym.register_envs(ale_py)
 
+ROOT = Path(__file__).resolve().parent.parent
+#: Seed of the greedy episodes at the end.
+FINAL_SEED = 2_000_000
+CLOCKS = {"elapsed": time.perf_counter, "processor": time.process_time}
 
-class NatureNetwork(nn.Cell):
-    """The network of Mnih et al. 2015: stacks of frames ``[B, k, 84, 84]`` uint8 in, the value of each action out."""
 
-    def __init__(self, frames: int, actions: int) -> None:
+class Network(nn.Cell):
+    """Stacks of frames ``[B, k, 42, 42]`` uint8 in, the value of each action out."""
+
+    def __init__(self, frames: int, channels: list[int], hidden: int, actions: int) -> None:
         super().__init__()
+        first, second = channels
         plain = {"pad_mode": "valid", "has_bias": True}
-        self.layers = nn.SequentialCell(
-            nn.Conv2d(frames, 32, 8, 4, **plain),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 4, 2, **plain),
-            nn.ReLU(),
-            nn.Conv2d(64, 64, 3, 1, **plain),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Dense(64 * 7 * 7, 512),
-            nn.ReLU(),
-            nn.Dense(512, actions),
-        )
+        convolutions = nn.Conv2d(frames, first, 6, 3, **plain), nn.ReLU(), nn.Conv2d(first, second, 4, 2, **plain)
+        dense = nn.ReLU(), nn.Flatten(), nn.Dense(second * 5 * 5, hidden), nn.ReLU()
+        self.body = nn.SequentialCell(*convolutions, *dense)
+        self.value, self.advantage = nn.Dense(hidden, 1), nn.Dense(hidden, actions)
 
     def construct(self, frames: Tensor) -> Tensor:
-        return self.layers(ops.cast(frames, ms.float32) * (1 / 255))
+        x = self.body(ops.cast(frames, ms.float32) * (1 / 255))
+        advantage = self.advantage(x)
+        return self.value(x) + advantage - ops.mean(advantage, 1, True)
 
 
-class AtariLearner(Learner):
-    """A `Learner` that samples the rows of the game: one call learns from a batch and moves the target."""
+class Greedy(nn.Cell):
+    """The actions with the largest value."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
+        self.network = network
+
+    def construct(self, frames: Tensor) -> Tensor:
+        return ops.argmax(self.network(frames), 1)
+
+
+class Learner(nn.Cell):
+    """Network, target, optimizer and buffer. One call learns from a batch; it returns the loss and the mean target."""
+
+    def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network, self.target, self.buffer = network, target, buffer
+        self.weights, self.target_weights = network.trainable_params(), target.trainable_params()
+        for weight in self.target_weights:
+            weight.requires_grad = False
+        self.update_target()
+        plan = settings["learning_rate"]
+        rate = nn.PolynomialDecayLR(plan["start"], plan["end"], plan["steps"], power=1.0)
+        self.optimizer = nn.Adam(self.weights, rate, eps=1e-5)
+        self.gradients = ms.value_and_grad(self.loss, None, self.weights, has_aux=True)
 
     def construct(self) -> tuple[Tensor, Tensor]:
-        # The discount is 0 if a step terminated the episode.
         batch = self.buffer.sample(as_dict=True)
-        wanted = batch["reward"] + batch["discount"] * self.next_value(batch["next_observation"])
-        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
-        self.improve(gradients)
+        following = batch["next_observation"]
+        best = ops.argmax(self.network(following), 1)  # the network chooses the next action, the target values it
+        # The discount is 0 if a step terminated the episode.
+        wanted = batch["reward"] + batch["discount"] * value_of(self.target(following), best)
+        (loss, error), gradients = self.gradients(batch["observation"], batch["action"], wanted, batch["weights"])
+        self.optimizer(gradients)
+        self.buffer.update_priorities(batch["indices"], error)
         return loss, ops.mean(wanted)
 
+    def update_target(self) -> None:
+        """Copy the network to its target."""
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            ops.assign(target_weight, weight)
 
-class Game:
-    """An Atari game and the stack of its last frames, as the buffer samples them: zeros before the first."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        env = gym.make(config["environment"], frameskip=1, **config["environment_options"])
-        env = gym.wrappers.AtariPreprocessing(env, frame_skip=config["frame_skip"])
-        self.env = gym.wrappers.TimeLimit(env, config["max_episode_steps"])
-        self.actions = int(env.action_space.n)
-        self.shape = (config["stack"], *env.observation_space.shape)
-
-    def reset(self, seed: int | None = None) -> None:
-        self.stack = np.zeros(self.shape, np.uint8)
-        self.stack[-1] = self.env.reset(seed=seed)[0]
-
-    def step(self, action: int) -> tuple[float, bool, bool]:
-        """Return reward, terminated, truncated. The stack is a new array with the new frame as its last."""
-        frame, reward, terminated, truncated, _ = self.env.step(action)
-        self.stack = np.concatenate([self.stack[1:], frame[None]])
-        return float(reward), terminated, truncated
+    def loss(self, frames: Tensor, action: Tensor, wanted: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean Huber loss, each row with its importance weight, and the sizes of the errors."""
+        value = value_of(self.network(frames), action)
+        return ops.mean(weights * ops.huber_loss(value, wanted, reduction="none")), ops.abs(wanted - value)
 
 
-class Seen(NamedTuple):
-    """A row of the buffer, and the stack that the agent acted on in that step."""
+def value_of(values: Tensor, action: Tensor) -> Tensor:
+    """Return the value of one action for each row of `values`. Shape ``[B]``."""
+    return ops.gather_elements(values, 1, ops.expand_dims(action, 1))[:, 0]
 
-    stack: np.ndarray
-    reward: float
-    terminated: bool
-    final: bool
+
+class Frames(gym.vector.VectorWrapper):
+    """Environments with few actions, whose observations are the newest frame and the stack that it is in."""
+
+    def __init__(self, config: Mapping[str, Any], number: int) -> None:
+        options = {"vectorization_mode": "vector_entry_point", **config["environment_options"]}
+        super().__init__(gym.make_vec(config["environment"], number, **options))
+        self.actions, self.done = np.array(config["actions"]), np.zeros(number, bool)
+
+    def reset(self, *, seed: int, options: None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        stack, info = self.env.reset(seed=seed % 2**30)  # the games take seeds of 32 bits with a sign
+        return {"observation": stack[:, -1], "stack": stack}, info
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], Any, Any, Any, dict[str, Any]]:
+        stack, reward, terminated, truncated, info = self.env.step(self.actions[action])
+        self.done = terminated | truncated
+        return {"observation": stack[:, -1], "stack": stack}, reward, terminated, truncated, info
 
 
 class Run:
-    """One training run: its Cells, games, random numbers and result."""
+    """One training run: its Cells, environments, random numbers and history."""
 
     def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path, check: bool) -> None:
         ms.set_seed(seed)
         self.config, self.settings, self.folder = config, config["learner"], folder
         self.rng = np.random.default_rng(seed)
-        self.game, self.trial = Game(config), Game(config)  # one for learning, one for evaluation
-        self.game.reset(seed)
-        views = [FrameStack(config["stack"]), NStep(config["n_step"], config["gamma"])]
-        self.buffer = create_buffer({**config["replay_buffer"], "views": views, "seed": seed, "backend": backend})
-        self.network = NatureNetwork(config["stack"], self.game.actions)
-        target = NatureNetwork(config["stack"], self.game.actions)
-        rates = config["gamma"], self.settings["tau"], self.settings["learning_rate"]
-        self.learner = AtariLearner(self.network, target, self.buffer, *rates)
-        self.seen: list[Seen] | None = [] if check else None
+        frames, actions, number = config["environment_options"]["stack_num"], len(config["actions"]), config["num_envs"]
+        views = [FrameStack(frames), NStep(config["n_step"], config["gamma"])]
+        rows = {**config["replay_buffer"], "num_envs": number, "views": views, "seed": seed, "backend": backend}
+        network, target = (
+            Network(frames, self.settings["channels"], self.settings["hidden"], actions) for _ in range(2)
+        )
+        self.buffer = create_buffer(rows)
+        self.learner, self.greedy = Learner(network, target, self.buffer, self.settings), Greedy(network)
+        self.seen: list[tuple[np.ndarray, ...]] | None = [] if check else None
+        self.envs = Frames(config, number)
+        self.collector = Collector(self.envs, self.buffer, self.explore, seed=seed, callback=self.keep)
         self.checkpoint = TrainingCheckpoint(folder / "training.safetensors", learner=self.learner, rng=self.rng)
-        self.step = self.learned = 0
-        self.seconds = 0.0  # of the steps, without random steps and evaluations
-        self.recent: tuple[float, float] | None = None  # loss and mean target value of the last learning step
-        self.result: dict[str, Any] = {"config": config, "episodes": [], "learning": [], "evaluations": []}
+        self.learned, self.seconds = 0, {"elapsed": 0.0, "processor": 0.0}  # of the training
+        self.history: dict[str, Any] = {"episodes": [], "learning": []}
 
-    def act(self, game: Game, epsilon: float) -> int:
-        """Choose an epsilon-greedy action."""
-        if self.rng.random() < epsilon:
-            return int(self.rng.integers(game.actions))
-        return int(self.network(Tensor(game.stack[None])).asnumpy().argmax())
-
-    def epsilon(self) -> float:
-        """Return the current probability of a random action: linear from the first learning step on."""
+    def explore(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        """Choose epsilon-greedy actions: epsilon falls from the first learning step on."""
         plan = self.config["exploration"]
-        share = max(0, self.step - self.settings["learning_starts"]) / plan["steps"]
-        return plan["start"] + min(share, 1.0) * (plan["end"] - plan["start"])
+        share = min(max(0, self.collector.steps - self.settings["learning_starts"]) / plan["steps"], 1.0)
+        epsilon = plan["start"] + share * (plan["end"] - plan["start"])
+        self.acted_on = observation["stack"], self.envs.done
+        actions = self.rng.integers(len(self.config["actions"]), size=self.envs.num_envs)
+        is_greedy = self.rng.random(len(actions)) >= epsilon
+        return np.where(is_greedy, self.act(observation), actions) if is_greedy.any() else actions
 
-    def store(self, stack: np.ndarray, action: int, reward: float, terminated: bool, final: bool = False) -> None:
-        """Insert a row with the newest frame of a stack."""
-        self.buffer.insert([stack[-1], action, reward, terminated], end=terminated, final=final)
+    def act(self, observation: dict[str, np.ndarray]) -> np.ndarray:
+        return self.greedy(Tensor(observation["stack"])).asnumpy()
+
+    def keep(self, rows: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Remember what the agent saw in a step, to check samples by it."""
         if self.seen is not None:
-            self.seen.append(Seen(stack, reward, terminated, final))
-
-    def advance(self) -> tuple[float, bool, bool]:
-        """Play and store a step; at the end of an episode start the next one."""
-        stack, action = self.game.stack, self.act(self.game, self.epsilon())
-        reward, terminated, truncated = self.game.step(action)
-        self.store(stack, action, float(np.sign(reward)), terminated)  # the paper clips rewards
-        self.step += 1
-        if truncated and not terminated:
-            self.store(self.game.stack, 0, 0.0, False, final=True)
-        if terminated or truncated:
-            self.game.reset()
-        return reward, terminated, truncated
-
-    def learn(self) -> None:
-        """Call the learner once if it is due and there are enough rows."""
-        due = self.step > self.settings["learning_starts"] and self.step % self.settings["train_every"] == 0
-        if due and self.buffer.can_sample():
-            loss, wanted = self.learner()
-            self.recent = float(loss), float(wanted)
-            self.learned += 1
-            if self.learned % self.settings["log_every"] == 0:
-                self.result["learning"].append([self.step, *self.recent])
+            self.seen.append((*self.acted_on, rows["reward"], rows["terminated"]))
 
     def train(self) -> None:
-        """Act and learn until the last step, and record the speed."""
-        plan, starts, score = self.config["evaluation"], self.settings["learning_starts"], 0.0
-        bar = tqdm(total=self.config["steps"], initial=self.step, unit="step", dynamic_ncols=True)
-        while self.step < self.config["steps"]:
-            begin = time.perf_counter()
-            reward, terminated, truncated = self.advance()
-            self.learn()
-            score += reward
-            if self.step > starts:
-                self.seconds += time.perf_counter() - begin
-            if terminated or truncated:
-                self.result["episodes"].append([self.step, score, "terminated" if terminated else "truncated"])
-                score = 0.0
-            bar.update()
-            if self.step % 100 == 0:
-                self.show(bar)
-            if self.step % plan["every"] == 0:
-                self.evaluate(EVALUATION_SEED + self.step)
+        """Act and learn until the last step, or until the agent is good enough."""
+        settings, collector, episodes = self.settings, self.collector, self.history["episodes"]
+        bar = tqdm(total=self.config["steps"], initial=collector.steps, unit="step", dynamic_ncols=True)
+        begin = {name: clock() - self.seconds[name] for name, clock in CLOCKS.items()}
+        while collector.steps < self.config["steps"] and not self.good_enough():
+            before = collector.steps
+            episodes += [(collector.steps, episode.total_reward) for episode in collector.collect(steps=1)]
+            due = max(0, collector.steps - settings["learning_starts"]) // settings["train_every"]
+            while self.learned < due and self.buffer.can_sample():
+                loss, wanted = self.learner()
+                self.learned += 1
+                if self.learned % settings["target_every"] == 0:
+                    self.learner.update_target()
+            bar.update(collector.steps - before)
+            if collector.steps // 1000 > before // 1000 and self.learned:
+                self.history["learning"].append((collector.steps, float(loss), float(wanted)))
+                bar.set_postfix_str(f"return {self.recent_return():.1f}, value {float(wanted):.2f}")
+            every = self.config["evaluation"]["every"]
+            if collector.steps // every > before // every:
+                self.seconds = {name: clock() - begin[name] for name, clock in CLOCKS.items()}
                 self.save()
+        self.seconds = {name: clock() - begin[name] for name, clock in CLOCKS.items()}
         bar.close()
-        speed = (self.step - starts) / self.seconds if self.seconds else None
-        self.result |= {"steps": self.step, "learning_steps": self.learned, "steps_per_second": speed}
+
+    def recent_return(self) -> float:
+        """Return the mean return of the last 20 training episodes."""
+        return float(np.mean([value for _, value in self.history["episodes"][-20:]] or [math.nan]))
+
+    def good_enough(self) -> bool:
+        least = self.config["evaluation"]["stop_at_training_return"]
+        return len(self.history["episodes"]) >= 20 and self.recent_return() >= least
 
     def save(self) -> None:
-        """Write a checkpoint."""
-        self.checkpoint.save(
-            step=self.step, learned=self.learned, seconds=self.seconds, result=self.result, stack=self.game.stack
-        )
+        """Write a checkpoint and the history."""
+        state = {"collector": self.collector.state_dict(), "learned": self.learned, "seconds": self.seconds}
+        self.checkpoint.save(**state, history=self.history)
+        (self.folder / "history.json").write_text(json.dumps({**self.history, **state, "config": self.config}))
 
     def load(self) -> None:
-        """Continue from the checkpoint in the run's folder. The episode that was running is truncated."""
+        """Continue from the checkpoint in the run's folder with new episodes."""
         state = self.checkpoint.load()
         if state is None:
             raise SystemExit(f"{self.folder} has no checkpoint to go on from")
-        self.step, self.learned, self.seconds = state["step"], state["learned"], state["seconds"]
-        self.result = {**state["result"], "config": self.config}
-        self.store(state["stack"], 0, 0.0, False, final=True)
-        self.game.reset(int(self.rng.integers(EVALUATION_SEED)))  # different episodes than at the start
+        self.learned, self.seconds, self.history = state["learned"], state["seconds"], state["history"]
+        self.collector.load_state_dict(state["collector"])
 
-    def show(self, bar: tqdm) -> None:
-        """Show the mean of the last returns, the loss and the mean target value in the progress bar."""
-        scores = [score for _, score, _ in self.result["episodes"][-20:]]
-        text = f"return {np.mean(scores):.1f}" if scores else "return -"
-        bar.set_postfix_str(text + (", loss {:.4f}, value {:.2f}".format(*self.recent) if self.recent else ""))
+    def finish(self) -> None:
+        """Play greedy episodes, and write the result and the pictures."""
+        episodes = self.config["evaluation"]["episodes"]
+        evaluation = Collector(Frames(self.config, episodes), None, self.act, seed=FINAL_SEED)
+        self.history["final"] = [episode.total_reward for episode in evaluation.collect(episodes=episodes)]
+        frame = math.prod(self.buffer.shapes[0])
+        stacks = (
+            self.buffer.nbytes
+            + self.buffer.capacity * (2 * self.config["environment_options"]["stack_num"] - 1) * frame
+        )
+        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.history["memory"] = {"buffer": self.buffer.nbytes, "with stacks in rows": stacks, "process": peak}
+        self.save()
+        self.draw()
 
-    def evaluate(self, seed: int) -> float:
-        """Return the mean return of nearly greedy episodes. Keeps the network if it is the best so far."""
-        plan, scores = self.config["evaluation"], []
-        for i in range(plan["episodes"]):
-            self.trial.reset(seed + i)
-            score, over = 0.0, False
-            while not over:
-                reward, *ends = self.trial.step(self.act(self.trial, plan["epsilon"]))
-                score, over = score + reward, any(ends)
-            scores.append(score)
-        mean = float(np.mean(scores))
-        self.result["evaluations"].append([self.step, mean])
-        if mean >= max(score for _, score in self.result["evaluations"]):
-            ms.save_checkpoint(self.network, str(self.folder / "best.ckpt"))
-        return mean
-
-    def memory(self) -> dict[str, float]:
-        """Return the bytes of the full buffer, and of one whose rows hold their stack and the next one."""
-        frames, *frame = self.game.shape
-        stacked = self.buffer.nbytes + self.buffer.capacity * (2 * frames - 1) * math.prod(frame)
-        ratio = stacked / self.buffer.nbytes
-        return {"capacity": self.buffer.capacity, "nbytes": self.buffer.nbytes, "stacked": stacked, "ratio": ratio}
-
-    def draw_frames(self) -> None:
-        """Write a picture of a sampled observation above its next one, the oldest frames on the left."""
+    def draw(self) -> None:
+        """Draw the learning curve, and a sampled observation above its next one, the oldest frames on the left."""
+        plt = pyplot()
+        steps, values = np.array(self.history["episodes"]).T
+        mean = [values[max(0, i - 19) : i + 1].mean() for i in range(len(values))]
+        figure, axes = plt.subplots(layout="constrained")
+        axes.plot(steps, values, color="C0", alpha=0.4, linewidth=0.8, label="training episode")
+        axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
+        axes.axhline(self.config["evaluation"]["stop_at_training_return"], color="0.5", linestyle=":")
+        axes.set(xlabel="environment steps", ylabel="return", ylim=(-21.5, 21.5), title=self.config["environment"])
+        axes.legend(loc="upper left")
+        figure.savefig(self.folder / "learning_curve.png")
         batch = self.buffer.sample(as_dict=True)
         stacks = (batch[name].asnumpy()[0] for name in ("observation", "next_observation"))
-        rows = [np.hstack([np.pad(frame, 2, constant_values=255) for frame in stack]) for stack in stacks]
-        cv2.imwrite(str(self.folder / "frames.png"), np.vstack(rows))
+        rows = [np.hstack([np.pad(frame, 1, constant_values=255) for frame in stack]) for stack in stacks]
+        plt.imsave(self.folder / "frames.png", np.kron(np.vstack(rows), np.ones((4, 4))), cmap="gray")
 
-    def check(self, batches: int = 100) -> dict[str, int]:
+    def check(self, batches: int = 100) -> Counter[str]:
         """Assert that samples hold the stacks the agent saw; count rows by how the steps of their return ended."""
-        n, gamma = self.config["n_step"], self.config["gamma"]
-        counts = {"n steps": 0, "terminated": 0, "truncated": 0, "newest": 0}
+        gamma, counts = self.config["gamma"], Counter()
         for _ in range(batches):
-            drawn = self.buffer.sample(as_dict=True, with_indices=True)
+            drawn = self.buffer.sample(as_dict=True)
             batch = {name: column.asnumpy() for name, column in drawn.items()}
             for i, serial in enumerate(batch["indices"]):  # a handle is the number of rows inserted before the row
-                steps = self.seen[serial : serial + n + 1]
-                assert np.array_equal(batch["observation"][i], steps[0].stack)
-                if batch["terminated"][i]:
-                    k = 1 + [step.terminated for step in steps].index(True)
-                    assert k <= n
-                    assert batch["discount"][i] == 0
-                    how = "terminated"
+                step, env = divmod(int(serial), self.envs.num_envs)
+                seen = [[part[env] for part in parts] for parts in self.seen[step : step + self.config["n_step"] + 1]]
+                stacks, final, rewards, terminated = zip(*seen)
+                assert np.array_equal(batch["observation"][i], stacks[0])
+                if batch["discount"][i] == 0:
+                    k, how = 1 + terminated.index(True), "terminated"
                 else:
                     k = round(math.log(batch["discount"][i], gamma))
-                    assert np.array_equal(batch["next_observation"][i], steps[k].stack)
-                    assert not any(step.terminated or step.final for step in steps[:k])
-                    how = "truncated" if steps[k].final else "n steps" if k == n else "newest"
-                    assert how != "newest" or serial + k + 1 == len(self.seen)
-                wanted = sum(gamma**j * step.reward for j, step in enumerate(steps[:k]))
+                    assert np.array_equal(batch["next_observation"][i], stacks[k])
+                    newest = step + k + 1 == len(self.seen)
+                    how = "all steps" if k == self.config["n_step"] else "newest" if newest else "truncated"
+                    assert how != "truncated" or final[k]
+                assert not any(final[:k])
+                assert not any(terminated[: k - 1])
+                wanted = sum(gamma**j * reward for j, reward in enumerate(rewards[:k]))
                 assert math.isclose(batch["reward"][i], wanted, abs_tol=1e-5)
                 counts[how] += 1
         return counts
 
 
-#: Command line options that override the configuration.
-OPTIONS = {
-    "max-steps": "steps",
-    "max-episode-steps": "max_episode_steps",
-    "n-step": "n_step",
-    "capacity": "replay_buffer.capacity",
-    "learning-starts": "learner.learning_starts",
-    "train-every": "learner.train_every",
-    "eval-every": "evaluation.every",
-    "eval-episodes": "evaluation.episodes",
-}
-
-
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs" / "dqn_pong.yaml")
+    parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
     parser.add_argument("--seed", type=int, default=0)
     add_device_option(parser)
     parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_pong_seed<seed>")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
     parser.add_argument("--check", action="store_true", help="compare samples with what the agent saw; not to resume")
-    for option, setting in OPTIONS.items():
-        parser.add_argument(f"--{option}", dest=setting, type=int, help=f"instead of the configuration's {setting}")
     arguments = parser.parse_args()
     if arguments.check and arguments.resume:
         parser.error("--check needs all that the agent saw, and a checkpoint does not hold it")
-    return arguments
-
-
-def main() -> None:
-    arguments = parse_arguments()
-    # With AVX-512, MindSpore 2.10's convolutions run in oneDNN's reference code, 60 times slower than this.
+    # With AVX-512, MindSpore 2.10's convolutions run in oneDNN's reference code, 50 times slower than this.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     ms.set_context(mode=ms.GRAPH_MODE)
     use_device(arguments.device)
+    ms.runtime.dispatch_threads_num(1)  # the graph is a chain
     config = load_config(arguments.config)
-    for setting in OPTIONS.values():
-        *parts, key = setting.split(".")
-        if getattr(arguments, setting) is not None:
-            (config[parts[0]] if parts else config)[key] = getattr(arguments, setting)
+    config["steps"] = arguments.steps or config["steps"]
     folder = arguments.out or Path("runs") / f"dqn_pong_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, arguments.seed, arguments.backend, folder, arguments.check)
     if arguments.resume:
         run.load()
     run.train()
-    run.draw_frames()
-    result = {**run.result, "memory": run.memory(), "final": run.evaluate(FINAL_SEED)}
     if arguments.check:
-        result["check"] = run.check()
-        print(f"samples hold what the agent saw: {result['check']}")
-    (folder / "result.json").write_text(json.dumps(result))
-    speed = f"{result['steps_per_second']:.1f} steps/s while it learned" if run.learned else "it did not learn yet"
-    print(f"{run.step} steps, {len(result['episodes'])} episodes, {run.learned} learning steps, {speed}")
-    text = "buffer of {capacity} rows: {nbytes:,} bytes; with stacks in each row {stacked:,}, {ratio:.2f} times that"
-    print(text.format(**result["memory"]))
-    print(f"mean return of {config['evaluation']['episodes']} episodes: {result['final']:.1f}")
-    print(f"result, best network and frames: {folder}")
+        run.history["check"] = dict(run.check())
+        print(f"samples hold what the agent saw: {run.history['check']}")
+    run.finish()
+    history, steps = run.history, run.collector.steps
+    print(f"{steps} steps, {len(history['episodes'])} episodes, {run.learned} learning steps")
+    print("training took {elapsed:.0f} s, and {processor:.0f} s of processor time".format(**run.seconds))
+    print(f"mean return of the last 20 training episodes: {run.recent_return():.1f}")
+    print(f"mean return of {len(history['final'])} greedy episodes: {np.mean(history['final']):.1f}")
+    print("bytes: " + ", ".join(f"{name} {number:,}" for name, number in history["memory"].items()))
+    print(f"learning curve, history, frames and checkpoint: {folder}")
 
 
 if __name__ == "__main__":

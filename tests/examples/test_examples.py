@@ -203,19 +203,24 @@ def test_msrl_style_trainer():
 
 
 def test_dqn_atari_samples_what_the_agent_saw(tmp_path: Path):
-    """One episode is truncated and one terminates, and the ring wraps."""
+    """Some episodes are truncated and some terminate, and the ring wraps; a resumed run goes on."""
     config = load_config(ROOT / "configs" / "dqn_pong.yaml")
-    config["evaluation"]["epsilon"] = 0.95  # the network takes long
+    config["environment_options"]["max_num_frames_per_episode"] = 4 * 910
+    config["num_envs"], config["replay_buffer"]["capacity"] = 4, 3000
+    config["learner"] |= {"learning_starts": 3900, "train_every": 10, "target_every": 5}
+    config["evaluation"] |= {"every": 2000, "episodes": 1}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    options = "--max-steps 1920 --learning-starts 1900 --capacity 1500 --max-episode-steps 870 --eval-episodes 1"
-    output = run("dqn_atari.py", "--config", tmp_path / "config.yaml", *options.split(), "--check", "--out", tmp_path)
-    assert "samples hold what the agent saw" in output
-    result = json.loads((tmp_path / "result.json").read_text())
+    options = "--config", tmp_path / "config.yaml", "--out", tmp_path
+    assert "samples hold what the agent saw" in run("dqn_atari.py", "--steps", 4000, "--check", *options)
+    result = history(tmp_path)
     assert result["check"]["truncated"] > 0
     assert result["check"]["terminated"] > 0
-    assert result["learning_steps"] == 5
-    assert result["memory"]["ratio"] > 7.9
-    assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
+    assert result["learned"] == 10
+    assert result["memory"]["with stacks in rows"] > 7.8 * result["memory"]["buffer"]
+    for picture in ("frames.png", "learning_curve.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    assert run("dqn_atari.py", "--steps", 4200, "--resume", *options).startswith("4200 steps")
+    assert history(tmp_path)["learned"] == 30
 
 
 def test_r2d2_learns_from_sequences_and_refreshes_their_states(tmp_path: Path):
