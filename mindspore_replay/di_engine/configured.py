@@ -86,11 +86,10 @@ class NaiveReplayBuffer(IBuffer):
         self.cfg = cfg = Config(self.config, cfg)
         self._name, self._log, self._envstep = instance_name, Log(tb_logger, exp_name, instance_name), -1
         self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False))
-        self._table = self.buffer.table
         seconds = cfg.monitor.periodic_thruput.seconds if "monitor" in cfg else cfg.get("periodic_thruput_seconds")
         self._thruput = PeriodicThruputMonitor(self._log, float(seconds or _INFINITY))
         self._controller, self._remover = ThruputController(_NO_LIMIT, 1.0), UsedDataRemover()
-        self._table.gone = self._remover.add_used_data if cfg.get("enable_track_used_data") else None
+        self.buffer.shared.gone = self._remover.add_used_data if cfg.get("enable_track_used_data") else None
         self._begin(cfg)
 
     def _begin(self, cfg: Config) -> None:
@@ -114,7 +113,7 @@ class NaiveReplayBuffer(IBuffer):
     @property
     def push_count(self) -> int:
         """Rows pushed since the buffer was made or cleared."""
-        return self._table.pushed()[1]
+        return self.buffer.pushed()[1]
 
     def start(self) -> None:
         """Begin to delete the files of rows that left, if `enable_track_used_data`."""
@@ -136,9 +135,9 @@ class NaiveReplayBuffer(IBuffer):
             self._log.say(f"refused {len(rows)} rows, since too few were sampled")
             return
         kept = [self._taken(row) for row in rows]
-        if self._table.gone and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
+        if self.buffer.shared.gone and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
             raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
-        self._table.extend([row for row, _ in kept], [meta for _, meta in kept])
+        self.buffer.extend([row for row, _ in kept], [meta for _, meta in kept])
         self._envstep = cur_collector_envstep
         self._count(pushed=len(rows))
 
@@ -160,7 +159,7 @@ class NaiveReplayBuffer(IBuffer):
 
         By priority a row may come again, and `sample_range` is ``slice(-n, None)``.
         """
-        rows = self._table.draw(size, replace, sample_range) if self._may_sample(size) else []
+        rows = self.buffer.draw(size, replace, sample_range) if self._may_sample(size) else []
         if len(rows) < size:
             self._log.say(f"refused a sample of {size} rows of {self.count()}")
             return None
@@ -202,7 +201,7 @@ class NaiveReplayBuffer(IBuffer):
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
         """Push the rows of a file of `save_data`. It must be one you trust."""
         rows = load(file_name)
-        self._table.extend([row for row, _ in rows], [meta for _, meta in rows])
+        self.buffer.extend([row for row, _ in rows], [meta for _, meta in rows])
 
 
 class EpisodeReplayBuffer(NaiveReplayBuffer):
@@ -251,13 +250,13 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """Draw `batch` lists of `sequence` rows; ``None`` if there are too few."""
         if sample_range is not None:
             raise ValueError(f"For 'SequenceReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
-        live = self._table.live()
+        live = self.buffer.live()
         starts = live[: max(live.size - sequence + 1, 0)]
         starts = starts[starts // _EPISODE == (starts + sequence - 1) // _EPISODE]
         if not starts.size or (live.size < batch * sequence and not replace):
             return None
         chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
-        rows = iter(self._table.items(chosen.reshape(-1)))
+        rows = iter(self.buffer.items(chosen.reshape(-1)))
         self._count(sampled=batch)
         return [[self._returned(next(rows)) for _ in range(sequence)] for _ in range(batch)]
 
@@ -298,26 +297,26 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         control = cfg.thruput_controller
         limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
         priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
-        self._table.limit(limits, {"priority": 0, "use_count": 1, "staleness": 2}, priorities)
+        self.buffer.limit(limits, {"priority", "use_count", "staleness"}, priorities)
         self._controller = ThruputController(control.push_sample_rate_limit, control.window_seconds)
         self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
 
     @property
     def push_count(self) -> int:
         """Rows pushed since the buffer was made."""
-        return self._table.pushed()[0]
+        return self.buffer.pushed()[0]
 
     @property
     def beta(self) -> float:
         """Strength of the importance weights of the next sample."""
-        return float(self._table.state("beta")[0])
+        return float(self.buffer.state("beta")[0])
 
     @beta.setter
     def beta(self, beta: float) -> None:
         beta = check_number("AdvancedReplayBuffer", "beta", beta)
-        self._table.priorities = self._table.priorities | {"beta": beta}
-        state = self._table.held.state_dict()
-        self._table.held.load_state_dict(state | {"beta": np.full_like(state["beta"], beta)})
+        self.buffer.shared.priorities = self.buffer.shared.priorities | {"beta": beta}
+        state = self.buffer.shared.held.state_dict()
+        self.buffer.shared.held.load_state_dict(state | {"beta": np.full_like(state["beta"], beta)})
 
     def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
         if not isinstance(row, dict):
@@ -331,7 +330,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> list[Any] | None:
         """Draw rows by priority, as `NaiveReplayBuffer.sample` does."""
-        self._table.advance_to(cur_learner_iter)
+        self.buffer.advance_to(cur_learner_iter)
         rows = super().sample(size, cur_learner_iter, sample_range, replace)
         if rows:
             self._monitor.add(rows, self.beta, cur_learner_iter, self._envstep)
@@ -356,9 +355,9 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         if len(info.get("priority", ())):
             prefix = f"{self._name}_"
             ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
-            handles, _ = self._table.handles(ids)
+            handles, _ = self.buffer.handles(ids)
             handles[handles % self.buffer.size != np.array(info["replay_buffer_idx"], int)] = -1
-            self._table.held.update_priorities(handles, [float(one) for one in info["priority"]])
+            self.buffer.shared.held.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
 class DequeBufferWrapper(NaiveReplayBuffer):

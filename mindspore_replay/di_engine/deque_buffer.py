@@ -5,7 +5,7 @@ import io
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checkpoint.files import real_path, replacing
 from ..store.checks import check_bool, check_size
+from ..store.inputs import as_priority
 from .layout import BufferedData
 from .table import RowTable
 
@@ -53,7 +54,7 @@ class Buffer:
         return self
 
 
-class DequeBuffer(Buffer):
+class DequeBuffer(Buffer, RowTable):
     """The newest `size` rows, with the methods of DI-engine's class of this name.
 
     Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row: compiled
@@ -83,15 +84,9 @@ class DequeBuffer(Buffer):
     """
 
     def __init__(self, size: int, sliced: bool = False, objects: bool = False) -> None:
-        #: The rows, which views share.
-        self.table = RowTable(type(self).__name__, size, objects)
+        RowTable.__init__(self, size, objects)
         super().__init__(size)
-        self.sliced = check_bool(self.table.owner, "sliced", sliced)
-
-    @property
-    def replay(self) -> Any:
-        """The buffer of this library that holds the rows."""
-        return self.table.replay
+        self.sliced = check_bool(self._owner, "sliced", sliced)
 
     @property
     def storage(self) -> list[BufferedData]:
@@ -101,7 +96,7 @@ class DequeBuffer(Buffer):
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
         """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
         if hasattr(func, "limits"):
-            self.table.limit(*func.limits)
+            self.limit(*func.limits)
         super().use(func)
         return self
 
@@ -113,38 +108,39 @@ class DequeBuffer(Buffer):
 
     __copy__ = view
 
-    def count(self) -> int:
-        """Return the number of rows."""
-        return self.table.count()
-
-    __len__ = count
-
     @_extended
     def push(self, data: object, meta: dict[str, Any] | None = None) -> BufferedData:
         """Append a row, with what is known of it; return it with its index."""
         if meta is not None and not isinstance(meta, dict):
-            raise TypeError(f"For '{self.table.owner}', 'meta' must be a dict or None, but got {meta!r}.")
-        return self.table.extend([data], [dict(meta or {})])[0]
+            raise TypeError(f"For '{self._owner}', 'meta' must be a dict or None, but got {meta!r}.")
+        return self.extend([data], [dict(meta or {})])[0]
 
     def get(self, idx: int) -> BufferedData:
         """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
-        with self.table.lock:
-            live = self.table.live()
+        with self.shared.lock:
+            live = self.live()
             if not -live.size <= idx < live.size:
                 bounds = f"[-{live.size}, {live.size})"
-                raise IndexError(f"For '{self.table.owner}', 'idx' must be in {bounds}, but got {idx}.")
-            return self.table.items(live[[idx]])[0]
+                raise IndexError(f"For '{self._owner}', 'idx' must be in {bounds}, but got {idx}.")
+            return self.items(live[[idx]])[0]
 
     __getitem__ = get
 
     def get_by_index(self, index: str) -> BufferedData:
         """Return a row by its index; a KeyError if it is not stored."""
-        with self.table.lock:
-            return self.table.items(self.table.stored_handles([index]))[0]
+        with self.shared.lock:
+            return self.items(self._handles([index]))[0]
+
+    def _handles(self, indices: Sequence[str]) -> np.ndarray:
+        handles, stored = self.handles(indices)
+        if not stored.all():
+            wrong = indices[int(np.argmin(stored))]
+            raise KeyError(f"For '{self._owner}', 'index' must be that of a stored row, but got {wrong!r}.")
+        return handles
 
     def __iter__(self) -> Iterator[BufferedData]:
-        with self.table.lock:
-            return iter(self.table.items(self.table.live()))
+        with self.shared.lock:
+            return iter(self.items(self.live()))
 
     @_extended
     def sample(
@@ -165,7 +161,7 @@ class DequeBuffer(Buffer):
             TypeError, ValueError: If arguments do not fit each other, or there are too few rows or groups.
             KeyError: If there is no row of one of `indices`.
         """
-        table, name = self.table, self.table.owner
+        name = self._owner
         if (size is None and not indices) or (indices is not None and (groupby or size not in (None, len(indices)))):
             raise ValueError(
                 f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
@@ -175,14 +171,14 @@ class DequeBuffer(Buffer):
             raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
         if sample_range is not None and not isinstance(sample_range, slice):
             raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
-        with table.lock:
+        with self.shared.lock:
             if indices is not None:
-                return table.delivered(table.stored_handles(indices))
+                return self.delivered(self._handles(indices))
             size = check_size(name, "size", size)
             rows: list[Any] = (
                 self._groups(size, groupby, replace, unroll_len, sample_range)
                 if groupby
-                else table.draw(size, replace, sample_range)
+                else self.draw(size, replace, sample_range)
             )
         if len(rows) == size:
             return rows
@@ -198,8 +194,8 @@ class DequeBuffer(Buffer):
         self, size: int, key: str, replace: bool, length: int | None, sample_range: slice | None
     ) -> list[list[BufferedData]]:
         groups: dict[object, list[int]] = {}
-        for handle in self.table.live()[sample_range or slice(None)].tolist():
-            groups.setdefault(self.table.known(handle).meta.get(key), []).append(handle)
+        for handle in self.live()[sample_range or slice(None)].tolist():
+            groups.setdefault(self._known(handle).meta.get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
         if not long or (len(long) < size and not replace):
             return []
@@ -210,37 +206,45 @@ class DequeBuffer(Buffer):
             first = np.random.randint(len(group) if self.sliced else last + 1)
             first = min(first // unrolled * unrolled, last) if self.sliced else first
             chosen.append(group[first : first + unrolled])
-        rows = iter(self.table.delivered(np.array([handle for group in chosen for handle in group])))
+        rows = iter(self.delivered(np.array([handle for group in chosen for handle in group])))
         return [[next(rows) for _ in group] for group in chosen]
 
     @_extended
     def update(self, index: str, data: object = None, meta: dict[str, Any] | None = None) -> bool:
         """Replace a row, and what is known of it, where given; return False if it is not stored."""
-        with self.table.lock:
-            (handle,), (stored,) = self.table.handles([index])
-            if stored:
-                self.table.update(int(handle), data, meta)
-            return bool(stored)
+        shared = self.shared
+        with shared.lock:
+            (handle,), (stored,) = self.handles([index])
+            if not stored:
+                return False
+            priority = None if meta is None or not shared.priorities else meta.get("priority")
+            if priority is not None:
+                priority = as_priority(self._owner, priority, 1)
+            kept = self._known(handle)
+            if data is not None and shared.layout:
+                with self._fields([data]) as fields:
+                    shared.held.update(handle, fields)
+            elif data is not None:
+                kept.data = data
+            if priority is not None:
+                shared.held.update_priorities(handle, priority)
+            kept.meta, shared.kept[handle % self.size] = kept.meta if meta is None else meta, kept
+            return True
 
     @_extended
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove rows by their indices; others are skipped."""
-        with self.table.lock:
-            handles, stored = self.table.handles([indices] if isinstance(indices, str) else indices)
-            self.table.delete(handles[stored])
+        with self.shared.lock:
+            handles, stored = self.handles([indices] if isinstance(indices, str) else indices)
+            self._remove(handles[stored])
 
     @_extended
     def clear(self) -> None:
         """Remove all rows."""
-        self.table.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the rows and the whole state."""
-        return self.table.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, into the same `replay` if columns are the same; errors change nothing."""
-        self.table.load_state_dict(state)
+        with self.shared.lock:
+            for place in range(self.size):
+                self._keep(place, None)
+            self.shared.held.reset()
 
     def save_data(self, file_name: str | os.PathLike[str]) -> None:
         """Write rows and their whole state to a file, by Python's ``pickle``, and make its folder if needed."""

@@ -45,7 +45,7 @@ class PriorityExperienceReplay:
     ) -> None:
         factors = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
         names = "alpha", "beta", "beta_steps"
-        self.limits: tuple[dict[str, Any], ...] = {}, {"priority": 0}, dict(zip(names, factors))
+        self.limits: tuple[Any, ...] = {}, {"priority"}, dict(zip(names, factors))
         self._buffer, self._weighs = buffer, IS_weight
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
@@ -73,7 +73,7 @@ class PriorityExperienceReplay:
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
             if row.meta.get("priority") is None:
-                row.meta["priority"] = float(self._buffer.table.held.info(int(row.index))[0])
+                row.meta["priority"] = float(self._buffer.shared.held.info(int(row.index))[0])
         return row
 
 
@@ -81,7 +81,7 @@ class use_time_check:  # noqa: N801
     """Removes rows that were delivered `max_use` times, and counts that in ``meta["use_count"]``."""
 
     def __init__(self, buffer_: DequeBuffer, max_use: float = float("inf")) -> None:
-        self.limits: tuple[dict[str, Any], ...] = {"max_use": max_use}, {"use_count": 1}, {}
+        self.limits: tuple[Any, ...] = {"max_use": max_use}, {"use_count"}, {}
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         """Add nothing to what the buffer does."""
@@ -96,7 +96,7 @@ class staleness_check:  # noqa: N801
     """
 
     def __init__(self, buffer_: DequeBuffer, max_staleness: float = float("inf")) -> None:
-        self.limits: tuple[dict[str, Any], ...] = {"max_staleness": max_staleness}, {"staleness": 2}, {}
+        self.limits: tuple[Any, ...] = {"max_staleness": max_staleness}, {"staleness"}, {}
         self._buffer = buffer_
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: Any) -> object:
@@ -110,7 +110,7 @@ class staleness_check:  # noqa: N801
         if action == "sample":
             if "train_iter_sample_data" not in kwargs:
                 raise ValueError("For 'staleness_check', 'sample' needs train_iter_sample_data=<iteration>.")
-            self._buffer.table.advance_to(int(kwargs.pop("train_iter_sample_data")))
+            self._buffer.advance_to(int(kwargs.pop("train_iter_sample_data")))
         return chain(*args, **kwargs)
 
 
