@@ -17,17 +17,19 @@ from .monitors import Log, PeriodicThruputMonitor, SampledDataAttrMonitor, Thrup
 _INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
 _ADDED = ("replay_unique_id", "replay_buffer_idx", "IS", "priority", "use", "staleness")  # to rows, by a sample
-_NO_LIMIT = {"max": _INFINITY, "min": 0}
+_CONTROL = {"push_sample_rate_limit": {"max": _INFINITY, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
 
 
 class Config(dict):  # type: ignore[type-arg]
     """A dict whose values are attributes too, also those of dicts in it; of several, the last counts for a key."""
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
-        super().__init__()
         for key, value in (item for layer in layers for item in layer.items()):
-            both = [one for one in (self.get(key), value) if isinstance(one, Mapping)]
-            self[key] = Config(*both) if isinstance(value, Mapping) else value
+            before = self.get(key)
+            value = (
+                Config(before if isinstance(before, Mapping) else {}, value) if isinstance(value, Mapping) else value
+            )
+            self[key] = value
 
     def __getattr__(self, key: str) -> Any:
         if key not in self:
@@ -84,12 +86,16 @@ class NaiveReplayBuffer(IBuffer):
         if unknown:
             raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
         self.cfg = cfg = Config(self.config, cfg)
-        self._name, self._log, self._envstep = instance_name, Log(tb_logger, exp_name, instance_name), -1
-        self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False))
+        self._name, self._tb_logger, self._envstep = instance_name, tb_logger, -1
+        self._log = Log(tb_logger, exp_name, instance_name)
+        self._tracks, self._remover = cfg.get("enable_track_used_data", False), UsedDataRemover()
+        self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False) or self._tracks)
+        self.buffer.shared.gone = self._remover.add_used_data if self._tracks else None
         seconds = cfg.monitor.periodic_thruput.seconds if "monitor" in cfg else cfg.get("periodic_thruput_seconds")
         self._thruput = PeriodicThruputMonitor(self._log, float(seconds or _INFINITY))
-        self._controller, self._remover = ThruputController(_NO_LIMIT, 1.0), UsedDataRemover()
-        self.buffer.shared.gone = self._remover.add_used_data if cfg.get("enable_track_used_data") else None
+        control = cfg.get("thruput_controller") or Config(_CONTROL)
+        self._controller = ThruputController(control.push_sample_rate_limit, control.window_seconds)
+        self._ratio = control.sample_min_limit_ratio
         self._begin(cfg)
 
     def _begin(self, cfg: Config) -> None:
@@ -123,7 +129,7 @@ class NaiveReplayBuffer(IBuffer):
         """Remove all rows, delete the files that are left, and flush what was logged."""
         self.clear()
         self._remover.close()
-        self._log.close()
+        getattr(self._tb_logger, "flush", lambda: None)()
 
     def push(self, data: object, cur_collector_envstep: int) -> None:
         """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
@@ -134,10 +140,9 @@ class NaiveReplayBuffer(IBuffer):
         if not self._controller.can_push(len(rows)):
             self._log.say(f"refused {len(rows)} rows, since too few were sampled")
             return
-        kept = [self._taken(row) for row in rows]
-        if self.buffer.shared.gone and not all(isinstance(row, dict) and "data_id" in row for row, _ in kept):
+        if self._tracks and not all(isinstance(row, dict) and "data_id" in row for row in rows):
             raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
-        self.buffer.extend([row for row, _ in kept], [meta for _, meta in kept])
+        self.buffer.extend([self._taken(row) for row in self._copied(rows)])
         self._envstep = cur_collector_envstep
         self._count(pushed=len(rows))
 
@@ -145,12 +150,12 @@ class NaiveReplayBuffer(IBuffer):
         self._thruput.add(self.count, **rows)
         self._controller.add(**rows)
 
-    def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
-        """Return a row as it is stored, and what is known of it."""
-        return self._copied(row), {}
+    def _copied(self, rows: list[Any]) -> list[Any]:
+        return copy.deepcopy(rows) if self.cfg.deepcopy else rows
 
-    def _copied(self, row: object) -> Any:
-        return copy.deepcopy(row) if self.cfg.deepcopy else row
+    def _taken(self, row: Any) -> tuple[object, dict[str, Any]]:
+        """Return a row as it is stored, and what is known of it."""
+        return row, {}
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -159,18 +164,16 @@ class NaiveReplayBuffer(IBuffer):
 
         By priority a row may come again, and `sample_range` is ``slice(-n, None)``.
         """
-        rows = self.buffer.draw(size, replace, sample_range) if self._may_sample(size) else []
+        may = self._controller.can_sample(size) and (replace or self.count() >= size * self._ratio)
+        rows = self.buffer.draw(size, replace, sample_range) if may else []
         if len(rows) < size:
             self._log.say(f"refused a sample of {size} rows of {self.count()}")
             return None
         self._count(sampled=size)
-        return [self._returned(row) for row in rows]
-
-    def _may_sample(self, size: int) -> bool:
-        return self._controller.can_sample(size)
+        return self._copied([self._returned(row) for row in rows])
 
     def _returned(self, row: BufferedData) -> Any:
-        return self._copied(row.data)
+        return row.data
 
     def update(self, info: Any) -> None:
         """Do nothing: these rows have no priorities."""
@@ -200,8 +203,7 @@ class NaiveReplayBuffer(IBuffer):
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
         """Push the rows of a file of `save_data`. It must be one you trust."""
-        rows = load(file_name)
-        self.buffer.extend([row for row, _ in rows], [meta for _, meta in rows])
+        self.buffer.extend(load(file_name))
 
 
 class EpisodeReplayBuffer(NaiveReplayBuffer):
@@ -252,13 +254,15 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             raise ValueError(f"For 'SequenceReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
         live = self.buffer.live()
         starts = live[: max(live.size - sequence + 1, 0)]
-        starts = starts[starts // _EPISODE == (starts + sequence - 1) // _EPISODE]
+        total, since = self.buffer.pushed()
+        row = starts - (total - since)  # of those since the last `clear`
+        starts = starts[row // _EPISODE == (row + sequence - 1) // _EPISODE]
         if not starts.size or (live.size < batch * sequence and not replace):
             return None
         chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
         rows = iter(self.buffer.items(chosen.reshape(-1)))
         self._count(sampled=batch)
-        return [[self._returned(next(rows)) for _ in range(sequence)] for _ in range(batch)]
+        return self._copied([[next(rows).data for _ in range(sequence)] for _ in range(batch)])
 
 
 class AdvancedReplayBuffer(NaiveReplayBuffer):
@@ -289,16 +293,14 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         "anneal_step": int(1e5),
         "enable_track_used_data": False,
         "deepcopy": False,
-        "thruput_controller": {"push_sample_rate_limit": _NO_LIMIT, "window_seconds": 30, "sample_min_limit_ratio": 1},
+        "thruput_controller": _CONTROL,
         "monitor": {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}},
     }
 
     def _begin(self, cfg: Config) -> None:
-        control = cfg.thruput_controller
         limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
         priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
-        self.buffer.limit(limits, {"priority", "use_count", "staleness"}, priorities)
-        self._controller = ThruputController(control.push_sample_rate_limit, control.window_seconds)
+        self.buffer.limit(limits, frozenset({"priority", "use_count", "staleness"}), priorities)
         self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
 
     @property
@@ -324,7 +326,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         collected = row.get("collect_iter")
         collected = min(collected) if isinstance(collected, (list, tuple)) else collected
         kept = {key: value for key, value in row.items() if key not in _ADDED}
-        return self._copied(kept), {"priority": row.get("priority"), "train_iter_data_collected": collected}
+        return kept, {"priority": row.get("priority"), "train_iter_data_collected": collected}
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -336,12 +338,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             self._monitor.add(rows, self.beta, cur_learner_iter, self._envstep)
         return rows
 
-    def _may_sample(self, size: int) -> bool:
-        enough = self.count() >= size * self.cfg.thruput_controller.sample_min_limit_ratio
-        return enough and super()._may_sample(size)
-
     def _returned(self, row: BufferedData) -> Any:
-        data, meta = self._copied(row.data), row.meta
+        data, meta = row.data, row.meta
         stale = -1 if meta.get("train_iter_data_collected") is None else meta["staleness"]
         known = meta["priority_IS"], meta["priority"], meta["use_count"], stale
         data.update(zip(_ADDED, (f"{self._name}_{row.index}", int(row.index) % self.buffer.size, *known)))

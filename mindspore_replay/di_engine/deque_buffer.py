@@ -113,7 +113,7 @@ class DequeBuffer(Buffer, RowTable):
         """Append a row, with what is known of it; return it with its index."""
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"For '{self._owner}', 'meta' must be a dict or None, but got {meta!r}.")
-        return self.extend([data], [dict(meta or {})])[0]
+        return self.extend([(data, dict(meta or {}))])[0]
 
     def get(self, idx: int) -> BufferedData:
         """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""

@@ -45,7 +45,7 @@ class PriorityExperienceReplay:
     ) -> None:
         factors = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
         names = "alpha", "beta", "beta_steps"
-        self.limits: tuple[Any, ...] = {}, {"priority"}, dict(zip(names, factors))
+        self.limits: tuple[Any, ...] = {}, frozenset({"priority"}), dict(zip(names, factors))
         self._buffer, self._weighs = buffer, IS_weight
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
@@ -81,7 +81,7 @@ class use_time_check:  # noqa: N801
     """Removes rows that were delivered `max_use` times, and counts that in ``meta["use_count"]``."""
 
     def __init__(self, buffer_: DequeBuffer, max_use: float = float("inf")) -> None:
-        self.limits: tuple[Any, ...] = {"max_use": max_use}, {"use_count"}, {}
+        self.limits: tuple[Any, ...] = {"max_use": max_use}, frozenset({"use_count"}), {}
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         """Add nothing to what the buffer does."""
@@ -96,7 +96,7 @@ class staleness_check:  # noqa: N801
     """
 
     def __init__(self, buffer_: DequeBuffer, max_staleness: float = float("inf")) -> None:
-        self.limits: tuple[Any, ...] = {"max_staleness": max_staleness}, {"staleness"}, {}
+        self.limits: tuple[Any, ...] = {"max_staleness": max_staleness}, frozenset({"staleness"}), {}
         self._buffer = buffer_
 
     def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: Any) -> object:

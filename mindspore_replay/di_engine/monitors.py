@@ -38,11 +38,6 @@ class Log:
         """Log a line of text."""
         self._text.info("%s: %s", self._name, text)
 
-    def close(self) -> None:
-        """Flush what listens."""
-        if hasattr(self._tb_logger, "flush"):
-            self._tb_logger.flush()
-
 
 class SampledDataAttrMonitor:
     """Logs use counts, priorities and staleness over the last `average_range` samples, each `print_freq` samples."""

@@ -5,6 +5,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,37 +23,34 @@ if TYPE_CHECKING:
     from ..buffers.replay import ReplayBuffer
 
 _INFINITY = float("inf")
-_MOST_SIZES = 32  # sizes of samples that stay ready
 _INFO = "priority", "use_count", "staleness"  # what a buffer knows of its rows, as `meta` has it
 _OBJECTS = {"names": ["object"], "shapes": [()], "types": ["uint8"]}  # a column in place of those of rows
 
 
+@dataclass(eq=False)
 class _Shared:
-    """What views share."""
+    """What views share: rows in a buffer of `mindspore_replay.host`, until `replay` is asked for."""
 
-    def __init__(self, kept: list[BufferedData | None]) -> None:
-        self.lock = threading.RLock()
-        #: Gets the rows that are overwritten or deleted.
-        self.gone: Callable[[Any], None] | None = None
-        #: Arguments of the buffer underneath.
-        self.limits: dict[str, Any] = {}
-        self.priorities: dict[str, Any] = {}
-        #: Those of `_INFO` that rows of a sample have in `meta`.
-        self.shown: set[str] = set()
-        #: Objects, or what is known of rows in columns, by handles modulo the size.
-        self.kept = kept
+    #: Objects, or what is known of rows in columns, by handles modulo the size.
+    kept: list[BufferedData | None]
+    #: Arguments of the buffer underneath.
+    limits: dict[str, Any] = field(default_factory=dict)
+    priorities: dict[str, Any] = field(default_factory=dict)
+    #: Those of `_INFO` that rows of a sample have in `meta`.
+    shown: frozenset[str] = frozenset()
+    #: Gets the rows that are overwritten or deleted.
+    gone: Callable[[Any], None] | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def hold(self, held: Any, layout: RowLayout | None) -> None:
-        """Hold the rows in a buffer: one of `mindspore_replay.host`, until `replay` is asked for."""
+        """Hold the rows in a buffer, and make ready those for sizes of samples."""
         self.held, self.layout = held, layout
-        #: That for a size of samples.
-        self.sized = functools.lru_cache(_MOST_SIZES)(lambda size: held.with_sample_size(size))
+        self.sized = functools.lru_cache(maxsize=32)(lambda size: held.with_sample_size(size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Shared":
         with self.lock:
-            made = memo[id(self)] = _Shared(copy.deepcopy(self.kept, memo))
-            made.gone, made.limits, made.priorities = copy.deepcopy(self.gone, memo), self.limits, self.priorities
-            made.shown = self.shown
+            kept, gone = copy.deepcopy((self.kept, self.gone), memo)
+            memo[id(self)] = made = replace(self, kept=kept, gone=gone, lock=threading.RLock())
             made.hold(copy.deepcopy(self.held, memo), self.layout)
         return made
 
@@ -93,7 +91,7 @@ class RowTable:
                 shared.hold(made, shared.layout)
             return shared.held  # type: ignore[no-any-return]
 
-    def limit(self, limits: Mapping[str, float], shown: set[str], priorities: dict[str, Any]) -> None:
+    def limit(self, limits: Mapping[str, float], shown: frozenset[str], priorities: dict[str, Any]) -> None:
         """Set limits, of which the smallest hold, what `meta` shows, and priorities. Stored rows stay."""
         shared = self.shared
         with shared.lock:
@@ -168,19 +166,20 @@ class RowTable:
 
     # Rows in.
 
-    def extend(self, rows: Sequence[object], metas: Sequence[dict[str, Any]]) -> list[BufferedData]:
-        """Append rows, past the middleware; after an error nothing is stored."""
+    def extend(self, known: Sequence[tuple[Any, dict[str, Any]]]) -> list[BufferedData]:
+        """Append rows, each with its `meta`, past the middleware; after an error nothing is stored."""
         shared = self.shared
         with shared.lock:
-            if not rows:
+            if not known:
                 return []
+            rows, metas = zip(*known)
             if not self.pushed()[0]:  # columns are those of the first row that is stored
                 layout = None if self._objects else RowLayout.of(rows[0])
                 shared.hold(self._make(layout), layout)
             with self._fields(rows) as fields:
                 shared.held.insert(fields, **self._arguments(metas))
             first = self.pushed()[0] - len(rows)
-            pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(zip(rows, metas))]
+            pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(known)]
             for handle, row in enumerate(pushed, first):
                 self._keep(handle, BufferedData(None, row.index, row.meta) if shared.layout else row)
             return pushed
@@ -245,15 +244,15 @@ class RowTable:
             return kept
         return [BufferedData(row, one.index, one.meta) for one, row in zip(kept, layout.rows(fields))]
 
-    def draw(self, size: int, replace: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
+    def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, past the middleware, as `sample` does; none if there are too few."""
         with self.shared.lock:
             there, by_priority = len(range(self.count())[sample_range or slice(None)]), bool(self.shared.priorities)
-            once = "max_use" in self.shared.limits or not (replace or by_priority)
+            once = "max_use" in self.shared.limits or not (again or by_priority)
             if not there or not size or (there < size and once):
                 return []
-            if not by_priority and (replace or sample_range is not None):
-                return self.delivered(np.random.choice(self.live()[sample_range or slice(None)], size, replace))
+            if not by_priority and (again or sample_range is not None):
+                return self.delivered(np.random.choice(self.live()[sample_range or slice(None)], size, again))
             window = None if sample_range is None else self._window(sample_range)
             rows: list[BufferedData] = []
             with contextlib.suppress(RuntimeError):  # all of the range was used up
