@@ -30,7 +30,7 @@ from .store.limiter import RateLimiter, check_limiter, share_limiter
 from .store.locks import FolderLock
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
-from .store.place import HOST, check_compressed, checked_storage, folder_of, need_folder, open_buffer
+from .store.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -145,9 +145,11 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         """Make what only the subclass has."""
 
     @classmethod
-    def open(cls: type[_Host], folder: str | os.PathLike[str], *, views: Sequence[object] | None = None) -> _Host:
+    def open(
+        cls: type[_Host], folder: str | os.PathLike[str], *, views: Sequence[object] | None = None, verify: bool = False
+    ) -> _Host:
         """Open the buffer in a folder as its learner, as `Buffer.open` does."""
-        return open_buffer(cls, folder, views, globals().get)
+        return open_buffer(cls, folder, views, verify, globals().get)
 
     @property
     def arrays(self) -> Mapping[str, np.ndarray]:
@@ -220,11 +222,10 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
                     one.array[...] = arrays[key]
         return made
 
-    def flush(self) -> None:
+    def flush(self, *, every: float | None = None) -> None:
         """Write all rows in the folder to the disk, as `Buffer.flush` does."""
-        folder = need_folder(type(self).__name__, "flush", self._front.shared.folder)
-        with self.exclusive():
-            folder.flush()
+        self._front.ready()
+        flush(type(self).__name__, self._front.shared.folder, every)
 
     def close(self) -> None:
         """Free the memory of the rows, or flush the folder and give it up, as `Buffer.close` does."""

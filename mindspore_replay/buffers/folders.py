@@ -11,7 +11,7 @@ from ..ops.eager import wait_for_work
 from ..store.calls import Calls
 from ..store.folder import Folder
 from ..store.mixins import mixin
-from ..store.place import need_folder, open_buffer
+from ..store.place import flush, open_buffer
 from ..store.recipe.registry import find
 from .front import BufferFront
 
@@ -48,15 +48,22 @@ class InFolder:
     _on_these_rows: "weakref.WeakSet[InFolder]"
 
     @classmethod
-    def open(cls: type[_Opened], folder: str | os.PathLike[str], *, views: Sequence[Any] | None = None) -> _Opened:
+    def open(
+        cls: type[_Opened], folder: str | os.PathLike[str], *, views: Sequence[Any] | None = None, verify: bool = False
+    ) -> _Opened:
         """Open the buffer in a folder, which ``storage=folder`` made, with all rows whose insertion had returned.
 
         It continues the random sequence. If a process died within an operation, the operation is completed or undone.
+        If the machine stopped before the buffer was closed, it is as it was at its last `flush`, without the rows that
+        were changed later, and a warning says how many these are.
 
         Args:
             folder (Union[str, PathLike]): The folder.
             views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code, as
                 `HindsightRelabel` does; else they are in the folder. Default: ``None``.
+            verify (bool): Whether to check all rows that were not changed since the last `flush`, and to remove those
+                that do not fit their checksums; a warning says which. Default: ``False``, only after the machine
+                stopped.
 
         Returns:
             Buffer: A buffer of this class; of any class, if this is `Buffer`.
@@ -65,7 +72,7 @@ class InFolder:
             FileNotFoundError: If there is no such folder.
             ValueError: If the folder holds something else, a damaged buffer, one of a newer version of this library or
                 of another class, or `views` do not fit.
-            RuntimeError: If the buffer is open in another learner.
+            RuntimeError: If the buffer is open in another learner, or with `verify` in any other process.
             OSError: If this process may not write to the folder.
 
         Examples:
@@ -79,14 +86,23 @@ class InFolder:
             ...     buffer.close()
             7
         """
-        return open_buffer(cls, folder, views, find)
+        return open_buffer(cls, folder, views, verify, find)
 
-    def flush(self) -> None:
-        """Write all rows in the folder to the disk, so that they survive a loss of power. Other processes wait for it.
+    def flush(self, *, every: float | None = None) -> None:
+        """Write the buffer in the folder to the disk: it survives a loss of power as it is now.
+
+        Rows that are changed after it, by `update` or by rows that overwrite them, may be lost; see
+        [processes](../processes.md). Other threads and processes go on while the disk writes.
+
+        Args:
+            every (Union[float, None]): Seconds after which a thread flushes again, and so on until `close`; 0 ends it.
+                Default: ``None``, which changes nothing.
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
+            ValueError: If `every` is no number, or negative.
             FileNotFoundError: If the folder was deleted; the rows are in memory alone.
+            OSError: If the disk could not be written. Later calls fail too, since what it has is not known.
 
         Examples:
             >>> import tempfile
@@ -96,11 +112,10 @@ class InFolder:
             ...     buffer.insert([7]).flush()  # from here on a loss of power loses nothing
             ...     buffer.close()
         """
-        folder = need_folder(type(self).__name__, "flush", self._folder)
-        with self._lock:
-            wait_for_work()
-            with self._calls.kernels_kept_out():
-                folder.flush()
+        with self._lock, self._calls.kernels_kept_out():  # not of a closed buffer
+            pass
+        wait_for_work()
+        flush(type(self).__name__, self._folder, every)
 
     def close(self) -> None:
         """Free the memory of the rows; of a buffer in a folder, flush it and give up the folder instead.

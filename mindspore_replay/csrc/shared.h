@@ -37,7 +37,6 @@ struct Journal {
   int64_t clock;
   int64_t writer;  // identity of the process that inserted last
   float priority;
-  int32_t dirty;  // 1 if there are changes since the last flush
 };
 
 // A value of `oldest`: all rows are being replaced, and none of them is left if that does not end.
@@ -132,7 +131,6 @@ class Shared : public ProcessLock {
       return false;
     }
     ++depth_;
-    journal_.dirty = 1;
     Record<int64_t>(&journal_.busy, 1);
     return true;
   }
@@ -178,6 +176,21 @@ class Shared : public ProcessLock {
 
   void Keep() { Record<int64_t>(&journal_.slot, -1); }
 
+  // Completes or undoes the interrupted operation, and computes what follows from the rows anew. It can itself be
+  // interrupted and begun anew.
+  void Repair() {
+    if (journal_.slot >= 0 && journal_.slot < args_.capacity()) Undo(journal_.slot);
+    Keep();
+    const bool emptied = journal_.oldest == kNoRows;
+    if (args_.HasGroup(kReservoirGroup)) {
+      RepairReservoir(emptied);
+    } else {
+      RepairRing(emptied);
+    }
+    if (args_.HasGroup(kRowStateGroup)) RepairRows(emptied);
+    Commit();
+  }
+
  private:
   // Identifies this process among all that ever used the buffer.
   int64_t Writer() const { return writer_ ^ ProcessNumber(); }
@@ -205,20 +218,6 @@ class Shared : public ProcessLock {
       char *undo = args_.raw().data<char>(args_.at(NAMED("rows")) + i);
       std::memcpy(out ? undo : row, out ? row : undo, static_cast<size_t>(bytes));
     }
-  }
-
-  // Completes or undoes the interrupted operation. It can itself be interrupted and begun anew.
-  void Repair() {
-    if (journal_.slot >= 0 && journal_.slot < args_.capacity()) Undo(journal_.slot);
-    Keep();
-    const bool emptied = journal_.oldest == kNoRows;
-    if (args_.HasGroup(kReservoirGroup)) {
-      RepairReservoir(emptied);
-    } else {
-      RepairRing(emptied);
-    }
-    if (args_.HasGroup(kRowStateGroup)) RepairRows(emptied);
-    Commit();
   }
 
   void Undo(int64_t slot) const {

@@ -102,6 +102,7 @@ class AttachedBuffer(ArrayBuffer):
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
+        opened.begin("attach")
         self._folder = opened
         super().__init__(spec, AttachedFront(store, opened, spec, timeout))
 

@@ -1,17 +1,21 @@
 """A buffer's folder: its arrays as files that processes map into memory, and a header that describes them.
 
 The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the journal;
-``column.0``, ``column.1``, ..., with the rows; and ``owner``, which the learner locks. Each process that uses the
-folder holds a shared lock on ``state``, and each that is attached one on ``column.0``.
+``column.0``, ``column.1``, ..., with the rows; ``flushed.0`` and ``flushed.1``, see `flushed.py`; and ``owner``, which
+the learner locks. Each process that uses the folder holds a shared lock on ``state``, and each that is attached one on
+``column.0``.
 """
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import math
 import mmap
 import os
 import secrets
 import shutil
+import threading
 import time
 import warnings
 import weakref
@@ -21,8 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import sharing, state
+from . import flushed, library, sharing, state
 from .call import State
+from .flushed import FILES, PAGE, Flushed, Record
 from .folder_header import bad_folder, read_header, write_header
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
@@ -54,21 +59,36 @@ class _Place(NamedTuple):
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
 
+def _is_flushed(name: str) -> bool:
+    """Return True if an array of the state is flushed: it does not follow from the others."""
+    return name != "weights" and not name.startswith("undo.")
+
+
 def _places(spec: BufferSpec) -> dict[str, _Place]:
-    """Return the place of each array."""
+    """Return the place of each array, in the state first of those that are flushed, up to the end of a page."""
     places, start, schema, options = {}, 0, spec.columns, spec.options
     columns = {f"column.{name}": _column_file(i) for i, name in enumerate(schema.names)}
-    for name, (shape, dtype) in {**sharing.layout(schema), **state.whole_layout(schema, options)}.items():
+    layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
+    was_flushed = True
+    for name, (shape, dtype) in sorted(layout.items(), key=lambda item: not _is_flushed(item[0])):
         kind = schema.numpy_type(dtype)
-        places[name] = _Place(columns.get(name, _STATE), 0 if name in columns else start, shape, kind)
-        if name not in columns:
-            start = -(-places[name].end // _LINE) * _LINE
+        if name in columns:
+            places[name] = _Place(columns[name], 0, shape, kind)
+            continue
+        line = PAGE if was_flushed and not _is_flushed(name) else _LINE
+        places[name] = _Place(_STATE, -(-start // line) * line, shape, kind)
+        start, was_flushed = places[name].end, _is_flushed(name)
     return places
+
+
+def _flushed_bytes(places: Mapping[str, _Place]) -> int:
+    """Return the bytes of the state's pages that are flushed."""
+    return min(place.start for name, place in places.items() if name.startswith("undo."))
 
 
 def _sizes(places: Mapping[str, _Place]) -> dict[str, int]:
     """Return the bytes of each file."""
-    sizes: dict[str, int] = {}
+    sizes = dict.fromkeys(FILES, PAGE + _flushed_bytes(places))
     for place in places.values():
         sizes[place.file] = max(sizes.get(place.file, 0), place.end)
     return sizes
@@ -84,21 +104,31 @@ class Folder:
         is_first (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
         lock (int): Descriptor of the file that each user of the folder locks.
+        verify (bool): Whether rows are checked also if the machine has not stopped. Default: ``False``.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state and the arrays of `sharing.layout`, by name.
     """
 
     def __init__(
-        self, path: Path, spec: BufferSpec, owner: int | None, is_first: bool, lock: int, is_new: bool = False
+        self,
+        path: Path,
+        spec: BufferSpec,
+        owner: int | None,
+        is_first: bool,
+        lock: int,
+        is_new: bool = False,
+        verify: bool = False,
     ) -> None:
         self.path, self.spec, self.is_first, self.is_new = path, spec, is_first, is_new
-        self._owner, self._lock = owner, lock
+        self._owner, self._lock, self._verify = owner, lock, verify
         places = _places(spec)
         self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
-        if self.is_beyond_memory():  # else a fault would read pages around a row, which push others out
-            for name in set(self._maps) - {_STATE}:
-                self._maps[name].madvise(mmap.MADV_RANDOM)
+        pages = np.frombuffer(self._maps[_STATE], np.uint8, _flushed_bytes(places)).reshape(-1, PAGE)
+        self._pages, self._flushed = pages, Flushed([np.frombuffer(self._maps[name], np.uint8) for name in FILES])
+        self._last = Record()  # the last flush; the learner's alone
+        self._flushing, self._fault = threading.Lock(), ""
+        self._stops, self._notice = threading.Event(), ""
         self.arrays = {
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
@@ -165,35 +195,132 @@ class Folder:
         before = self._maps[_STATE][:] if self.is_first and not self.is_new else None
         try:
             beyond = self.is_beyond_memory()
+            stopped = before is not None and bool((self.arrays[_BOOT] != _this_boot()).any())
+            record = self._begun(stopped)
             sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[_STATE])
+            what = self._repaired(record, stopped) if stopped or self._verify else ""
             if before is not None:
                 check()
         except BaseException:
             if before is not None:
                 self._maps[_STATE][:] = before
             raise
+        if beyond:  # else a fault would read pages around a row, which push others out
+            for name in set(self._maps) - {_STATE}:
+                self._maps[name].madvise(mmap.MADV_RANDOM)
         if self.is_first:
             self.arrays[_BOOT][:] = _this_boot()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._notice = what
+        if self.is_new:
+            self.flush()
 
-    def flush(self) -> None:
-        """Write everything to the disk. The caller holds the buffer's lock.
+    def begin(self, function: str) -> None:
+        """Let the learner, if this is its process, and attached processes change rows; warn of rows that are lost."""
+        if self.is_learner:
+            if self._last.closed:
+                self.flush()  # a record that says so, before rows change
+            self.arrays["shared.closed"][0] = 0
+        if self._notice:
+            warnings.warn(f"For '{function}', {self._notice}.", RuntimeWarning, stacklevel=4)
+
+    def _begun(self, stopped: bool) -> Record:
+        """Return the last flush. If the machine has stopped since, the state is that of the flush from here on."""
+        if self.is_new or not (stopped or self._verify or self.is_learner):
+            return Record()
+        self._last, pages = self._flushed.newest()
+        if self._last.number < 0:
+            raise ValueError("neither of its files 'flushed.0' and 'flushed.1' is whole")
+        if stopped:
+            self._pages[:] = pages
+            sharing.restart(self.arrays)
+            self.arrays["shared.closed"][0] = self._last.closed
+        return self._last
+
+    def _repaired(self, since: Record, stopped: bool) -> str:
+        """Remove rows that are not as they were at a flush, compute what follows from rows, and say what was lost."""
+        arrays, options = self.arrays, self.spec.options
+        state.check_places(options, arrays)
+        with self._held():
+            trusted = stopped and since.closed and not self._verify
+            torn = np.empty(0, np.int64) if trusted else flushed.torn_rows(options, arrays, since)
+            lost = flushed.described(arrays, options, torn)
+            sharing.evict(arrays, flushed.remove_torn(options, arrays, torn))
+            library.loaded().replay_repair(self._head())
+        if not stopped or since.closed:
+            return f"in {self.path} {lost}" if torn.size else ""
+        return (
+            f"the machine was started anew since {self.path} was last used, and it had not been closed: the buffer is "
+            f"as it was at its last flush, with {int(arrays['count'])} rows"
+            + f"; since they had been changed later, {lost}"
+            * bool(torn.size)
+        )
+
+    def _head(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.arrays["head"].ctypes.data)
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Keep all processes from the arrays during the block; any thread may."""
+        status = library.loaded().replay_hold(self._head())
+        if status != library.OK:
+            raise library.KernelError("replay_hold", status)
+        try:
+            yield
+        finally:
+            library.loaded().replay_let_go(self._head())
+
+    def flush(self, closed: bool = False, unless: threading.Event | None = None) -> None:
+        """Write everything to the disk; others go on meanwhile. The caller may hold the buffer.
+
+        Args:
+            closed (bool): Whether nobody changes rows until the next flush. Default: ``False``.
+            unless (Union[threading.Event, None]): An event after which nothing is done. Default: ``None``.
 
         Raises:
             FileNotFoundError: If the folder was deleted.
+            OSError: If the disk could not be written. What it has is not known then, so later flushes fail too.
         """
-        for mapped in self._maps.values():
-            mapped.flush()
-        folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent  # it may have been moved
-        try:
-            for path in (folder / _HEADER, folder, folder.parent):
-                _sync(path)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"For '{self.spec.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
-            ) from error
-        sharing.set_flushed(self.arrays)
-        self._maps[_STATE].flush()
+        with contextlib.ExitStack() as stack:
+            with self._held():
+                stack.enter_context(self._flushing)  # in this order: who holds the buffer may wait for a flush here
+                if unless is not None and unless.is_set():
+                    return
+                arrays, number = self.arrays, self._last.number + 1
+                flushed.note_changed_rows(self.spec.options, arrays, self._last)
+                counts = int(arrays["serials"][0]), int(arrays["updates"][0])
+                record = Record(number, int(closed), *counts, self._flushed.write(number, self._pages))
+            folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent  # it may have been moved
+            newest = FILES[number % 2]
+            try:
+                if self._fault:
+                    raise OSError(errno.EIO, self._fault)
+                for name in set(self._maps) - {_STATE, *FILES}:
+                    _sync(folder / name)
+                if number == 0:
+                    for path in (folder / _HEADER, folder / _STATE, folder / _OWNER, folder, folder.parent):
+                        _sync(path)
+                self._flushed.record(record)
+                _sync(folder / newest)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"For '{self.spec.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
+                ) from error
+            except OSError as error:
+                self._fault = error.strerror or str(error)
+                raise OSError(
+                    error.errno,
+                    f"For '{self.spec.cls_name}', the folder {folder} could not be written to the disk: {self._fault}. "
+                    "save() its rows elsewhere: what the disk has of them is not known",
+                ) from error
+            self._last = record
+
+    def flush_every(self, seconds: float) -> None:
+        """Flush in a thread of its own, until the folder is closed or this is called again; 0 ends it."""
+        self._stops.set()
+        self._stops = threading.Event()
+        if seconds > 0:
+            threading.Thread(target=_flush_often, args=(weakref.ref(self), self._stops, seconds), daemon=True).start()
 
     def close(self) -> None:
         """Give up the folder; the arrays stay mapped as long as something refers to them."""
@@ -238,7 +365,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
                 stack.pop_all()  # it closes them itself
             undo.callback(made.close)
             state.initialize(spec.options, made.arrays)
-            sharing.initialize(made.arrays)
+            sharing.restart(made.arrays)
             undo.callback((making / _HEADER).unlink, missing_ok=True)
             write_header(making / _HEADER, spec)
             if not there:
@@ -253,8 +380,8 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
     return made
 
 
-def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
-    """Open the folder of a buffer as its only learner.
+def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = False) -> Folder:
+    """Open the folder of a buffer as its only learner, perhaps only if all rows fit their checksums.
 
     Raises:
         FileNotFoundError: If there is no such folder.
@@ -272,7 +399,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str) -> Folder:
                     f"For '{function}', the buffer in {folder} is open in another learner: close it there."
                 )
             time.sleep(0.01)
-        return _shared(folder, spec, owner, stack, function)
+        return _shared(folder, spec, owner, stack, function, verify)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
@@ -294,17 +421,21 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
         raise OSError(error.errno, text) from error
 
 
-def _shared(path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str) -> Folder:
+def _shared(
+    path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
+) -> Folder:
     """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
     lock = _descriptor(path / _STATE, stack)
     is_first = _locked(lock, fcntl.LOCK_EX)
-    if is_first:
-        os.posix_fallocate(lock, 0, _sizes(_places(spec))[_STATE])  # it may lack `updates`
-    else:
+    if not is_first:
+        if verify:
+            raise RuntimeError(
+                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them before."
+            )
         fcntl.flock(lock, fcntl.LOCK_SH)
-    folder = Folder(path, spec, owner, is_first, lock)
+    folder = Folder(path, spec, owner, is_first, lock, verify=verify)
     stack.pop_all()  # it closes them itself
-    return _begun(folder, function)
+    return folder
 
 
 def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
@@ -312,19 +443,6 @@ def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     stack.callback(os.close, descriptor)
     return descriptor
-
-
-def _begun(folder: Folder, function: str) -> Folder:
-    """Warn if the machine has stopped since the folder was used."""
-    started_anew = (folder.arrays[_BOOT] != _this_boot()).any()
-    if folder.is_first and started_anew and not sharing.is_flushed(folder.arrays):
-        warnings.warn(
-            f"For '{function}', the machine was started anew since {folder.path} was last used, and changes had "
-            "not been flushed: if it lost power, rows may mix old and new data.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    return folder
 
 
 def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
@@ -339,13 +457,9 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
     if not (folder / _HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {_HEADER!r}")
     spec = read_header(folder, folder / _HEADER, function)
-    places = _places(spec)
-    expected = {**_sizes(places), _OWNER: 0}
-    del places["updates"]  # the last array of the state, which folders of older versions lack
-    older = _sizes(places)
-    for name, size in expected.items():
+    for name, size in {**_sizes(_places(spec)), _OWNER: 0}.items():
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found not in (size, older.get(name, size)):
+        if found != size:
             got = "is missing" if found is None else f"has {found} bytes, not {size}"
             raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
     return folder, spec
@@ -378,9 +492,23 @@ def _allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Write a file's or a folder's own data to the disk."""
+    """Write a file or a folder to the disk."""
     with _open(path, os.O_RDONLY) as descriptor:
-        os.fsync(descriptor)
+        (os.fsync if path.is_dir() else os.fdatasync)(descriptor)
+
+
+def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float) -> None:
+    """Flush a folder now and then; a flush that fails is told in a warning, and is the last."""
+    while not stops.wait(seconds):
+        folder = reference()
+        if folder is None:
+            return
+        try:
+            folder.flush(unless=stops)
+        except (OSError, library.KernelError) as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+            return
+        del folder
 
 
 def _locked(descriptor: int, kind: int) -> bool:

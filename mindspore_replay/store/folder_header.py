@@ -12,7 +12,7 @@ from .._version import __version__
 from .recipe.classes import read
 from .recipe.spec import BufferSpec
 
-_MAGIC, _VERSION = b"MSREPLAY", 2
+_MAGIC, _VERSION = b"MSREPLAY", 3
 _NUMBERS = (8, 4, 4, 8)  # bytes of magic, checksum, version and length of the JSON
 _START = sum(_NUMBERS)
 _LONGEST = 100_000_000
@@ -43,7 +43,10 @@ def read_header(folder: Path, path: Path, function: str) -> BufferSpec:
     if int.from_bytes(data[8:12], "little") != zlib.crc32(data[12:]):
         raise bad_folder(function, folder, "has a header that does not fit its checksum: it was altered")
     if version != _VERSION:
-        raise bad_folder(function, folder, f"has the format version {version}, and this library reads {_VERSION}")
+        what = (
+            f"has the format version {version}, and this library reads {_VERSION}: save() its buffer with the other one"
+        )
+        raise bad_folder(function, folder, what)
     try:
         return read(json.loads(data[_START:])["buffer"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:

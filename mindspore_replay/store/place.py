@@ -80,7 +80,11 @@ def check_compressed(spec: BufferSpec, storage: Storage) -> None:
 
 
 def open_buffer(
-    cls: type[_Opened], folder: str | os.PathLike[str], views: Sequence[object] | None, find: Callable[[str], Any]
+    cls: type[_Opened],
+    folder: str | os.PathLike[str],
+    views: Sequence[object] | None,
+    verify: bool,
+    find: Callable[[str], Any],
 ) -> _Opened:
     """Open the buffer in a folder as its learner, as `Buffer.open` does.
 
@@ -88,11 +92,14 @@ def open_buffer(
         cls (type): The class whose `open` was called.
         folder (Union[str, PathLike]): The folder.
         views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code.
+        verify (bool): Whether all rows are to be checked.
         find (Callable): Returns the class of a name.
     """
     function = f"{cls.__name__}.open"
+    if not isinstance(verify, bool):
+        raise TypeError(f"For '{function}', 'verify' must be a bool, but got {verify!r}.")
     with contextlib.ExitStack() as stack:
-        opened = open_as_learner(folder, function)
+        opened = open_as_learner(folder, function, verify)
         stack.callback(opened.close)
         spec, make = opened.spec, find(opened.spec.cls_name)
         if spec.foreign:
@@ -114,7 +121,7 @@ def open_buffer(
                 buffer.limiter = limiter
         except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
             raise bad_folder(function, opened.path, f"is damaged: {error}") from error
-        opened.arrays["shared.closed"][0] = 0
+        opened.begin(function)
         stack.pop_all()
     return buffer
 
@@ -123,8 +130,12 @@ def _is_class(found: object, cls: type[_Opened]) -> TypeGuard[Callable[..., Any]
     return isinstance(found, type) and issubclass(found, cls)
 
 
-def need_folder(cls_name: str, method: str, folder: Folder | None) -> Folder:
-    """Return the folder of a buffer; raise a RuntimeError if it is in none."""
+def flush(cls_name: str, folder: Folder | None, every: float | None) -> None:
+    """Flush the folder of a buffer, now and perhaps every so many seconds, as `Buffer.flush` does."""
     if folder is None:
-        raise RuntimeError(f"For '{cls_name}', '{method}' needs a buffer made with storage=folder.")
-    return folder
+        raise RuntimeError(f"For '{cls_name}', 'flush' needs a buffer made with storage=folder.")
+    if every is not None and (isinstance(every, bool) or not isinstance(every, (int, float)) or not every >= 0):
+        raise ValueError(f"For '{cls_name}', 'every' must be a number of seconds >= 0, but got {every!r}.")
+    folder.flush()
+    if every is not None:
+        folder.flush_every(every)

@@ -13,7 +13,6 @@ from . import library
 from .call import Array, Call, State
 from .recipe.spec import BufferSpec
 from .schema import Schema
-from .state import Layout
 from .types import Arrays
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
@@ -33,35 +32,39 @@ _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
 }
 #: The element of the journal that is 1 while the lock is held, and after its holder died.
 _BUSY = 8
-#: The element of the journal with the slot of the undo row, and its value if there is none.
-_SLOT, _NO_SLOT = 11, -1
-#: Of the journal as int32, the element that is 1 if there are changes that were not flushed.
-_DIRTY = 33
+#: The elements of the journal with the rows inserted, the oldest row's serial number, and the slot of the undo row; the
+#: value of the second if no row is stored, and of the third if there is no undo row.
+_INSERTED, _OLDEST, _SLOT = 9, 10, 11
+_NO_ROWS, _NO_SLOT = 2**63 - 1, -1
 
 
-def layout(schema: Schema) -> Layout:
-    """Return the shape and dtype of each array besides the state, by name: of the journal and the undo row."""
-    return _LAYOUT | {f"undo.{name}": (shape, dtype) for name, shape, dtype in _columns(schema)}
+def layout(schema: Schema, capacity: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype of each array besides the state, by name.
+
+    They are the journal, the undo row, and ``checksums``, those of the rows at the last flush.
+    """
+    undo = {f"undo.{name}": (shape, dtype) for name, shape, dtype in _columns(schema)}
+    return _LAYOUT | {"checksums": ((capacity,), "uint32")} | undo
 
 
-def initialize(arrays: Arrays) -> None:
-    """Set the initial values of these arrays, which are zero."""
-    arrays["shared.journal"][_SLOT] = _NO_SLOT
+def restart(arrays: Arrays) -> None:
+    """Set the journal to a state between two operations, and forget what processes had in progress."""
+    inserted = int(arrays["serials"][0])
+    arrays["shared.journal"][_BUSY : _SLOT + 1] = 0, inserted, inserted - int(arrays["count"]), _NO_SLOT
+    arrays["shared.in_progress"][:] = 0
+
+
+def evict(arrays: Arrays, rows: int) -> None:
+    """Record that the oldest rows are gone; the caller holds the buffer, and lets it be repaired."""
+    if rows and "row_serials" in arrays:  # a reservoir, of which all are gone
+        arrays["shared.journal"][_OLDEST] = _NO_ROWS
+    else:
+        arrays["shared.journal"][_OLDEST] += rows
 
 
 def is_busy(arrays: Arrays) -> bool:
     """Return True if an operation is in progress, or its process died within it."""
     return bool(arrays["shared.journal"][_BUSY])
-
-
-def is_flushed(arrays: Arrays) -> bool:
-    """Return True if nothing was changed since the last flush."""
-    return not arrays["shared.journal"].view(np.int32)[_DIRTY]
-
-
-def set_flushed(arrays: Arrays) -> None:
-    """Record that everything is on the disk."""
-    arrays["shared.journal"].view(np.int32)[_DIRTY] = 0
 
 
 def register(

@@ -170,7 +170,7 @@ def renumbered(arrays: Arrays, inserted: int) -> dict[str, np.ndarray]:
 def check(options: Options, state: Arrays) -> None:
     """Raise a ValueError if the arrays, apart from columns, are inconsistent."""
     name, capacity = options.cls_name, options.capacity
-    (check_reservoir if options.reservoir else check_cursors)(name, capacity, state)
+    check_places(options, state)
     if options.weighting is not None:
         (check_clocks if options.reservoir else check_times)(name, capacity, state)
         check_weights(name, capacity, state, eligible(options, state), options)
@@ -182,6 +182,11 @@ def check(options: Options, state: Arrays) -> None:
         raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
     if options.window is not None and not 1 <= state["window"][0] <= capacity:
         raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
+
+
+def check_places(options: Options, state: Arrays) -> None:
+    """Raise a ValueError if the cursors, or the serial numbers of a reservoir, are inconsistent."""
+    (check_reservoir if options.reservoir else check_cursors)(options.cls_name, options.capacity, state)
 
 
 def checked(

@@ -433,7 +433,8 @@ class Store(Calls):
                 with self.kernels_kept_out():
                     self.folder.arrays["shared.closed"][0] = 1
                     self.folder.signals.send()
-                    self.folder.flush()
+                self.folder.flush_every(0)
+                self.folder.flush(closed=True)
         finally:
             self.detach()
 

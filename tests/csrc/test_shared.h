@@ -18,6 +18,7 @@ int replay_hold(const void *head);
 void replay_let_go(const void *head);
 void replay_replace(const void *head);
 void replay_unshare(const void *head);
+void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n, uint64_t *sums);
 void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds);
 void replay_wake(uint32_t *number);
 }
@@ -61,7 +62,7 @@ void TestShared() {
   replay_let_go(head);
   CHECK(journal.busy == 1);
   replay_let_go(head);
-  CHECK(journal.busy == 0 && journal.inserted == 8 && journal.oldest == 4 && journal.dirty == 1);
+  CHECK(journal.busy == 0 && journal.inserted == 8 && journal.oldest == 4);
 
   // Threads update one column of all rows to one value each; a torn row would have two.
   std::vector<std::thread> threads;
@@ -114,6 +115,17 @@ void TestShared() {
   replay_wake(&changes);
   waits.join();
   CHECK(changes == 1);
+
+  // Rows of 41 bytes, of which the one in slot 1 differs in one bit, and the one in slot 2 in none.
+  char altered[3 * 41] = {};
+  altered[41 + 40] = 1;
+  const int64_t slots[] = {2, 1, 0};
+  uint64_t sums[3] = {}, in_order[3] = {}, pages[3] = {};
+  replay_checksums(altered, 41, slots, 3, sums);
+  replay_checksums(altered, 41, nullptr, 3, in_order);
+  CHECK(sums[0] == sums[2] && sums[0] != sums[1] && sums[0] != 0 && sums[1] == in_order[1]);
+  replay_checksums(altered, 40, nullptr, 3, pages);
+  CHECK(pages[0] != sums[0]);
   arrays.params.pop_back();
   CHECK(share(1) == replay::kBadArguments);
 }

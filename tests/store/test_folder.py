@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import numpy as np
 import psutil
 import pytest
 from kinds import KINDS as EVERY
-from kinds import Kind
+from kinds import Kind, full_sample
 from mindspore import nn
 
 from mindspore_replay import (
@@ -175,7 +177,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path):
     make("prioritized", storage=tmp_path / "a" / "rows")
     folder = tmp_path / "a" / "rows"
     assert {name: oct(os.stat(folder / name).st_mode) for name in os.listdir(folder)} == dict.fromkeys(
-        ["header", "state", "owner", "column.0", "column.1", "column.2"], "0o100600"
+        ["header", "state", "owner", "flushed.0", "flushed.1", *(f"column.{i}" for i in range(3))], "0o100600"
     )
     assert os.stat(folder).st_mode & 0o777 == 0o700
 
@@ -664,23 +666,139 @@ def test_the_limiter_is_in_the_folder(tmp_path: Path):
     assert ReplayBuffer.open(tmp_path / "rows").limiter is None
 
 
-# After the machine was started anew.
+# After the machine was started anew; tests/store/test_power_cuts.py has what a disk may hold then.
 
 
-@pytest.mark.parametrize("flushed", [True, False])
-def test_a_power_cut_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: bool):
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that copies a folder as if the machine stopped now, and opens the copy."""
+
+    def stop(folder: Path, use: Any = Buffer.open) -> Any:
+        after = Path(tempfile.mkdtemp(dir=tmp_path)) / "rows"
+        shutil.copytree(folder, after)
+        (tmp_path / "boot_id").write_text(f"another run {after}"[-40:])
+        monkeypatch.setattr(folder_module, "_BOOT_ID", tmp_path / "boot_id")
+        return use(after)
+
+    return stop
+
+
+ANEW = r"the machine was started anew since .* was last used, and it had not been closed: .* its last flush, with "
+
+
+def test_after_a_stop_the_buffer_is_as_it_was_at_its_last_flush(kind: str, tmp_path: Path, stopped: Any):
+    buffer = make(kind, storage=tmp_path / "rows")
+    fill(buffer)
+    full_sample(buffer)
+    buffer.flush()
+    before = buffer.state_dict()
+    with pytest.warns(RuntimeWarning, match=ANEW + r"32 rows\.$"):
+        again = stopped(tmp_path / "rows")
+    again.check_valid()
+    for key, array in again.state_dict().items():
+        assert array.tobytes() == before[key].tobytes(), key
+    same(full_sample(buffer), full_sample(again))
+    fill(buffer, rows=range(45, 55))
+    with pytest.warns(RuntimeWarning, match=r"; since they had been changed later, \d+ rows that did not fit their"):
+        again = stopped(tmp_path / "rows")
+    again.check_valid()
+    assert again.state_dict()["serials"][0] == before["serials"][0]
+    assert len(again) == 32 if "deleted" in buffer.state_dict() else len(again) <= 32
+
+
+def test_a_closed_buffer_survives_a_stop(kind: str, tmp_path: Path, stopped: Any):
+    buffer = make(kind, storage=tmp_path / "rows")
+    fill(buffer)
+    before = buffer.state_dict()
+    buffer.close()
+    again = stopped(tmp_path / "rows")
+    for key, array in again.state_dict().items():
+        assert array.tobytes() == before[key].tobytes(), key
+    fill(again, rows=range(45, 46))
+    with pytest.warns(RuntimeWarning, match=ANEW):
+        once_more = stopped(again.folder)
+    assert int(once_more.state_dict()["serials"][0]) == int(before["serials"][0])
+
+
+def test_an_attached_process_may_be_the_first_after_a_stop(tmp_path: Path, stopped: Any):
+    buffer = make("prioritized", storage=tmp_path / "rows")
+    fill(buffer)
+    buffer.flush()
+    fill(buffer, rows=range(45, 46))
+    with pytest.warns(RuntimeWarning, match=r"^For 'attach', the machine .* 1 rows .* with the handles 12\.$"):
+        attached = stopped(tmp_path / "rows", attach)
+    assert (len(attached), attached.info(12)[1], attached.closed) == (32, 0, False)
+    learner = Buffer.open(attached.folder)
+    assert learner.eligible() == 31
+    attached.insert(row(7))
+    with pytest.warns(RuntimeWarning, match=ANEW):
+        assert int(stopped(attached.folder).state_dict()["serials"][0]) == 44
+
+
+def test_rows_are_verified(kind: str, tmp_path: Path):
+    buffer = make(kind, storage=tmp_path / "rows")
+    fill(buffer)
+    slots = (0, 17) if int(buffer.head.asnumpy()) else (1, 2)
+    buffer.close()
+    with contextlib.closing(Buffer.open(tmp_path / "rows", verify=True)):
+        pass
+    stored = np.memmap(tmp_path / "rows" / "column.0", np.uint8).reshape(32, -1)
+    stored[list(slots), 0] += 1
+    del stored
+    with pytest.warns(
+        RuntimeWarning, match=r"open', in .* 2 rows that did not fit their checksums were removed, those w"
+    ):
+        again = Buffer.open(tmp_path / "rows", verify=True)
+    again.check_valid()
+    rows = {bytes(r) for r in again.state_dict()["column.observation"].reshape(32, -1).view(np.uint8)}
+    assert rows
+    with attach(tmp_path / "rows") and contextlib.nullcontext(), pytest.raises(RuntimeError, match="open in another"):
+        Buffer.open(tmp_path / "rows", verify=True)
+    attached = attach(tmp_path / "rows")
+    again._calls.detach()
+    with pytest.raises(RuntimeError, match=r"'verify' must be False while others use the buffer in .*: close them"):
+        Buffer.open(tmp_path / "rows", verify=True)
+    attached.close()
+    with pytest.raises(TypeError, match="'verify' must be a bool, but got 1"):
+        Buffer.open(tmp_path / "rows", verify=1)
+
+
+def test_a_thread_flushes(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    for wrong in (-1, "1", True, float("nan")):
+        with pytest.raises(ValueError, match=r"'every' must be a number of seconds >= 0, but got "):
+            buffer.flush(every=wrong)
+    with buffer.lock:  # and one that waits for this block does not keep it from closing
+        buffer.flush(every=0.001)
+        fill(buffer)
+        time.sleep(0.05)
+    number = buffer._folder._last.number
+    while buffer._folder._last.number < number + 2:
+        time.sleep(0.001)
+    assert buffer._folder._last.inserted == 44
+    buffer.flush(every=0)
+    number = buffer._folder._last.number
+    time.sleep(0.05)
+    assert buffer._folder._last.number - number <= 1
+    buffer.flush(every=0.001)
+    with buffer.lock:
+        buffer.close()
+
+
+def test_a_disk_that_fails_is_told_at_each_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     buffer = make("uniform", storage=tmp_path / "rows")
     fill(buffer)
-    buffer.flush() if flushed else None
-    shutil.copytree(tmp_path / "rows", tmp_path / "after")
-    (tmp_path / "boot_id").write_text("another run")
-    monkeypatch.setattr(folder_module, "_BOOT_ID", tmp_path / "boot_id")
-    if flushed:
-        again = ReplayBuffer.open(tmp_path / "after")
-    else:
-        with pytest.warns(RuntimeWarning, match=r"the machine was started anew .* had not been flushed"):
-            again = ReplayBuffer.open(tmp_path / "after")
-    assert len(again) == 32
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+        with pytest.raises(OSError, match=r"could not be written to the disk: Input/output error. save\(\) its rows"):
+            buffer.flush()
+    with pytest.raises(
+        OSError, match=r"^\[Errno 5\] For 'ReplayBuffer', the folder .*rows could not be written to the"
+    ):
+        buffer.flush()
+    assert (len(buffer), buffer._folder._last.inserted) == (32, 0)
+    with pytest.raises(OSError, match="could not be written"):
+        buffer.close()
 
 
 # Folders that are not whole.
@@ -704,7 +822,7 @@ def arguments(header: dict[str, Any]) -> dict[str, Any]:
     return header["buffer"]["arguments"]  # type: ignore[no-any-return]
 
 
-def new_header(folder: Path, change: Any, version: int = 2) -> None:
+def new_header(folder: Path, change: Any, version: int = 3) -> None:
     """Write a header with other content and a right checksum."""
     data = (folder / "header").read_bytes()
     content = json.loads(data[24:])
@@ -739,9 +857,9 @@ WRONG = {
     "other header": (lambda f: (f / "header").write_text("{}"), ValueError, "has a header that begins otherwise"),
     "altered header": (flip("header", 100), ValueError, "does not fit its checksum"),
     "newer": (
-        lambda f: new_header(f, lambda _: None, 3),
+        lambda f: new_header(f, lambda _: None, 4),
         ValueError,
-        "has the format version 3, and this library reads 2",
+        "has the format version 4, and this library reads 3",
     ),
     "other capacity": (lambda f: new_header(f, lambda h: h["buffer"].update(capacity=16)), ValueError, "is not whole"),
     "no capacity": (lambda f: new_header(f, lambda h: h["buffer"].pop("capacity")), ValueError, "makes no sense"),
@@ -783,17 +901,6 @@ def test_a_folder_that_is_not_whole(whole: Path, tmp_path: Path, name: str):
     assert before == (contents(folder) if folder.exists() else None)
 
 
-def test_a_folder_from_before_updates_were_counted(whole: Path, tmp_path: Path):
-    """Three numbers of 8 bytes at the end of the state, in a new line of 64 behind the 8 bytes of beta."""
-    shutil.copytree(whole, tmp_path / "rows")
-    os.truncate(tmp_path / "rows" / "state", (whole / "state").stat().st_size - 24 - 56)
-    with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
-        assert (buffer.size(), buffer.updates.asnumpy().tolist()) == (32, [0, 0, 0])
-        buffer.update([43], {"observation": np.zeros((1, 3), np.float32)})
-    with contextlib.closing(Buffer.open(tmp_path / "rows")) as buffer:
-        assert buffer.updates.asnumpy().tolist() == [1, 1, 0]
-
-
 CORRUPTED = """
 import shutil, sys, tempfile, warnings
 from pathlib import Path
@@ -809,7 +916,7 @@ for i in range(1000):
         folder = Path(parent) / "rows"
         shutil.copytree(whole, folder)
         for _ in range(random.integers(1, 4)):
-            path = folder / random.choice(["header", "state", "state", "state", "column.0"])
+            path = folder / random.choice(["header", "state", "state", "state", "column.0", "flushed.0", "flushed.1"])
             data = bytearray(path.read_bytes()) if path.exists() else bytearray(9)
             kind = random.integers(8)
             if kind == 0:

@@ -327,7 +327,8 @@ class Timeline {
       if ((*flags & (kOpen | kEnd)) == kOpen) *flags |= kEnd;  // the final row after it was not stored
     }
     for (int64_t serial = Oldest(); serial < ring_.inserted; ++serial) {
-      UpdateEnd(ring_.SlotOf(serial), terminated(ring_.SlotOf(serial)));
+      const int64_t slot = ring_.SlotOf(serial);
+      if (!Deleted(slot)) UpdateEnd(slot, terminated(slot));  // no deleted row is updated, and one may be torn
     }
     for (int64_t serial = Oldest() + rule_.streams; serial < ring_.inserted; ++serial) {
       const int64_t slot = ring_.SlotOf(serial), before = Previous(slot);

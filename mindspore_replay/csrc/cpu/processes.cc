@@ -11,6 +11,7 @@
 #endif
 
 #include "adapters.h"
+#include "core/checksum.h"
 #include "core/exclusive.h"
 #include "core/status.h"
 #include "shared.h"
@@ -38,6 +39,18 @@ MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *head) {
 MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
   ProcessLock *process_lock = Locks::Of(head).Find(head);
   if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Evict(kNoRows);
+}
+
+// Repairs a held buffer as after a death: the journal's cursors count, and the rows' own state.
+MINDSPORE_REPLAY_EXPORT void replay_repair(const void *head) {
+  ProcessLock *process_lock = Locks::Of(head).Find(head);
+  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Repair();
+}
+
+// Adds rows of so many bytes in n slots, the first n without `slots`, to a checksum each.
+MINDSPORE_REPLAY_EXPORT void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n,
+                                              uint64_t *sums) {
+  for (int64_t i = 0; i < n; ++i) sums[i] = Checksum(rows + (slots ? slots[i] : i) * bytes, bytes, sums[i]);
 }
 
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of
