@@ -7,116 +7,105 @@ It evaluates the network with NumPy, and reads newer weights from the folder of 
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from mindspore_replay import SharedWeights, attach
+from mindspore_replay import Collector, SharedWeights, attach, columns_of, host
 
 #: Files in the folder of the actors.
 ROWS, SETTINGS = "rows", "settings.json"
 
 
-def action_values(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Evaluate the network of a `DuelingHead` for observations that are already scaled. Shape ``[E, actions]``."""
-    *hidden, value_weight, value_bias, advantage_weight, advantage_bias = network
-    for weight, bias in zip(hidden[::2], hidden[1::2]):
-        x = np.maximum(x @ weight.T + bias, 0)
-    advantage = x @ advantage_weight.T + advantage_bias
-    return x @ value_weight.T + value_bias + advantage - advantage.mean(1, keepdims=True)
-
-
 class Actor:
-    """Environments in a process of their own. A subclass chooses actions and makes rows of steps.
+    """Environments, a policy in NumPy, and the rows of the last steps. A subclass acts, and makes the learner's rows.
 
     Args:
-        folder (Path): Folder with the rows, the weights and the settings.
+        config (dict): Configuration of the run.
         number (int): Number of the actor.
+        seed (Sequence[int]): Seed of its environments and random actions.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
-        settings = json.loads((folder / SETTINGS).read_text())
-        self.config = config = settings["config"]
+    #: Columns beside those of the environments.
+    further: Mapping[str, tuple[tuple[int, ...], str]] | None = None
+
+    def __init__(self, config: dict[str, Any], number: int, seed: list[int]) -> None:
+        plan = config["actors"]
+        self.gamma, self.steps = config["gamma"], plan["gather"]
+        if "epsilon" in plan:
+            self.epsilon = plan["epsilon"] ** (1 + plan["alpha"] * number / max(plan["number"] - 1, 1))
         self.scale = np.array(config["learner"]["observation_scale"], np.float32)
-        self.gather = config["actors"]["gather"]
-        self.buffer = attach(folder / ROWS)
-        self.weights = SharedWeights(self.buffer)
-        self.network = list(self.weights.read(timeout=60).values())
-        self.rng = np.random.default_rng([settings["seed"], number])
+        self.network: list[np.ndarray] = []
+        self.version: int | None = None
+        self.rng = np.random.default_rng([*seed, number])
         mode = gym.vector.AutoresetMode.SAME_STEP
-        self.envs = gym.make_vec(
+        envs = gym.make_vec(
             config["environment"], config["num_envs"], vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
         )
-        self.observation, _ = self.envs.reset(seed=int(self.rng.integers(1_000_000)))
-        self.returns = np.zeros(config["num_envs"])
+        columns = columns_of(envs, further=self.further)
+        self.rows = host.ReplayBuffer(sample_size=1, capacity=self.steps * envs.num_envs, **columns)
+        self.collector = Collector(envs, self.rows, self.act, seed=int(self.rng.integers(1_000_000)))
 
-    def step(self) -> list[np.ndarray]:
-        """Step each environment once; return columns ``[E, ...]``."""
+    def act(self, observation: np.ndarray) -> Any:
+        """Return actions, and the further columns."""
         raise NotImplementedError
 
-    def insert(self, steps: list[list[np.ndarray]]) -> None:
-        """Insert consecutive steps."""
+    def insert(self, buffer: Any, rows: dict[str, np.ndarray]) -> None:
+        """Insert what is learned from the last ``T`` steps of ``E`` environments; `rows` are ``[T * E, ...]``."""
         raise NotImplementedError
 
-    def run(self) -> None:
-        """Act until the learner closes the buffer."""
-        while True:
-            weights = self.weights.read()
-            if weights is not None:
-                self.network = list(weights.values())
-            self.insert([self.step() for _ in range(self.gather)])
-
-    def play(self, actions: np.ndarray) -> list[np.ndarray]:
-        """Take actions: observation, action, reward, next observation, whether it terminated, whether it ended.
-
-        Print the return of each episode that ends.
-        """
-        observation, reward, terminated, truncated, infos = self.envs.step(actions)
-        done = terminated | truncated
-        next_observation = observation.copy()
-        for i in np.flatnonzero(done):  # `observation` is already the first of the next episode
-            next_observation[i] = infos["final_obs"][i]
-        before, self.observation = self.observation, observation
-        self.returns += reward
-        for value in self.returns[done]:
-            print(value, flush=True)
-        self.returns[done] = 0
-        return [before, actions, reward.astype(np.float32), next_observation, terminated, done]
+    def gather(self, buffer: Any) -> list[float]:
+        """Step the environments and insert their rows; return the returns of the episodes that ended."""
+        episodes = self.collector.collect(steps=self.steps)
+        self.insert(buffer, self.rows.rows(as_dict=True))
+        return [episode.total_reward for episode in episodes]
 
 
 class Explorer(Actor):
     """An `Actor` that is epsilon-greedy, the first one most; its rows are transitions with first priorities."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        super().__init__(folder, number)
-        plan = self.config["actors"]
-        self.epsilon = plan["epsilon"] ** (1 + plan["alpha"] * number / max(plan["number"] - 1, 1))
-
-    def step(self) -> list[np.ndarray]:
-        values = action_values(self.network, self.observation * self.scale)
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        values = self.values(observation)
         guesses = self.rng.integers(values.shape[1], size=len(values))
-        actions = np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1)).astype(np.int32)
-        *row, _ = self.play(actions)
-        _, _, reward, next_observation, terminated = row
-        next_value = action_values(self.network, next_observation * self.scale).max(1)
-        wanted = reward + self.config["gamma"] * ~terminated * next_value
-        return [*row, np.abs(wanted - values[np.arange(len(values)), actions]).astype(np.float32)]
+        return np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1))
 
-    def insert(self, steps: list[list[np.ndarray]]) -> None:
-        *rows, error = (np.concatenate(column) for column in zip(*steps))
-        self.buffer.insert(rows, priority=error)
+    def insert(self, buffer: Any, rows: dict[str, np.ndarray]) -> None:
+        discount = np.where(rows.pop("terminated"), 0, self.gamma).astype(np.float32)
+        value = self.values(rows["observation"])[np.arange(len(discount)), rows["action"]]
+        wanted = rows["reward"] + discount * self.values(rows["next_observation"]).max(1)
+        buffer.insert({**rows, "discount": discount}, priority=np.abs(wanted - value))
+
+    def values(self, observation: np.ndarray) -> np.ndarray:
+        """Evaluate the network of a `DuelingHead`. Shape ``[B, actions]``."""
+        x = observation * self.scale
+        *hidden, value_weight, value_bias, advantage_weight, advantage_bias = self.network
+        for weight, bias in zip(hidden[::2], hidden[1::2]):
+            x = np.maximum(x @ weight.T + bias, 0)
+        advantage = x @ advantage_weight.T + advantage_bias
+        return x @ value_weight.T + value_bias + advantage - advantage.mean(1, keepdims=True)
 
 
 def main(actor_class: type[Actor]) -> None:
-    """Run an actor as the command line says."""
+    """Act as the command line says, until the learner closes the buffer. Prints the return of each episode."""
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
-    actor = actor_class(folder, number)
+    settings = json.loads((folder / SETTINGS).read_text())
+    actor = actor_class(settings["config"], number, [settings["seed"]])
+    buffer = attach(folder / ROWS)
+    weights = SharedWeights(buffer)
     assert "mindspore" not in sys.modules
+    newest = weights.read(timeout=60)
     try:
-        actor.run()
+        while True:
+            if newest is not None:
+                actor.network, actor.version = list(newest.values()), weights.version
+            for value in actor.gather(buffer):
+                print(value, flush=True)
+            newest = weights.read()
     except RuntimeError as error:
-        if not actor.buffer.closed:  # the learner died
+        if not buffer.closed:  # the learner died
             sys.exit(str(error))
 
 

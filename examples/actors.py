@@ -9,7 +9,7 @@ of a compiled graph draws a prioritized batch from the same rows, learns from it
 limiter keeps actors and learner in step by counts, so the number of updates per transition does not depend on the speed
 of the machine; the schedule of the processes does, and two runs with one seed differ.
 
-Evaluations and files are those of ``dqn.py``: the learning curve and the history are written to
+Options, evaluations and files are those of ``dqn.py``: the learning curve and the history are written to
 ``runs/actors_cartpole_seed<seed>/``. ``apex_dqn.py`` does the same with Ray, on several machines if need be.
 
 Reference:
@@ -17,26 +17,25 @@ Reference:
     returns.
 """
 
-import argparse
 import contextlib
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from actor import ROWS, SETTINGS
-from device import add_device_option, use_device
-from dqn import ROOT, Policy, Run, conclude, make_network, passed
+from dqn import make_network
 from dqn_prioritized import DuelingHead, PrioritizedLearner
-from mindspore import Tensor
-from tqdm import tqdm
+from mindspore import Tensor, nn
+from run import EVALUATION_SEED, Run, command_line, make_envs
 
-from mindspore_replay import SharedWeights, create_buffer, load_config
+from mindspore_replay import Collector, SharedWeights, create_buffer
 
 
 def whole_lines(file: Any) -> list[str]:
@@ -47,151 +46,102 @@ def whole_lines(file: Any) -> list[str]:
     return lines.splitlines()
 
 
-class SamplingLearner(PrioritizedLearner):
-    """A `PrioritizedLearner` whose buffer others fill."""
+@contextlib.contextmanager
+def acting(program: str, number: int, shared: Path, buffer: nn.Cell) -> Iterator[Callable[[], list[float]]]:
+    """Run actors during the block; then close the buffer, which ends them.
 
-    def construct(self) -> Tensor:
-        return self.learn()
-
-
-class ActorsRun(Run):
-    """A `Run` whose transitions come from actors.
-
-    Args:
-        config (dict): Configuration of the run.
-        seed (int): Seed of the run.
-        folder (Path): Folder of the results.
-        shared (Path): Folder in shared memory.
+    Yields a function that returns the returns of the episodes that ended since its last call. It raises a RuntimeError
+    if an actor has ended.
     """
+    command = [sys.executable, str(Path(__file__).with_name(program)), str(shared)]
+    actors: list[subprocess.Popen] = []
+    with contextlib.ExitStack() as files:
+        outputs = [files.enter_context(open(shared / f"returns.{i}", "w+")) for i in range(number)]
 
-    actor = "actor.py"  # the program of an actor
+        def ended() -> list[float]:
+            for i, actor in enumerate(actors):
+                if actor.poll() is not None:
+                    raise RuntimeError(f"actor {i} ended with exit code {actor.returncode}")
+            return [float(line) for file in outputs for line in whole_lines(file)]
 
-    def __init__(self, config: dict[str, Any], seed: int, folder: Path, shared: Path) -> None:
-        self.shared, self.seed = shared, seed
-        super().__init__(config, seed, "native", folder)
-
-    def make_cells(self, seed: int, backend: str) -> None:
-        """Make the learner with its buffer in shared memory, and the greedy policy."""
-        config, settings = self.config, self.config["learner"]
-        size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
-        buffer = create_buffer({**config["replay_buffer"], "seed": seed, "storage": self.shared / ROWS})
-        network, target = make_network(*size, DuelingHead), make_network(*size, DuelingHead)
-        rates = config["gamma"], settings["tau"], settings["learning_rate"]
-        self.learner = SamplingLearner(network, target, buffer, *rates)
-        self.policy = Policy(network)
-        self.share()
-
-    def share(self) -> None:
-        """Write what the actors read: the network and their settings."""
-        self.weights = SharedWeights(self.learner.buffer)
-        self.publish()
-        (self.shared / SETTINGS).write_text(json.dumps({"config": self.config, "seed": self.seed}))
-
-    def publish(self) -> None:
-        """Give the actors the current network."""
-        self.weights.publish({weight.name: weight for weight in self.learner.weights})
-
-    @contextlib.contextmanager
-    def actors(self) -> Iterator[list[subprocess.Popen]]:
-        """Run the actors during the block; then close the buffer, which ends them."""
-        command = [sys.executable, str(Path(__file__).with_name(self.actor)), str(self.shared)]
-        actors = []
         try:
-            for number in range(self.config["actors"]["number"]):
-                with open(self.shared / f"returns.{number}", "w") as returns:
-                    actors.append(subprocess.Popen([*command, str(number)], stdout=returns, start_new_session=True))
-            yield actors
+            for i, output in enumerate(outputs):
+                with open(output.name, "a") as written:
+                    actors.append(subprocess.Popen([*command, str(i)], stdout=written, start_new_session=True))
+            yield ended
         finally:
-            self.learner.buffer.close()
+            buffer.close()
             for actor in actors:
                 try:
                     actor.wait(timeout=10)
                 except subprocess.TimeoutExpired:
                     actor.kill()
 
-    def train(self) -> None:
-        """Learn from the actors' transitions until the last step, or until an evaluation is good enough."""
-        with self.actors() as actors, contextlib.ExitStack() as files:
-            returns = [files.enter_context(open(self.shared / f"returns.{i}")) for i in range(len(actors))]
-            bar = files.enter_context(tqdm(total=self.config["steps"], unit="step", dynamic_ncols=True))
-            self.learn(actors, returns, bar)
 
-    def learn(self, actors: list[subprocess.Popen], returns: list[Any], bar: tqdm) -> None:
-        start = time.perf_counter()
-        updates = 0
-        while self.step < self.config["steps"]:
+@contextlib.contextmanager
+def shared_folder() -> Iterator[Path]:
+    """Make a folder in shared memory, if there is that."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def train(
+    run: Run,
+    learner: nn.Cell,
+    greedy: Callable[[np.ndarray], Any],
+    shared: Path,
+    learn: Callable[[], Tensor] | None = None,
+    program: str = "actor.py",
+    steps_of_row: int = 1,
+) -> None:
+    """Learn from the actors' rows; evaluate on the way.
+
+    Args:
+        run (Run): The run.
+        learner (nn.Cell): Has the `network` to evaluate, the `weights` that actors need, and the `buffer`.
+        greedy (Callable): Returns the actions of an evaluation.
+        shared (Path): Folder in shared memory, with the buffer in `ROWS`.
+        learn (Callable): Learns once. Default: a call of the `learner`.
+        program (str): The program of an actor.
+        steps_of_row (int): Environment steps in a row of the buffer.
+    """
+    config, buffer, learn = run.config, learner.buffer, learn or learner
+    weights = SharedWeights(buffer)
+    weights.publish({weight.name: weight for weight in learner.weights})
+    (shared / SETTINGS).write_text(json.dumps({"config": config, "seed": run.options.seed}))
+    evaluation = Collector(make_envs(config, config["evaluation"]["episodes"]), None, greedy, seed=EVALUATION_SEED)
+    updates, begin = 0, time.perf_counter()
+    with acting(program, config["actors"]["number"], shared, buffer) as ended:
+        while not run.done:
             try:
-                loss = self.update()
+                with buffer.limiter.sampling(buffer.sample_size):  # waits for the actors
+                    loss = learn()
             except TimeoutError:
-                self.look_after(actors, returns)
+                ended()
                 raise
             updates += 1
-            before, self.step = self.step, self.inserted()
-            bar.update(self.step - before)
-            if updates % self.config["learner"]["publish_every"] == 0:
-                self.publish()
-                self.look_after(actors, returns)
-            if passed(500, before, self.step):
-                self.show(bar, loss)
-            if passed(self.config["evaluation"]["every"], before, self.step):
-                self.seconds = time.perf_counter() - start
-                if self.evaluate() >= self.config["evaluation"]["stop_at_return"]:
-                    break
-        self.seconds = time.perf_counter() - start
-
-    def update(self) -> Tensor:
-        """Learn from one batch, and return the loss."""
-        buffer = self.learner.buffer
-        with buffer.limiter.sampling(buffer.sample_size):  # waits for the actors
-            return self.learner()
-
-    def inserted(self) -> int:
-        """Return the number of steps that the actors have inserted."""
-        return self.learner.buffer.limiter.inserted
-
-    def save(self) -> None:
-        """Write no checkpoint, since the rows are in a folder that ends with the run."""
-
-    def look_after(self, actors: list[subprocess.Popen], returns: list[Any]) -> None:
-        """Read the returns of episodes that ended; raise a RuntimeError if an actor has ended."""
-        for file in returns:
-            self.history["episodes"] += [(self.step, float(line)) for line in whole_lines(file)]
-        for number, actor in enumerate(actors):
-            if actor.poll() is not None:
-                raise RuntimeError(f"actor {number} ended with exit code {actor.returncode}")
+            returns: list[float] = []
+            if updates % config["learner"]["publish_every"] == 0:
+                weights.publish({weight.name: weight for weight in learner.weights})
+                returns = ended()
+            if run.record(int(buffer.serials.asnumpy()[0]) * steps_of_row, returns, loss):
+                run.evaluate(evaluation, learner.network)
+        print(f"{run.step / (time.perf_counter() - begin):.0f} environment steps a second while learning")
+    run.finish(evaluation, learner.network)
 
 
-def parse_arguments(description: str | None, name: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / f"{name}.yaml")
-    parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
-    parser.add_argument("--seed", type=int, default=0)
-    add_device_option(parser)
-    parser.add_argument("--actors", type=int, help="processes that act; default: from the configuration")
-    parser.add_argument("--out", type=Path, help=f"folder of the run; default: runs/{name}_seed<seed>")
-    return parser.parse_args()
-
-
-def main(run_class: type[ActorsRun], description: str | None, name: str) -> None:
-    """Train as the command line says. `name` is that of the configuration and of the run's folder."""
-    begin = time.perf_counter()
-    arguments = parse_arguments(description, name)
-    ms.set_context(mode=ms.GRAPH_MODE)
-    use_device(arguments.device)
+def main() -> None:
+    run = Run(command_line(__doc__, "actors_cartpole", ["actors"]).parse_args())
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and all processes share the cores
-    config = load_config(arguments.config)
-    config["steps"] = arguments.steps or config["steps"]
-    config["actors"]["number"] = arguments.actors or config["actors"]["number"]
-    folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(dir=memory) as shared:
-        run = run_class(config, arguments.seed, folder, Path(shared))
-        run.train()
-        print(f"{run.step / run.seconds:.0f} environment steps a second while learning")
-        mean = run.finish()
-    conclude(run, mean, time.perf_counter() - begin)
+    settings = run.config["learner"]
+    size = settings["observation_scale"], settings["hidden"], 2, DuelingHead
+    network, target = make_network(*size), make_network(*size)
+    with shared_folder() as shared:
+        buffer = create_buffer({**run.config["replay_buffer"], "seed": run.options.seed, "storage": shared / ROWS})
+        learner = PrioritizedLearner(network, target, buffer, settings)
+        train(run, learner, lambda observation: network(Tensor(observation)).asnumpy().argmax(1), shared)
 
 
 if __name__ == "__main__":
-    main(ActorsRun, __doc__, "actors_cartpole")
+    main()

@@ -34,8 +34,8 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
 from drawing import pyplot
+from run import add_device_option, use_device
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 

@@ -38,9 +38,9 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
 from drawing import pyplot
 from mindspore import Tensor, nn, ops
+from run import ROOT, add_device_option, use_device
 from tqdm import tqdm
 
 from mindspore_replay import Collector, FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
@@ -51,7 +51,6 @@ except ImportError as error:
     raise ImportError("Atari needs: pip install 'ale-py>=0.10'") from error
 gym.register_envs(ale_py)
 
-ROOT = Path(__file__).resolve().parent.parent
 #: Seed of the greedy episodes at the end.
 FINAL_SEED = 2_000_000
 CLOCKS = {"elapsed": time.perf_counter, "processor": time.process_time}

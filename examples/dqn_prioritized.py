@@ -4,9 +4,9 @@
     python examples/dqn_prioritized.py --seed 1 --num-envs 4
     python examples/dqn_prioritized.py --resume --steps 200000
 
-Environments, evaluations, files and options are those of ``dqn.py``. The difference: transitions are drawn in
-proportion to a power of their temporal difference error, each counts in the loss with its importance weight, and the
-compiled graph that learns from a batch also writes its new errors to the buffer as priorities.
+The loop, evaluations, files and options are those of ``dqn.py``. The difference: transitions are drawn in proportion to
+a power of their temporal difference error, each counts in the loss with its importance weight, and the compiled graph
+that learns from a batch also writes its new errors to the buffer as priorities.
 
 References:
     Schaul et al. 2016, Prioritized Experience Replay, https://arxiv.org/abs/1511.05952
@@ -16,7 +16,7 @@ References:
 from typing import Any
 
 import mindspore as ms
-from dqn import Learner, Run, main, value_of
+from dqn import Learner, main, value_of
 from mindspore import Tensor, nn, ops
 
 
@@ -38,40 +38,26 @@ class PrioritizedLearner(Learner):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.loss_and_gradients = ms.value_and_grad(self.weighted_loss, None, self.weights, has_aux=True)
+        self.gradients = ms.value_and_grad(self.weighted_loss, None, self.weights, has_aux=True)
 
-    def construct(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
-    ) -> Tensor:
-        self.buffer.insert([observation, action, reward, next_observation, terminated])
-        return self.learn()
-
-    def learn(self) -> Tensor:
-        """Learn from a batch, write its errors to the buffer as priorities, and return the loss."""
+    def construct(self) -> Tensor:
         batch = self.buffer.sample(as_dict=True)
-        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
-        (loss, error), gradients = self.loss_and_gradients(
-            batch["observation"], batch["action"], wanted, batch["weights"]
-        )
-        self.improve(gradients)
-        self.buffer.update_priorities(batch["indices"], ops.abs(error))
+        loss, priorities = self.learn(batch)
+        self.buffer.update_priorities(batch["indices"], priorities)
         return loss
 
-    def weighted_loss(
-        self, observation: Tensor, action: Tensor, wanted: Tensor, weights: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def learn(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Learn from a batch; return the loss, and the new priorities of its rows."""
+        (loss, error), gradients = self.gradients(batch, self.wanted(batch))
+        self.improve(gradients)
+        return loss, ops.abs(error)
+
+    def weighted_loss(self, batch: dict[str, Tensor], wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean Huber loss, each row with its importance weight, and the temporal difference errors."""
-        value = value_of(self.network(observation), action)
+        value = value_of(self.network(batch["observation"]), batch["action"])
         losses = ops.huber_loss(value, wanted, reduction="none")
-        return ops.mean(weights * losses), wanted - value
-
-
-class PrioritizedRun(Run):
-    """A `Run` of the prioritized learner with a dueling network."""
-
-    head = DuelingHead
-    learner_class = PrioritizedLearner
+        return ops.mean(batch["weights"] * losses), wanted - value
 
 
 if __name__ == "__main__":
-    main(PrioritizedRun, __doc__, "dqn_prioritized_cartpole")
+    main(__doc__, "dqn_prioritized_cartpole", DuelingHead, PrioritizedLearner)

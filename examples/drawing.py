@@ -1,6 +1,9 @@
-"""One style for the pictures of all examples."""
+"""One style for the pictures of all examples, and their learning curves."""
 
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 #: One run has the first colour for training and the second for evaluations; methods take them in turn.
 COLORS = ("#1f77b4", "#d9480f", "#1b9e77", "#7b3fa0")
@@ -37,3 +40,48 @@ def pyplot() -> Any:
 def draw_solved(axes: Any, value: float) -> None:
     """Draw the line from which on a task counts as solved."""
     axes.axhline(value, color="grey", linestyle=":", label="solved")
+
+
+def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
+    """Draw the learning curve of each run in a panel of its own."""
+    plt = pyplot()
+    columns = min(len(runs), 3)
+    rows = -(-len(runs) // columns)
+    size = None if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
+    shared = {"squeeze": False, "sharex": True, "sharey": True, "layout": "constrained"}
+    figure, panels = plt.subplots(rows, columns, figsize=size, **shared)
+    for axes, (name, history) in zip(panels.flat, runs.items()):
+        draw(axes, history, config)
+        _, of_a_seed, seed = name.rpartition("_seed")
+        axes.set(
+            title=f"seed {seed}" if of_a_seed else name,
+            xlabel="environment steps",
+            ylim=config.get("return_range", (0, 515)),
+        )
+        axes.tick_params(labelbottom=True)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("return")
+    for axes in panels.flat[len(runs) :]:
+        axes.set_axis_off()
+    figure.suptitle(f"{config.get('title', 'DQN')} on {config['environment']}")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
+    """Draw the return of each training episode, their mean over 20, and the greedy evaluations."""
+    steps, values = np.array(history["episodes"] or [(0, 0)], float).T
+    mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
+    axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label="training episode")
+    axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
+    axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label="evaluation")
+    draw_solved(axes, config["evaluation"]["solved_at"])
+    if "lags" in history:
+        at, lag = np.array(history["lags"]).T
+        axes.plot([], [], color="C2", linewidth=0.8, label="learning steps since the actor's policy")
+        other = axes.twinx()
+        other.plot(at, lag, color="C2", linewidth=0.8)
+        other.set(ylim=(0, 4 * lag.max()), yticks=range(0, int(lag.max()) + 2, 1 + int(lag.max()) // 4))
+        other.spines["right"].set_visible(True)
+        other.grid(False)

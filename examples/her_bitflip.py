@@ -28,9 +28,9 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
 from drawing import pyplot
 from mindspore import Tensor, nn, ops
+from run import add_device_option, use_device
 from tqdm import tqdm
 
 from mindspore_replay import HindsightRelabel, ReplayBuffer, TrainingCheckpoint

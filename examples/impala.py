@@ -21,12 +21,15 @@ Reference:
 
 from typing import Any
 
+import gymnasium as gym
 import mindspore as ms
+import numpy as np
 from actor import ROWS
-from actors import ActorsRun, main
-from dqn import learning_rate, make_network, value_of
+from actors import shared_folder, train
+from dqn import make_network, value_of
 from mindspore import Tensor, nn, ops
-from ppo import Greedy, Softmax
+from ppo import Softmax
+from run import Run, command_line, learning_rate
 
 from mindspore_replay import create_buffer
 
@@ -113,41 +116,40 @@ class Learner(nn.Cell):
         return wanted, weight * (reward + self.gamma * after - value)
 
 
-class ImpalaRun(ActorsRun):
-    """An `ActorsRun` whose actors insert unrolls into a queue."""
+class ImpalaRun(Run):
+    """A `Run` that records the mean lag of the unrolls up to each evaluation."""
 
-    actor = "impala_actor.py"
-    must_solve = True
-
-    def make_cells(self, seed: int, backend: str) -> None:
-        config, settings, space = self.config, self.config["learner"], self.envs.single_action_space
-        size = settings["observation_scale"], settings["hidden"]
-        steps, inputs = config["actors"]["gather"], len(settings["observation_scale"])
-        shapes = [[steps, *shape] for shape in ([inputs], [], [], [inputs], [], [], [])]
-        queue = create_buffer({**config["replay_buffer"], "data_shape": shapes, "storage": self.shared / ROWS})
-        network = Softmax(*size, space)
-        self.learner = Learner(network, make_network(*size, 1), queue, config["gamma"], settings)
-        self.policy = Greedy(network, None)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.lags: list[float] = []
-        self.share()
+        self.history["lags"] = []
 
-    def update(self) -> Tensor:
-        queue = self.learner.buffer
-        with queue.limiter.sampling(queue.sample_size):  # waits for the actors
-            loss, lag = self.learner()
-        lag = lag.asnumpy()
-        self.lags += lag[lag >= 0].tolist()
-        return loss
-
-    def inserted(self) -> int:
-        return int(self.learner.buffer.serials.asnumpy()[0]) * self.config["actors"]["gather"]
-
-    def evaluate(self) -> float:
+    def evaluate(self, *args: Any) -> None:
         if self.lags:
-            self.history.setdefault("lags", []).append((self.step, sum(self.lags) / len(self.lags)))
+            self.history["lags"].append((self.step, float(np.mean(self.lags))))
             self.lags.clear()
-        return super().evaluate()
+        super().evaluate(*args)
+
+
+def main() -> None:
+    run = ImpalaRun(command_line(__doc__, "impala_cartpole", ["actors"]).parse_args(), must_solve=True)
+    ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and all processes share the cores
+    config, settings, steps = run.config, run.config["learner"], run.config["actors"]["gather"]
+    size, inputs = (settings["observation_scale"], settings["hidden"]), len(settings["observation_scale"])
+    policy = Softmax(*size, gym.spaces.Discrete(2))
+    shapes = {"observation": [inputs], "next_observation": [inputs]}
+    with shared_folder() as shared:
+        rows = {**config["replay_buffer"], "storage": shared / ROWS}
+        queue = create_buffer({**rows, "data_shape": [[steps, *shapes.get(name, [])] for name in rows["names"]]})
+        learner = Learner(policy, make_network(*size, 1), queue, config["gamma"], settings)
+
+        def learn() -> Tensor:
+            loss, lag = learner()
+            run.lags += [value for value in lag.asnumpy().tolist() if value >= 0]
+            return loss
+
+        train(run, learner, policy.greedy, shared, learn, "impala_actor.py", steps)
 
 
 if __name__ == "__main__":
-    main(ImpalaRun, __doc__, "impala_cartpole")
+    main()

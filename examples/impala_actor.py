@@ -3,31 +3,37 @@
 python examples/impala_actor.py FOLDER NUMBER   # started by impala.py
 """
 
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 from actor import Actor, main
-
-
-def log_probabilities(network: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the actions' probabilities for scaled observations. Shape ``[E, actions]``."""
-    *hidden, weight, bias = network
-    for each, shift in zip(hidden[::2], hidden[1::2]):
-        x = np.maximum(x @ each.T + shift, 0)
-    logits = x @ weight.T + bias
-    logits -= logits.max(1, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 
 
 class Unroller(Actor):
     """An `Actor` whose rows are unrolls of ``T`` = `gather` steps, with the version of the policy that made them."""
 
-    def step(self) -> list[np.ndarray]:
-        logs = log_probabilities(self.network, self.observation * self.scale)
-        actions = (logs + self.rng.gumbel(size=logs.shape)).argmax(1).astype(np.int32)
-        return [*self.play(actions), logs[np.arange(len(actions)), actions].astype(np.float32)]
+    further = MappingProxyType({"truncated": ((), "bool"), "log_probability": ((), "float32")})
 
-    def insert(self, steps: list[list[np.ndarray]]) -> None:
-        rows = [np.stack(column, 1) for column in zip(*steps)]
-        self.buffer.insert(rows, version=self.weights.version)  # waits while the queue is full
+    def act(self, observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        logs = self.log_probabilities(observation)
+        actions = (logs + self.rng.gumbel(size=logs.shape)).argmax(1)
+        return actions, {"log_probability": logs[np.arange(len(actions)), actions]}
+
+    def insert(self, buffer: Any, rows: dict[str, np.ndarray]) -> None:
+        rows["done"] = rows["terminated"] | rows.pop("truncated")
+        unrolls = {name: x.reshape(self.steps, -1, *x.shape[1:]).swapaxes(0, 1) for name, x in rows.items()}
+        buffer.insert(unrolls, version=self.version)  # waits while the queue is full
+
+    def log_probabilities(self, observation: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the actions' probabilities. Shape ``[E, actions]``."""
+        x = observation * self.scale
+        *hidden, weight, bias = self.network
+        for each, shift in zip(hidden[::2], hidden[1::2]):
+            x = np.maximum(x @ each.T + shift, 0)
+        logits = x @ weight.T + bias
+        logits -= logits.max(1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 
 
 if __name__ == "__main__":

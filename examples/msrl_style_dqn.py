@@ -13,8 +13,8 @@ from pathlib import Path
 
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
 from mindspore import Parameter, Tensor, nn, ops
+from run import add_device_option, use_device
 from tqdm import tqdm
 
 from mindspore_replay import ReplayBuffer, create_buffer, load_config

@@ -35,42 +35,32 @@ import gymnasium as gym
 import minari
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
-from dqn import EVALUATION_SEED, FINAL_SEED, ROOT, Learner, Policy, greedy_returns, make_network, value_of
+from dqn import Learner, make_network, value_of
 from drawing import draw_solved, pyplot
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
+from run import EVALUATION_SEED, ROOT, add_device_option, make_envs, mean_return, use_device
 from tqdm import tqdm
 
-from mindspore_replay import TrainingCheckpoint, load_config
+from mindspore_replay import Collector, NStep, TrainingCheckpoint, load_config
 from mindspore_replay.datasets import from_minari
 
 
 class OfflineLearner(Learner):
-    """A `Learner` that only samples. One call learns from a batch.
+    """A `Learner` with a conservative term in its loss.
 
     Args:
-        network (nn.Cell): Computes the value of each action.
-        target (nn.Cell): Its slowly following copy, with the same structure.
-        buffer (ReplayBuffer): Columns observation, action, reward, next_observation, terminated, truncated.
-        rates (float): As for `Learner`.
+        args: As for `Learner`.
         conservatism (float): Weight of the conservative term; 0 is a DQN.
     """
 
-    def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, *rates: float, conservatism: float) -> None:
-        super().__init__(network, target, buffer, *rates)
+    def __init__(self, *args: Any, conservatism: float) -> None:
+        super().__init__(*args)
         self.conservatism = conservatism
 
-    def construct(self) -> Tensor:
-        batch = self.buffer.sample(as_dict=True)
-        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
-        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
-        self.improve(gradients)
-        return loss
-
-    def loss(self, observation: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
+    def loss(self, batch: dict[str, Tensor], wanted: Tensor) -> Tensor:
         """Return the loss of a DQN, and the log-sum-exp of all values less the value of the action taken."""
-        values = self.network(observation)
-        taken = value_of(values, action)
+        values = self.network(batch["observation"])
+        taken = value_of(values, batch["action"])
         gap = ops.mean(ops.logsumexp(values, 1) - taken)
         return ops.huber_loss(taken, wanted) + self.conservatism * gap
 
@@ -93,17 +83,17 @@ class OfflineRun:
         """Make a learner with the dataset in its buffer."""
         ms.set_seed(self.seed)
         settings = self.config["learner"]
-        own = {"seed": self.seed, "backend": self.backend}
+        own = {"views": [NStep(1, self.config["gamma"])], "seed": self.seed, "backend": self.backend}
         buffer = from_minari(self.dataset, progress=True, **self.config["replay_buffer"], **own)
         size = settings["observation_scale"], settings["hidden"], int(self.dataset.action_space.n)
-        rates = self.config["gamma"], settings["tau"], settings["learning_rate"]
-        return OfflineLearner(make_network(*size), make_network(*size), buffer, *rates, conservatism=conservatism)
+        return OfflineLearner(make_network(*size), make_network(*size), buffer, settings, conservatism=conservatism)
 
     def train(self, name: str, conservatism: float, resume: bool) -> float:
         """Train a learner, from its checkpoint if `resume`; return the mean return of its last network."""
         plan, updates = self.config["evaluation"], self.config["learner"]["updates"]
         learner = self.make_learner(conservatism)
-        policy = Policy(learner.network)
+        greedy = lambda observation: learner.network(Tensor(observation)).asnumpy().argmax(1)  # noqa: E731
+        evaluation = Collector(make_envs(self.config, plan["episodes"]), None, greedy, seed=EVALUATION_SEED)
         checkpoint = TrainingCheckpoint(self.folder / f"{name}.safetensors", learner=learner)
         state = (checkpoint.load() if resume else None) or {"update": 0, "curve": []}
         curve = self.history["evaluations"][name] = state["curve"]
@@ -111,13 +101,11 @@ class OfflineRun:
         for update in (bar := tqdm(todo, desc=name, unit="update", dynamic_ncols=True)):
             loss = learner()
             if update % plan["every"] == 0:
-                seed = EVALUATION_SEED + update
-                curve.append((update, float(np.mean(greedy_returns(self.config, policy, plan["episodes"], seed)))))
+                curve.append((update, mean_return(evaluation, plan["episodes"])))
                 bar.set_postfix_str(f"loss {float(loss):.3f}, return {curve[-1][1]:.0f}")
                 checkpoint.save(update=update, curve=curve)
         ms.save_checkpoint(learner.network, str(self.folder / f"{name}.ckpt"))
-        mean = float(np.mean(greedy_returns(self.config, policy, plan["final_episodes"], FINAL_SEED)))
-        self.history["final"][name] = mean
+        mean = self.history["final"][name] = mean_return(evaluation, plan["final_episodes"])
         return mean
 
     def save(self) -> None:

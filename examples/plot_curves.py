@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dqn import plot
-from drawing import draw_solved, pyplot
+from drawing import draw_solved, plot, pyplot
 
 
 def evaluations(histories: list[dict[str, Any]], every: int) -> tuple[np.ndarray, np.ndarray]:

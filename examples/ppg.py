@@ -12,13 +12,11 @@ from the newest rows of the value buffer. After some rollouts, an *auxiliary pha
 second output of the policy network learns the values too, while a penalty on the divergence from the policy before that
 phase preserves the actions. CartPole is so easy that the agent does no worse without auxiliary phases.
 
-Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/ppg_cartpole_seed<seed>/``. The
+The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/ppg_cartpole_seed<seed>/``. The
 script exits with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
 
 References:
     Cobbe et al. 2021, Phasic Policy Gradient, https://arxiv.org/abs/2009.04416
-    Schulman et al. 2016, High-Dimensional Continuous Control Using Generalized Advantage Estimation,
-    https://arxiv.org/abs/1506.02438
     Sizes and use counts of the buffers: DI-engine's guide to multiple buffers, https://di-engine-docs.readthedocs.io
 """
 
@@ -26,29 +24,12 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import main, make_network, value_of
+from dqn import make_network, train, value_of
 from mindspore import Tensor, nn, ops
-from rollouts import RolloutRun
+from rollouts import make_rollout, with_advantages
+from run import Run, command_line, make_envs
 
-from mindspore_replay import create_buffer
-
-
-class Logits(nn.Cell):
-    """The policy network's outputs except the last, which is its value: logits of the actions ``[E, A]``."""
-
-    def __init__(self, network: nn.Cell) -> None:
-        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
-        self.network = network
-
-    def construct(self, observation: Tensor) -> Tensor:
-        return self.network(observation)[:, :-1]
-
-
-class Policy(Logits):
-    """The most probable actions ``[E]``."""
-
-    def construct(self, observation: Tensor) -> Tensor:
-        return ops.argmax(self.network(observation)[:, :-1], 1)
+from mindspore_replay import Collector, create_buffer
 
 
 class Learner(nn.Cell):
@@ -148,37 +129,39 @@ class Learner(nn.Cell):
         self.critic_optimizer(self.critic_gradients(observation, wanted)[1])
 
 
-class PpgRun(RolloutRun):
-    """A `RolloutRun` whose rollouts are each followed by a policy phase."""
+def main() -> None:
+    run = Run(command_line(__doc__, "ppg_cartpole").parse_args(), must_solve=True)
+    config, settings, seed = run.config, run.config["learner"], run.options.seed
+    rng = np.random.default_rng(seed)
+    envs = make_envs(config, config["num_envs"])
+    actions, size = int(envs.single_action_space.n), (settings["observation_scale"], settings["hidden"])
+    network, former, critic = (make_network(*size, outputs) for outputs in (actions + 1, actions + 1, 1))
+    buffers = create_buffer({**config["replay_buffer"], "seed": seed, "backend": run.options.backend})
+    learner = Learner(network, former, critic, buffers, settings)
 
-    def make_cells(self, seed: int, backend: str) -> None:
-        settings, actions = self.config["learner"], int(self.envs.single_action_space.n)
-        size = settings["observation_scale"], settings["hidden"]
-        network, former, critic = (make_network(*size, outputs) for outputs in (actions + 1, actions + 1, 1))
-        buffers = create_buffer({**self.config["replay_buffer"], "seed": seed, "backend": backend})
-        self.learner = Learner(network, former, critic, buffers, settings)
-        self.policy, self.logits, self.critic = Policy(network), Logits(network), critic
+    def logits(observation: np.ndarray) -> np.ndarray:
+        return network(Tensor(observation)).asnumpy()[:, :-1]
 
-    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Fill both buffers with a rollout, after an auxiliary phase if it is due; adds the rewards to `returns`."""
-        rollouts = self.step // (self.config["rollout"] * len(self.observation))
-        if rollouts and rollouts % self.config["learner"]["auxiliary_every"] == 0:
-            self.learner(True)
-        observation, action, log_probability, advantage, wanted = map(self.segments, self.roll_out(returns))
-        self.learner.buffer.insert([observation, action, log_probability, advantage])
-        self.learner.value_buffer.insert([observation, wanted])
-        return []  # the learner's call has no arguments
+    def draw(observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        logs = logits(observation)
+        logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+        action = (logs + rng.gumbel(size=logs.shape)).argmax(1)
+        return action, {"log_probability": logs[np.arange(len(action)), action]}
 
-    def choose(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        logits = self.logits(Tensor(self.observation)).asnumpy()
-        log_probabilities = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        action = (logits + self.rng.gumbel(size=logits.shape)).argmax(1).astype(np.int32)
-        return action, log_probabilities[np.arange(len(action)), action], action
+    def learn() -> Tensor:
+        rollout = with_advantages(collector.buffer, critic, config)
+        # Rows of `segment` steps of one environment.
+        rows = {name: x.swapaxes(0, 1).reshape(-1, config["segment"], *x.shape[2:]) for name, x in rollout.items()}
+        for buffer in (learner.buffer, learner.value_buffer):
+            buffer.insert({name: rows[name] for name in buffer.names})
+        loss = learner()
+        if collector.steps // collector.buffer.capacity % settings["auxiliary_every"] == 0:
+            learner(True)
+        return loss
 
-    def segments(self, steps: np.ndarray) -> np.ndarray:
-        """Reshape a rollout ``[T, E, *F]`` to the buffers' rows, ``[E * T / S, S, *F]`` with ``S`` steps each."""
-        return steps.swapaxes(0, 1).reshape(-1, self.config["segment"], *steps.shape[2:])
+    collector = Collector(envs, make_rollout(envs, config), draw, seed=seed)
+    train(run, collector, learner, lambda observation: logits(observation).argmax(1), learn, rng=rng)
 
 
 if __name__ == "__main__":
-    main(PpgRun, __doc__, "ppg_cartpole")
+    main()

@@ -10,7 +10,7 @@ all epochs: each step of the rollout is learned from once an epoch, in a new ord
 over actions, or a normal distribution whose deviation does not depend on the observation; it improves by PPO's clipped
 objective, and a second network learns the values.
 
-Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/ppo_cartpole_seed<seed>/``. The
+The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/ppo_cartpole_seed<seed>/``. The
 script exits with an error unless the mean return of the final greedy episodes reaches ``solved_at`` of the
 configuration.
 
@@ -24,11 +24,12 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from dqn import learning_rate, main, make_network, value_of
+from dqn import make_network, train, value_of
 from mindspore import Parameter, Tensor, nn, ops
-from rollouts import RolloutRun
+from rollouts import make_rollout, with_advantages
+from run import Run, command_line, learning_rate, make_envs
 
-from mindspore_replay import create_buffer
+from mindspore_replay import Collector, create_buffer
 
 LOG_ROOT = float(0.5 * np.log(2 * np.pi))
 
@@ -51,11 +52,15 @@ class Softmax(nn.Cell):
         """Return the logarithm of the probability of actions ``[B]``. Shape ``[B]``."""
         return value_of(self.construct(observation), action)
 
-    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return actions, and the logarithms of their probabilities."""
+    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return actions, and the logarithms of their probabilities as a column."""
         logs = self(Tensor(observation)).asnumpy()
-        action = (logs + rng.gumbel(size=logs.shape)).argmax(1).astype(np.int32)
-        return action, logs[np.arange(len(action)), action]
+        action = (logs + rng.gumbel(size=logs.shape)).argmax(1)
+        return action, {"log_probability": logs[np.arange(len(action)), action]}
+
+    def greedy(self, observation: np.ndarray) -> np.ndarray:
+        """Return the most probable actions."""
+        return self(Tensor(observation)).asnumpy().argmax(1)
 
 
 class Normal(nn.Cell):
@@ -78,26 +83,16 @@ class Normal(nn.Cell):
         distance = (action - self.network(observation)) / ops.exp(self.log_deviation)
         return ops.reduce_sum(-0.5 * ops.square(distance) - self.log_deviation - LOG_ROOT, 1)
 
-    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return actions, and the logarithms of their densities."""
+    def draw(self, observation: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return actions, and the logarithms of their densities as a column."""
         mean, log_deviation = self(Tensor(observation)).asnumpy(), self.log_deviation.asnumpy()
         noise = rng.standard_normal(mean.shape, np.float32)
         action = mean + np.exp(log_deviation) * noise
-        return action, (-0.5 * noise**2 - log_deviation - LOG_ROOT).sum(1).astype(np.float32)
+        return action, {"log_probability": (-0.5 * noise**2 - log_deviation - LOG_ROOT).sum(1)}
 
-
-class Greedy(nn.Cell):
-    """The most probable action, as an environment takes it."""
-
-    def __init__(self, policy: nn.Cell, largest: float | None) -> None:
-        super().__init__(auto_prefix=False)  # the learner names the policy's Parameters
-        self.policy, self.largest = policy, largest
-
-    def construct(self, observation: Tensor) -> Tensor:
-        outputs = self.policy(observation)
-        if self.largest is None:
-            return ops.argmax(outputs, 1)
-        return ops.clamp(outputs, -1.0, 1.0) * self.largest
+    def greedy(self, observation: np.ndarray) -> np.ndarray:
+        """Return the means, as far as they are actions."""
+        return np.clip(self(Tensor(observation)).asnumpy(), -1, 1)
 
 
 class Learner(nn.Cell):
@@ -141,32 +136,29 @@ class Learner(nn.Cell):
         return ops.mean(self.value_weight * error - gain)
 
 
-class PpoRun(RolloutRun):
-    """A `RolloutRun` whose rollouts are each learned from in epochs."""
+def main() -> None:
+    run = Run(command_line(__doc__, "ppo_cartpole").parse_args(), must_solve=True)
+    config, settings, seed = run.config, run.config["learner"], run.options.seed
+    rng = np.random.default_rng(seed)
+    envs = make_envs(config, config["num_envs"])
+    space, size = envs.single_action_space, (settings["observation_scale"], settings["hidden"])
+    policy, critic = (Normal if space.shape else Softmax)(*size, space), make_network(*size, 1)
+    if space.shape:  # a normal distribution has no limits
+        envs = gym.wrappers.vector.ClipAction(envs)
+    own = {"capacity": config["rollout"] * envs.num_envs, "seed": seed, "backend": run.options.backend}
+    buffer = create_buffer({**config["replay_buffer"], **own})
+    learner = Learner(policy, critic, buffer, settings)
 
-    def make_cells(self, seed: int, backend: str) -> None:
-        config, settings, space = self.config, self.config["learner"], self.envs.single_action_space
-        size = settings["observation_scale"], settings["hidden"]
-        discrete = isinstance(space, gym.spaces.Discrete)
-        network = (Softmax if discrete else Normal)(*size, space)
-        capacity = config["rollout"] * config["num_envs"]
-        buffer = create_buffer({**config["replay_buffer"], "capacity": capacity, "seed": seed, "backend": backend})
-        self.critic = make_network(*size, 1)
-        self.learner = Learner(network, self.critic, buffer, settings)
-        self.largest = None if discrete else float(space.high[0])
-        self.policy = Greedy(network, self.largest)
+    def learn() -> Tensor:
+        rows = with_advantages(collector.buffer, critic, config)
+        buffer.insert({name: steps.reshape(-1, *steps.shape[2:]) for name, steps in rows.items()})
+        return learner()
 
-    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Fill the buffer with a rollout; adds the rewards to `returns`."""
-        rollout = self.roll_out(returns)
-        self.learner.buffer.insert([steps.reshape(-1, *steps.shape[2:]) for steps in rollout])
-        return []  # the learner's call has no arguments
-
-    def choose(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        action, log_probability = self.learner.network.draw(self.observation, self.rng)
-        given = action if self.largest is None else np.clip(action, -1, 1) * self.largest
-        return action, log_probability, given
+    collector = Collector(
+        envs, make_rollout(envs, config), lambda observation: policy.draw(observation, rng), seed=seed
+    )
+    train(run, collector, learner, policy.greedy, learn, rng=rng)
 
 
 if __name__ == "__main__":
-    main(PpoRun, __doc__, "ppo_cartpole")
+    main()

@@ -11,14 +11,13 @@ The agent sees the positions of cart and pole and its last action, but no veloci
 samples sequences of one episode. The LSTM starts from the state stored with a sequence's first row; the first steps,
 the burn-in, only bring that state up to date; a mask marks the boundary of an episode within a sequence. One call of a
 compiled graph samples sequences, computes the loss of double Q-learning with their importance weights, updates the
-network and its target, and writes the sequences' new priorities. Rows are stored by eager calls, and acting carries the
-LSTM's state along.
+network and its target, and writes the sequences' new priorities. Acting carries the LSTM's state along.
 
 A row holds the state that the actor had before it saw the row's observation, so the state is as old as the row. With
 ``--refresh`` the same graph overwrites it with the state it reaches along the sampled sequences, in each row where
 another sequence can begin, every ``stride`` rows; with ``pad_end`` no other stored state is ever read.
 
-Options, environments, evaluations and files are those of ``dqn.py``. It prints the mean return of 100 greedy episodes
+The loop, options, evaluations and files are those of ``dqn.py``. It prints the mean return of 100 greedy episodes
 with the best network, and writes the learning curve, history and checkpoints to ``runs/r2d2_cartpole_seed<seed>/``.
 
 Reference:
@@ -29,19 +28,17 @@ Reference:
 
 import argparse
 import itertools
-import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from device import add_device_option, use_device
-from dqn import ROOT, Learner, Run, Scale, conclude
+from dqn import Learner, Scale, train
 from mindspore import Tensor, nn, ops
+from run import Run, command_line, make_envs
 
-from mindspore_replay import create_buffer, load_config, sequence_priorities
-from mindspore_replay.training.vector import VectorRows
+from mindspore_replay import Collector, columns_of, create_buffer, sequence_priorities
 
 
 class PositionsOnly(gym.Wrapper):
@@ -104,30 +101,33 @@ class Policy(nn.Cell):
 
 
 class Actor:
-    """Acts greedily in environments that are stepped together, and carries the LSTM's state from step to step.
+    """Acts epsilon-greedily in environments that are stepped together, and carries the LSTM's state along.
 
-    Attributes:
-        before (list[np.ndarray]): The state with which the last call began, h and c. Shape ``[E, H]``.
+    Args:
+        policy (Policy): Chooses the actions.
+        number (int): Number of environments.
+        epsilon (Callable): Returns the probability of a random action.
+        rng (Generator): Source of random actions.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.before: list[np.ndarray] = []
-        self.state: list[np.ndarray] = []
+    def __init__(
+        self, policy: Policy, number: int, epsilon: Callable[[], float] = lambda: 0.0, rng: Any = None
+    ) -> None:
+        self.policy, self.epsilon, self.rng = policy, epsilon, rng or np.random.default_rng(0)
+        self.state = np.zeros((2, number, policy.network.hidden), np.float32)
 
-    def __call__(self, observation: Tensor) -> Tensor:
-        """Return actions ``[E]``. At the first call all episodes begin."""
-        if not self.state:
-            self.state = [np.zeros((len(observation), self.policy.network.hidden), np.float32) for _ in range(2)]
-        self.before = self.state
-        action, *state = self.policy(observation, *(Tensor(part[None]) for part in self.before))
-        self.state = [part.asnumpy()[0].copy() for part in state]
-        return action
+    def begin(self, which: np.ndarray) -> None:
+        """Clear the state of the environments whose episodes begin."""
+        self.state[:, which] = 0
 
-    def forget(self, done: np.ndarray) -> None:
-        """Clear the state of the environments whose episodes are over."""
-        for part in self.state:
-            part[done] = 0
+    def __call__(self, observation: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return actions ``[E]``, and the state before them as columns."""
+        h, c = self.state
+        action, *state = self.policy(Tensor(observation), Tensor(h[None]), Tensor(c[None]))
+        self.state = np.concatenate([part.asnumpy() for part in state])
+        is_random = self.rng.random(len(observation)) < self.epsilon()
+        action = np.where(is_random, self.rng.integers(2, size=len(observation)), action.asnumpy())
+        return action, {"h": h, "c": c}
 
 
 class RecurrentLearner(Learner):
@@ -139,9 +139,8 @@ class RecurrentLearner(Learner):
 
     def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell, config: dict[str, Any]) -> None:
         settings = config["learner"]
-        plan = settings["learning_rate"]
-        rate = nn.PolynomialDecayLR(plan["start"], plan["end"], plan["steps"], power=1.0)
-        super().__init__(network, target, buffer, config["gamma"], settings["tau"], rate)
+        super().__init__(network, target, buffer, settings)
+        self.gamma = config["gamma"]
         self.loss_and_gradients = ms.value_and_grad(self.sequence_loss, None, self.weights, has_aux=True)
         self.eta, self.n_step = settings["eta"], settings["n_step"]
         self.burn_in, self.stride, self.hidden = buffer.burn_in, buffer.stride, settings["hidden"]
@@ -248,66 +247,8 @@ def values_of(values: Tensor, action: Tensor) -> Tensor:
     return ops.gather_elements(values, 2, ops.expand_dims(action, 2))[:, :, 0]
 
 
-class RecurrentRun(Run):
-    """A `Run` of the recurrent learner. Rows know the end of their episode, and acting needs the LSTM's state."""
-
-    def make_cells(self, seed: int, backend: str) -> None:
-        settings = self.config["learner"]
-        size = settings["observation_scale"], settings["hidden"], int(self.envs.single_action_space.n)
-        network, target = (RecurrentNetwork(*size, self.config["memoryless"]) for _ in range(2))
-        own = {"num_envs": self.config["num_envs"], "seed": seed, "backend": backend}
-        buffer = create_buffer({**self.config["replay_buffer"], **own})
-        self.learner = RecurrentLearner(network, target, buffer, self.config)
-        self.rows = VectorRows(buffer, self.envs.metadata["autoreset_mode"])
-        self.one_step = Policy(network)
-        self.actor = self.policy
-
-    @property
-    def policy(self) -> Actor:
-        """Make an actor with a cleared state; each evaluation uses one."""
-        return Actor(self.one_step)
-
-    def act(self) -> np.ndarray:
-        """Choose epsilon-greedy actions, one per environment."""
-        actions = self.actor(Tensor(self.observation)).asnumpy()  # always needed: the LSTM must see each observation
-        guesses = self.rng.integers(self.envs.single_action_space.n, size=len(actions))
-        return np.where(self.rng.random(len(actions)) < self.epsilon(), guesses, actions)
-
-    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Step the environments, at first until there is enough to learn from. The rows are stored here."""
-        self.play(returns)
-        while self.step <= self.config["learner"]["learning_starts"] or not bool(self.learner.buffer.can_sample()):
-            self.play(returns)
-        return []  # the learner's call has no arguments
-
-    def play(self, returns: np.ndarray) -> None:
-        """Step the environments and store their rows, with the ends of episodes; adds the rewards to `returns`."""
-        actions = self.act()
-        result = self.envs.step(actions)
-        h, c = self.actor.before
-        rows, flags = self.rows.step(self.observation, actions, *result, h=h, c=c)
-        self.learner.buffer.insert(rows, **flags)
-        self.observation, done = result[0], flags["end"]
-        self.step += len(actions)
-        returns += result[1]
-        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
-        returns[done] = 0
-        self.actor.forget(done)
-
-    def load(self) -> None:
-        """Continue from the checkpoint in the run's folder. The episodes that were running are cut off."""
-        super().load()
-        buffer = self.learner.buffer
-        # Their newest rows are deleted, so that no sequence extends from them into the new episodes.
-        buffer.delete(int(buffer.serials[0]) - 1 - np.arange(self.config["num_envs"]))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "r2d2_cartpole.yaml")
-    parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
-    parser.add_argument("--seed", type=int, default=0)
-    add_device_option(parser)
+def main() -> None:
+    parser = command_line(__doc__, "r2d2_cartpole")
     parser.add_argument(
         "--refresh",
         action=argparse.BooleanOptionalAction,
@@ -315,31 +256,28 @@ def parse_arguments() -> argparse.Namespace:
         help="write states that the network computes while it learns over the stored ones",
     )
     parser.add_argument("--memoryless", action="store_true", help="clear the LSTM's state before each step")
-    parser.add_argument("--num-envs", type=int, help="default: from the configuration")
-    parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
-    parser.add_argument("--out", type=Path, help="default: runs/r2d2_cartpole[_refresh][_memoryless]_seed<seed>")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
-    return parser.parse_args()
-
-
-def main() -> None:
-    begin = time.perf_counter()
-    arguments = parse_arguments()
-    ms.set_context(mode=ms.GRAPH_MODE)
-    use_device(arguments.device)
+    options = parser.parse_args()
+    options.name += "_refresh" * options.refresh + "_memoryless" * options.memoryless
+    run = Run(options)
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain
-    config = {**load_config(arguments.config), "memoryless": arguments.memoryless, "refresh": arguments.refresh}
-    given = {"steps": arguments.steps, "num_envs": arguments.num_envs}
-    config.update({key: value for key, value in given.items() if value is not None})
-    name = "r2d2_cartpole" + "_refresh" * arguments.refresh + "_memoryless" * arguments.memoryless
-    folder = arguments.out or Path("runs") / f"{name}_seed{arguments.seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    run.config |= {"memoryless": options.memoryless, "refresh": options.refresh}
     gym.register("CartPolePositions-v1", entry_point=PositionsOnly, disable_env_checker=True)
-    run = RecurrentRun(config, arguments.seed, arguments.backend, folder)
-    if arguments.resume:
-        run.load()
-    run.train()
-    conclude(run, run.finish(), time.perf_counter() - begin)
+    config, settings, plan, seed = run.config, run.config["learner"], run.config["exploration"], options.seed
+    rng = np.random.default_rng(seed)
+    envs = make_envs(config, config["num_envs"])
+    size = settings["observation_scale"], settings["hidden"], int(envs.single_action_space.n)
+    network, target = (RecurrentNetwork(*size, options.memoryless) for _ in range(2))
+    state = (settings["hidden"],), "float32"  # the LSTM's, before the step
+    columns = columns_of(envs, further={"h": state, "c": state})
+    own = {"num_envs": envs.num_envs, "seed": seed, "backend": options.backend}
+    learner = RecurrentLearner(network, target, create_buffer({**config["replay_buffer"], **columns, **own}), config)
+    policy = Policy(network)
+
+    def epsilon() -> float:
+        return float(np.interp(collector.steps, (0, plan["steps"]), (plan["start"], plan["end"])))
+
+    collector = Collector(envs, learner.buffer, Actor(policy, envs.num_envs, epsilon, rng), seed=seed)
+    train(run, collector, learner, Actor(policy, config["evaluation"]["episodes"]), rng=rng)
 
 
 if __name__ == "__main__":

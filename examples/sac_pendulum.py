@@ -6,13 +6,13 @@
     python examples/plot_curves.py runs/sac_pendulum_seed* --out sac_pendulum.png
 
 The actor draws an action from a normal distribution and squashes it by a hyperbolic tangent. Two critics learn the
-value of actions, and the temperature, the value of entropy, is learned too. One call of a compiled graph inserts the
-newest transitions, samples a batch, computes the gradients of critics, actor and temperature, and applies them.
+value of actions, and the temperature, the value of entropy, is learned too. One call of a compiled graph samples a
+batch, computes the gradients of critics, actor and temperature, and applies them.
 
 A pendulum never falls: after 200 steps its episode is truncated, not terminated. The last transition of an episode is
 therefore bootstrapped like all others, from the final observation.
 
-Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/sac_pendulum_seed<seed>/``. The
+The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/sac_pendulum_seed<seed>/``. The
 script exits with an error unless the mean return of 100 episodes without exploration reaches ``solved_at`` of the
 configuration.
 
@@ -24,10 +24,11 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from dqn import Run, Scale, main, make_network
+from dqn import make_network, train
 from mindspore import Parameter, Tensor, nn, ops
+from run import Run, command_line, make_envs
 
-from mindspore_replay import VectorRows, create_buffer
+from mindspore_replay import Collector, columns_of, create_buffer
 
 #: Limits of the logarithm of the actor's standard deviation.
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -68,21 +69,8 @@ class Critics(nn.Cell):
         return self.first(inputs)[:, 0], self.second(inputs)[:, 0]
 
 
-class Policy(nn.Cell):
-    """The center of the actor's distribution, in the units of the environment. Shape ``[E, A]``."""
-
-    def __init__(self, actor: Actor, scale: list[float]) -> None:
-        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
-        self.outputs = actor.outputs
-        self.actions = actor.actions
-        self.units = Scale(scale)
-
-    def construct(self, observation: Tensor) -> Tensor:
-        return self.units(ops.tanh(self.outputs(observation)[:, : self.actions]))
-
-
 class Learner(nn.Cell):
-    """Actor, critics, their targets, temperature, optimizers and buffer. One call stores transitions and learns.
+    """Actor, critics, their targets, temperature, optimizers and buffer. One call learns from a batch.
 
     Args:
         network (Actor): Draws actions.
@@ -119,10 +107,7 @@ class Learner(nn.Cell):
         self.noise_shape = (2, buffer.sample_size, network.actions)
         self.least_entropy = -float(network.actions)  # the temperature rises below it and falls above
 
-    def construct(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
-    ) -> Tensor:
-        self.buffer.insert([observation, action, reward, next_observation, terminated])
+    def construct(self) -> Tensor:
         batch = self.buffer.sample(as_dict=True)
         noise, alpha = ops.standard_normal(self.noise_shape), ops.exp(self.log_alpha)
         wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"], noise[0], alpha)
@@ -159,42 +144,28 @@ class Learner(nn.Cell):
         return ops.mean(alpha * log_density - ops.minimum(first, second)), log_density
 
 
-class SacRun(Run):
-    """A `Run` of the soft actor-critic. Actions are kept in (-1, 1) and converted to the environment's units."""
+def main() -> None:
+    run = Run(command_line(__doc__, "sac_pendulum").parse_args(), must_solve=True)
+    config, settings, seed = run.config, run.config["learner"], run.options.seed
+    rng = np.random.default_rng(seed)
+    envs = make_envs(config, config["num_envs"])
+    own = {"num_envs": envs.num_envs, "seed": seed, "backend": run.options.backend}
+    buffer = create_buffer({**config["replay_buffer"], **columns_of(envs), **own})
+    scale, hidden, actions = settings["observation_scale"], settings["hidden"], envs.single_action_space.shape[0]
+    critics, targets = (Critics([*scale, *[1.0] * actions], hidden) for _ in range(2))
+    actor = Actor(scale, hidden, actions)
+    learner = Learner(actor, critics, targets, buffer, config["gamma"], settings)
 
-    must_solve = True
+    def greedy(observation: np.ndarray) -> Tensor:
+        return actor(Tensor(observation), Tensor(np.zeros((len(observation), actions), np.float32)))[0]
 
-    def make_cells(self, seed: int, backend: str) -> None:
-        settings, self.units = self.config["learner"], self.envs.single_action_space.high
-        scale, hidden, actions = settings["observation_scale"], settings["hidden"], len(self.units)
-        own = {"num_envs": self.config["num_envs"], "seed": seed, "backend": backend}
-        buffer = create_buffer({**self.config["replay_buffer"], **own})
-        critics, targets = (Critics([*scale, *[1.0] * actions], hidden) for _ in range(2))
-        actor = Actor(scale, hidden, actions)
-        self.learner = Learner(actor, critics, targets, buffer, self.config["gamma"], settings)
-        self.rows = VectorRows(buffer, self.envs.metadata["autoreset_mode"])
-        self.policy = Policy(actor, self.units.tolist())
+    def explore(observation: np.ndarray) -> Tensor:
+        noise = rng.standard_normal((len(observation), actions), np.float32)
+        return actor(Tensor(observation), Tensor(noise))[0]
 
-    def act(self) -> np.ndarray:
-        """Choose actions in (-1, 1), one per environment: uniform at first, then the actor's."""
-        shape = len(self.observation), len(self.units)
-        if self.step < self.config["learner"]["learning_starts"]:
-            return self.rng.uniform(-1, 1, shape).astype(np.float32)
-        noise = self.rng.standard_normal(shape, np.float32)
-        return self.learner.network(Tensor(self.observation), Tensor(noise))[0].asnumpy()
-
-    def advance(self, returns: np.ndarray) -> list[np.ndarray]:
-        """Step the environments, return the transitions as the buffer's columns, and add the rewards to `returns`."""
-        actions = self.act()
-        result = self.envs.step(actions * self.units)
-        rows, _ = self.rows.step(self.observation, actions, *result)
-        self.observation, done = result[0], result[2] | result[3]
-        self.step += len(actions)
-        returns += result[1]
-        self.history["episodes"] += [(self.step, float(value)) for value in returns[done]]
-        returns[done] = 0
-        return list(rows.values())
+    collector = Collector(envs, buffer, explore, random_steps=settings["learning_starts"], seed=seed)
+    train(run, collector, learner, greedy, rng=rng)
 
 
 if __name__ == "__main__":
-    main(SacRun, __doc__, "sac_pendulum")
+    main()

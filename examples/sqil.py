@@ -11,7 +11,7 @@ environment's rewards: 1 for the expert's rows, 0 for the agent's. Soft Q-learni
 the actions of the expert, and back to the states of the expert. With 0 for both, the same agent had a mean return of 25
 after 8000 steps.
 
-Options, environments, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
+The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
 The environment's rewards are used in evaluations only, which choose the network to keep and when to stop. The script
 exits with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
 
@@ -20,15 +20,19 @@ Reference:
     https://arxiv.org/abs/1905.11108
 """
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import mindspore as ms
 import numpy as np
-from dqn import EVALUATION_SEED, ROOT, Learner, NStepRun, Policy, Run, main, make_envs
+from dqn import Learner, make_network, train
 from mindspore import Tensor, nn, ops
+from run import EVALUATION_SEED, ROOT, Run, command_line, make_envs
 
-from mindspore_replay import MixedReplay, load_config
+from mindspore_replay import Collector, MixedReplay, columns_of, create_buffer, load_config
 
 #: Rewards of the agent's rows and of the expert's, instead of the environment's.
 REWARDS = (0.0, 1.0)
@@ -41,92 +45,76 @@ class SqilLearner(Learner):
         network (nn.Cell): Computes the value of each action.
         target (nn.Cell): Its slowly following copy, with the same structure.
         buffers (dict): ``"agent"`` and ``"expert"``, with the columns of `Learner`.
-        rates (float): As for `Learner`.
+        gamma (float): Discount of one step.
+        settings (dict): ``learner`` of the configuration.
     """
 
-    def __init__(self, network: nn.Cell, target: nn.Cell, buffers: dict[str, nn.Cell], *rates: float) -> None:
+    def __init__(
+        self, network: nn.Cell, target: nn.Cell, buffers: dict[str, nn.Cell], gamma: float, settings: dict[str, Any]
+    ) -> None:
         agent, expert = buffers["agent"], buffers["expert"]
-        super().__init__(network, target, agent, *rates)
-        self.expert = expert
-        self.mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], agent.sample_size + expert.sample_size, rewards=REWARDS)
+        mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], agent.sample_size + expert.sample_size, rewards=REWARDS)
+        super().__init__(network, target, mixed, settings)
 
-    def construct(
-        self, observation: Tensor, action: Tensor, reward: Tensor, next_observation: Tensor, terminated: Tensor
-    ) -> Tensor:
-        self.buffer.insert([observation, action, reward, next_observation, terminated])
-        batch = self.mixed.sample(as_dict=True)
-        wanted = self.wanted_value(batch["reward"], batch["next_observation"], batch["terminated"])
-        loss, gradients = self.loss_and_gradients(batch["observation"], batch["action"], wanted)
-        self.improve(gradients)
-        return loss
+        self.gamma = gamma
 
-    def wanted_value(self, reward: Tensor, next_observation: Tensor, terminated: Tensor) -> Tensor:
+    def wanted(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the reward plus the discounted soft value of the next observation, at a temperature of 1.
 
         Entropy counts relative to that of random actions. So an agent without rewards is indifferent to the end of an
         episode, and does not learn to balance the pole for the sake of its entropy.
         """
-        values = self.target(next_observation)
+        values = self.target(batch["next_observation"])
         soft_value = ops.logsumexp(values, 1) - float(np.log(values.shape[1]))
-        return reward + self.gamma * (1.0 - terminated.astype(ms.float32)) * soft_value
+        return batch["reward"] + self.gamma * (1.0 - batch["terminated"].astype(ms.float32)) * soft_value
 
 
-class SqilRun(Run):
-    """A `Run` of the imitating learner."""
-
-    learner_class = SqilLearner
-    must_solve = True
-
-    def __init__(self, config: dict[str, Any], seed: int, backend: str, folder: Path) -> None:
-        plan = config["expert"]
-        expert = load_expert(Path(plan["folder"]), backend)
-        super().__init__(config, seed, backend, folder)
-        rows, mean = demonstrations(config, expert, plan["episodes"])
-        if mean < plan["least_return"]:
-            raise SystemExit(f"{plan['folder']} has no expert: its mean return is {mean:.1f}; give another folder")
-        self.learner.expert.insert(rows)
-        print(f"{plan['episodes']} episodes of the expert: {len(rows[0])} rows, mean return {mean:.1f}")
-
-    def act(self) -> np.ndarray:
-        """Draw actions from the soft policy: in proportion to the exponentials of their values."""
-        size = len(self.observation), int(self.envs.single_action_space.n)
-        values = np.zeros(size)
-        if self.step >= self.config["learner"]["learning_starts"]:
-            values = self.learner.network(Tensor(self.observation)).asnumpy()
-        return (values + self.rng.gumbel(size=size)).argmax(1)
-
-
-def load_expert(folder: Path, backend: str) -> Policy:
-    """Load the greedy policy of a ``dqn.py`` run's best network; make that run if there is none."""
-    run = NStepRun(load_config(ROOT / "configs" / "dqn_cartpole.yaml"), 0, backend, folder)
-    if (folder / "best.ckpt").exists():
-        ms.load_checkpoint(str(folder / "best.ckpt"), run.learner.network, strict_load=True)
-    else:
+def load_expert(folder: Path) -> nn.Cell:
+    """Load the best network of a ``dqn.py`` run; make that run if there is none."""
+    settings = load_config(ROOT / "configs" / "dqn_cartpole.yaml")["learner"]
+    if not (folder / "best.ckpt").exists():
         print(f"{folder} has no expert, so one is trained")
-        folder.mkdir(parents=True, exist_ok=True)
-        run.train()
-        run.finish()
-    return run.policy
+        subprocess.run([sys.executable, str(Path(__file__).with_name("dqn.py")), "--out", str(folder)], check=True)
+    network = make_network(settings["observation_scale"], settings["hidden"], 2)
+    saved = ms.load_checkpoint(str(folder / "best.ckpt"))
+    ms.load_param_into_net(network, {name.removeprefix("network."): weight for name, weight in saved.items()}, True)
+    return network
 
 
-def demonstrations(config: dict[str, Any], expert: Policy, episodes: int) -> tuple[list[np.ndarray], float]:
-    """Return transitions of greedy episodes, as the buffer's columns, and the mean return."""
-    envs = make_envs(config, episodes)
-    observation, _ = envs.reset(seed=EVALUATION_SEED)
-    running, steps = np.ones(episodes, bool), []
-    while running.any():
-        action = expert(Tensor(observation)).asnumpy().astype(np.int32)
-        next_observation, reward, terminated, truncated, infos = envs.step(action)
-        following, done = next_observation.copy(), terminated | truncated
-        for i in np.flatnonzero(done):  # `next_observation` is already the first of the next episode
-            following[i] = infos["final_obs"][i]
-        row = observation, action, reward.astype(np.float32), following, terminated
-        steps.append([column[running] for column in row])
-        observation, running = next_observation, running & ~done
-    envs.close()
-    rows = [np.concatenate(column) for column in zip(*steps)]
-    return rows, len(rows[0]) / episodes
+def main() -> None:
+    run = Run(command_line(__doc__, "sqil_cartpole").parse_args(), must_solve=True)
+    config, settings, plan, seed = run.config, run.config["learner"], run.config["expert"], run.options.seed
+    expert = load_expert(Path(plan["folder"]))
+    rng = np.random.default_rng(seed)
+    envs = make_envs(config, config["num_envs"])
+    own = {"seed": seed, "backend": run.options.backend, **columns_of(envs)}
+    rows = {**config["replay_buffer"], **own}
+    rows["agent"]["num_envs"] = envs.num_envs
+    buffers = create_buffer(rows)
+    size = settings["observation_scale"], settings["hidden"], int(envs.single_action_space.n)
+    network, target = make_network(*size), make_network(*size)
+    learner = SqilLearner(network, target, buffers, config["gamma"], settings)
+
+    def show(observation: np.ndarray) -> int:
+        return int(expert(Tensor(observation[None])).asnumpy().argmax())
+
+    demonstration = Collector(gym.make(config["environment"]), buffers["expert"], show, seed=EVALUATION_SEED)
+    mean = np.mean([episode.length for episode in demonstration.collect(episodes=plan["episodes"])])
+    if mean < plan["least_return"]:
+        raise SystemExit(f"{plan['folder']} has no expert: its mean return is {mean:.1f}; give another folder")
+    print(f"{plan['episodes']} episodes of the expert: {demonstration.steps} rows, mean return {mean:.1f}")
+
+    def greedy(observation: np.ndarray) -> np.ndarray:
+        return network(Tensor(observation)).asnumpy().argmax(1)
+
+    def draw(observation: np.ndarray) -> np.ndarray:
+        """Draw actions from the soft policy: in proportion to the exponentials of their values."""
+        values = network(Tensor(observation)).asnumpy()
+        return (values + rng.gumbel(size=values.shape)).argmax(1)
+
+    collector = Collector(envs, buffers["agent"], draw, random_steps=settings["learning_starts"], seed=seed)
+    train(run, collector, learner, greedy, rng=rng)
 
 
 if __name__ == "__main__":
-    main(SqilRun, __doc__, "sqil_cartpole")
+    main()

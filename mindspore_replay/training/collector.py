@@ -38,7 +38,9 @@ class Collector:
             evaluations.
         policy (Callable): From the observation that ``envs`` returns to the action for ``envs.step``, as an array or a
             Tensor; or to a pair of the action and a dict of further columns, such as ``{"log_prob": ...}``. An action
-            that is itself such a pair must be in one: ``(action, {})``.
+            that is itself such a pair must be in one: ``(action, {})``. Before `policy` gets the first observations
+            of episodes, its method ``begin``, if there is one, gets a mask of their environments, bool ``[E]``: there a
+            policy with a memory clears it.
         random_steps (int): Steps with random actions before the policy acts, if it fills no further columns.
             Default: ``0``.
         seed (Union[int, None]): Seed of the first reset and of random actions. Default: ``None``.
@@ -94,7 +96,7 @@ class Collector:
         self._observation: Any = None
         self._waiting: Callable[[], None] | None = None
         self._returns, self._lengths = np.zeros(self._number), np.zeros(self._number, int)
-        self._was_done = np.zeros(self._number, bool)
+        self._was_done, self._starts = np.zeros(self._number, bool), np.ones(self._number, bool)
 
     def collect(self, steps: int | None = None, *, episodes: int | None = None) -> list[Episode]:
         """Step the environments, and insert the rows.
@@ -175,6 +177,7 @@ class Collector:
         for i in np.flatnonzero(done):
             self._ended.append(Episode(float(self._returns[i]), int(self._lengths[i]), int(i)))
         self._returns[done] = self._lengths[done] = 0
+        self._starts = self._was_done if self._mode == NEXT_STEP else done
         self._was_done, self._observation = done, after
         if self._single and done[0]:
             self._observation, _ = self.envs.reset()
@@ -195,6 +198,8 @@ class Collector:
 
     def _act(self, observation: object) -> tuple[Any, Mapping[str, Any]]:
         """Return the action, and further columns."""
+        if self._starts.any() and hasattr(self.policy, "begin"):
+            self.policy.begin(self._starts)
         if self.steps < self.random_steps:
             return self.envs.action_space.sample(), {}
         action = self.policy(observation)

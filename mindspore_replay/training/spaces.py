@@ -23,7 +23,13 @@ class Leaf(Protocol):
 _GOALS = {"achieved_goal", "desired_goal"}
 
 
-def columns_of(envs: object, action_space: object = None, *, next_observation: bool = True) -> dict[str, list[Any]]:
+def columns_of(
+    envs: object,
+    action_space: object = None,
+    *,
+    next_observation: bool = True,
+    further: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
+) -> dict[str, list[Any]]:
     """Return names, shapes and types of the columns for transitions of an environment.
 
     The columns are those of the observation, of the action, ``reward``, those of the next observation, and
@@ -42,6 +48,8 @@ def columns_of(envs: object, action_space: object = None, *, next_observation: b
             takes half the memory and needs a buffer that knows episodes. Then a Dict space with ``achieved_goal`` and
             ``desired_goal`` has a column ``achieved_goal`` for the goal after the action, which `HindsightRelabel`
             reads. Default: ``True``.
+        further (Union[Mapping, None]): More columns by name, each a shape and a dtype: those that a policy fills, such
+            as ``{"log_prob": ((), "float32")}``, or ``truncated``. Default: ``None``.
 
     Returns:
         dict[str, list]: ``names``, ``shapes`` and ``types``, for a constructor or a configuration.
@@ -49,7 +57,7 @@ def columns_of(envs: object, action_space: object = None, *, next_observation: b
     Raises:
         TypeError: If `envs` is no environment and no space, the action space of a space is missing, or a space has no
             fixed shape, as Text, Graph, Sequence and OneOf.
-        ValueError: If two spaces have the same dotted name.
+        ValueError: If two columns have the same name.
 
     Examples:
         >>> import gymnasium as gym
@@ -76,6 +84,9 @@ def columns_of(envs: object, action_space: object = None, *, next_observation: b
             "the entries of 'types' to 'float64'.",
             stacklevel=2,
         )
+    if twice := sorted(columns.keys() & (further or {}).keys()):
+        raise ValueError(f"For 'columns_of', 'further' must have other names than the spaces, but got {twice}.")
+    columns |= further or {}
     shapes, types = zip(*columns.values())
     return {
         "names": list(columns),

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..columns import numpy_type
 from ..store.nested import at, dotted, leaves, paths
-from ..store.schema import cast_exactly
+from ..store.schema import cast_exactly, type_name
 from ..store.types import Nested
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
@@ -46,6 +45,15 @@ def _final_value(final: Any, i: int, path: Sequence[Any]) -> Any:
         if key is not None:
             final = final[key]
     return final
+
+
+def _numpy_type(dtype: object) -> np.dtype:
+    """Return the NumPy dtype of a column. Only bfloat16 needs MindSpore, so that others run without it."""
+    if type_name(dtype) == "bfloat16":
+        from ..columns import numpy_type
+
+        return numpy_type(dtype)
+    return np.dtype(type_name(dtype))
 
 
 def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -137,7 +145,7 @@ class VectorRows:
         self._any_number = not self._has_episodes and self.num_envs == 1
         self._achieved: str | None = getattr(buffer, "achieved_goal", None)
         self.autoreset_mode = _mode(autoreset_mode)
-        self._types = {name: numpy_type(dtype) for name, dtype in zip(names, buffer.types)}
+        self._types = {name: _numpy_type(dtype) for name, dtype in zip(names, buffer.types)}
         self._in_a_dict = any(name.startswith(f"{_OBSERVATION}.") for name in self._types)
         self.reset()
 

@@ -3,15 +3,16 @@
 import json
 import re
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
-import gymnasium as gym
 import mindspore as ms
 import numpy as np
 import pytest
 import yaml
+from mindspore import Tensor, nn
 from places import ROOT
 from programs import run_program
 from safetensors.numpy import load_file
@@ -96,72 +97,69 @@ def test_dqn_with_one_environment_in_pynative_mode(tmp_path: Path):
     assert output.startswith("104 steps")
 
 
+def shown(*returns: float) -> Any:
+    """Return an evaluation whose episodes have these returns."""
+    return SimpleNamespace(collect=lambda episodes: [SimpleNamespace(total_reward=value) for value in returns])
+
+
 @pytest.fixture
-def dqn(script: Any) -> ModuleType:
-    return script("dqn")
+def make_run(script: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Return a function that makes the record of a run of dqn.py, before its first step."""
+    module, before = script("run"), ms.get_context("mode")
+
+    def make(**changes: Any) -> Any:
+        config = short_config("dqn_cartpole.yaml", tmp_path, **changes)
+        options = module.command_line("", "dqn_cartpole").parse_args(["--config", str(config), "--out", str(tmp_path)])
+        return module.Run(options, must_solve=True)
+
+    yield make
+    ms.set_context(mode=before)
 
 
-def dqn_run(dqn: ModuleType, folder: Path, **changes: object) -> Any:
-    """Return a run of dqn.py with two environments, before its first step."""
-    short = {"evaluation": {"episodes": 2, "final_episodes": 2}, "learner": {"hidden": [64, 64]}}
-    config = load_config(short_config("dqn_cartpole.yaml", folder, **short))
-    return dqn.NStepRun({**config, "num_envs": 2, **changes}, 0, "auto", folder)
-
-
-def test_dqn_uses_the_backend_it_is_given(dqn: ModuleType, tmp_path: Path):
-    config = load_config(short_config("dqn_cartpole.yaml", tmp_path))
-    for backend in ("native", "composite"):
-        assert dqn.NStepRun(config, 0, backend, tmp_path).learner.buffer.backend == backend
-
-
-def test_dqn_stops_by_training_returns_whatever_evaluations_say(dqn: ModuleType, tmp_path: Path):
-    run = dqn_run(dqn, tmp_path)
-    least = run.config["evaluation"]["stop_at_training_return"]
+def test_a_run_stops_by_training_returns_whatever_evaluations_say(make_run: Callable[..., Any]):
+    run, network = make_run(), nn.Dense(1, 1)
+    least = run.plan["stop_at_training_return"]
     assert least >= 400
-    run.history["episodes"] = [(step, 500.0) for step in range(19)]
-    assert not run.enough(500.0)  # too few to decide
-    run.history["episodes"] = [(0, 500.0), *[(step, least - 1.0) for step in range(1, 21)]]
-    assert not run.enough(500.0)
-    run.history["episodes"] += [(step, least + 1.0) for step in range(21, 41)]
-    assert run.enough(0.0)
+    for returns, enough in (([500.0] * 19, False), ([least - 1.0] * 20, False), ([least + 1.0] * 20, True)):
+        due = run.record(run.step + 2000, returns)
+        assert due
+        run.evaluate(shown(0.0 if enough else 500.0), network)
+        assert run.done == enough
 
 
-def test_dqn_ends_with_its_last_network_not_the_best(dqn: ModuleType, tmp_path: Path):
-    run = dqn_run(dqn, tmp_path)
-    ms.save_checkpoint(run.learner.target, str(tmp_path / "best.ckpt"))
-    run.best = np.inf  # of an earlier evaluation, which no other beats
-    run.learner.weights[0].set_data(run.learner.weights[0] + 1.0)
-    last = run.learner.weights[0].asnumpy().copy()
-    run.finish()
-    np.testing.assert_array_equal(run.learner.weights[0].asnumpy(), last)
+def test_the_result_is_the_last_network_unless_evaluations_stop_the_run(make_run: Callable[..., Any]):
+    for plan, expected in (({}, 2.0), ({"stop_at_return": 400}, 1.0)):
+        run, network = make_run(evaluation=plan), nn.Dense(1, 1)
+        if plan:
+            del run.plan["stop_at_training_return"]
+        for weight, mean in ((1.0, 300.0), (2.0, 200.0)):
+            network.weight.set_data(Tensor([[weight]]))
+            run.record(run.step + 2000, [])
+            run.evaluate(shown(mean), network)
+        run.finish(shown(0.0), network)
+        assert network.weight.asnumpy() == expected
 
 
-def test_dqn_learns_returns_that_go_on_after_a_truncation(dqn: ModuleType, tmp_path: Path):
-    """Episodes of five steps, in which the pole cannot fall; a resumed run breaks one off after its second step."""
-    name, before, steps = "CartPoleOfFiveSteps-v1", 42, 82
-    if name not in gym.registry:
-        gym.register(name, entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=5)
-    run = dqn_run(dqn, tmp_path, environment=name)
-    played = []
-    for step in range(steps):
-        if step == before:
-            run.save()
-            run = dqn_run(dqn, tmp_path, environment=name)
-            run.load()
-        played.append(run.advance(np.zeros(2)))
-        run.store(played[-1])
-    place = {row.tobytes(): (step, env) for step in range(steps) for env, row in enumerate(played[step][0])}
-    batches = [[x.asnumpy() for x in run.learner.buffer.sample()] for _ in range(40)]
-    observation, _, reward, following, terminated, discount = (np.concatenate(column) for column in zip(*batches))
-    assert {row.tobytes() for row in observation} == place.keys()
-    for i, row in enumerate(observation):
-        step, env = place[row.tobytes()]
-        left = min(5 - step % 5, before - step) if step < before else 5 - (step - before) % 5
-        length = min(3, left)
-        assert reward[i] == pytest.approx(sum(0.99**k for k in range(length)))
-        assert discount[i] == pytest.approx(0.99**length)
-        np.testing.assert_array_equal(following[i], played[step + length - 1][3][env])
-    assert not terminated.any()
+def test_a_run_that_has_not_learned_ends_in_an_error(make_run: Callable[..., Any]):
+    run, network = make_run(evaluation={"solved_at": 475}), nn.Dense(1, 1)
+    run.record(2000, [])
+    run.evaluate(shown(475.0), network)
+    run.finish(shown(475.0), network)
+    with pytest.raises(SystemExit, match="not solved: the mean return is below 475"):
+        run.finish(shown(474.0), network)
+
+
+def test_a_run_does_not_resume_with_another_configuration(make_run: Callable[..., Any]):
+    state = make_run().state_dict()
+    make_run(steps=7).load_state_dict(state)
+    with pytest.raises(SystemExit, match="was made with another configuration"):
+        make_run(gamma=0.5).load_state_dict(state)
+
+
+def test_dqn_uses_the_backend_it_is_given(tmp_path: Path):
+    options = "--config", short_config("dqn_cartpole.yaml", tmp_path), "--out", tmp_path, "--backend", "native"
+    run("dqn.py", "--steps", 20, *options)
+    assert buffers(tmp_path)["learner.buffer"].backend == "native"
 
 
 def test_a_device_that_is_not_there(tmp_path: Path):
@@ -289,8 +287,8 @@ def test_ppg_uses_rows_up(tmp_path: Path):
     assert uses.max() == 10
     assert (uses < 10).sum() < 8  # no sample is left
     np.testing.assert_array_equal(saved["learner.buffer"].state_dict()["weights"][:32] == 0, uses == 10)
-    # Samples of 16 rows: one for each sample of 8 of the other buffer, and 5 in the auxiliary phase before the third.
-    assert saved["learner.value_buffer"].state_dict()["use_counts"][:32].sum() == 16 * (uses.sum() / 8 + 5)
+    # Samples of 16 rows: one for each sample of 8 of the other buffer, and 5 in each of two auxiliary phases.
+    assert saved["learner.value_buffer"].state_dict()["use_counts"][:32].sum() == 16 * (uses.sum() / 8 + 2 * 5)
 
 
 @pytest.mark.parametrize("config", ["ppo_cartpole.yaml", "ppo_pendulum.yaml"])
@@ -309,16 +307,18 @@ def test_ppo_learns_in_epochs_and_resumes(config: str, tmp_path: Path):
     assert saved.state_dict()["random_state"][1] == 3 * rollouts * 128
 
 
-def test_sqil_imitates_an_expert_and_resumes(dqn: ModuleType, tmp_path: Path):
-    ms.save_checkpoint(dqn_run(dqn, tmp_path).learner.network, str(tmp_path / "best.ckpt"))
+def test_sqil_imitates_an_expert_and_resumes(script: Any, tmp_path: Path):
+    holder = nn.Cell()
+    holder.network = script("dqn").make_network([1, 1, 10, 1], [64, 64], 2)
+    ms.save_checkpoint(holder.network, str(tmp_path / "best.ckpt"))
     expert = {"folder": str(tmp_path), "least_return": 0}
     config = short_config("sqil_cartpole.yaml", tmp_path, expert=expert, replay_buffer={"sample_size": 16})
     options = "--config", config, "--out", tmp_path / "run"
     assert "10 episodes of the expert" in run("sqil.py", "--steps", 300, *options)
-    agent, expert = buffers(tmp_path / "run")["learner.mixed"].sources
+    agent, expert = buffers(tmp_path / "run")["learner.buffer"].sources
     assert agent.size() == 300
     assert "400 steps" in run("sqil.py", "--steps", 400, *options, "--resume")
-    agent, same = buffers(tmp_path / "run")["learner.mixed"].sources
+    agent, same = buffers(tmp_path / "run")["learner.buffer"].sources
     assert agent.size() == 400
     for column in ("column.observation", "column.action", "count"):
         np.testing.assert_array_equal(same.state_dict()[column], expert.state_dict()[column])

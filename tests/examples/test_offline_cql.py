@@ -59,6 +59,7 @@ def test_the_loss_is_that_of_a_dqn_and_the_conservative_term(script: Any):
     gap = np.mean(np.log(np.exp(values).sum(1)) - values[:, 1])
     huber = (0.5 * 0.5**2 + (3 - 0.5)) / 2
     for weight in (0.0, 0.7):
-        learner = offline(Values(values), Values(values), buffer, 0.9, 0.1, 0.01, conservatism=weight)
-        loss = learner.loss(Tensor(np.zeros((2, 2)), ms.float32), action, wanted)
+        settings = {"tau": 0.1, "learning_rate": 0.01}
+        learner = offline(Values(values), Values(values), buffer, settings, conservatism=weight)
+        loss = learner.loss({"observation": Tensor(np.zeros((2, 2)), ms.float32), "action": action}, wanted)
         assert float(loss) == pytest.approx(huber + weight * gap, rel=1e-5)

@@ -10,7 +10,7 @@ import pytest
 from mindspore import Tensor, nn
 from places import ROOT
 
-from mindspore_replay import create_buffer, load_config
+from mindspore_replay import columns_of, create_buffer, load_config
 
 ENVS, CAPACITY, STEPS, HIDDEN, BURN_IN, LENGTH = 3, 60, 43, 5, 3, 3
 
@@ -29,7 +29,8 @@ def make(r2d2: ModuleType, stride: int) -> Any:
     """Make a learner with a small buffer of three environments."""
     config = load_config(ROOT / "configs" / "r2d2_cartpole.yaml")
     settings = {"capacity": CAPACITY, "sample_size": 8, "sequence_length": LENGTH, "burn_in": BURN_IN, "stride": stride}
-    settings |= {"data_shape": [[3], [], [], [3], [], [HIDDEN], [HIDDEN]]}
+    further = {name: ((HIDDEN,), "float32") for name in ("h", "c")}
+    settings |= columns_of(r2d2.PositionsOnly(), further=further)
     settings |= {"num_envs": ENVS, "seed": 0, "backend": "native"}
     config["learner"]["hidden"] = HIDDEN
     ms.set_seed(0)
