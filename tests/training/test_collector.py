@@ -1,5 +1,8 @@
 """The collector against a loop that is written out, and against gymnasium's statistics of episodes."""
 
+import subprocess
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -240,3 +243,53 @@ def test_wrong_arguments_of_collect(arguments, error, message):
 def test_a_policy_that_is_no_function():
     with pytest.raises(TypeError, match="'policy' must be a function of the observation, but got 3"):
         Collector(Line(), None, 3)
+
+
+class Remembers:
+    """A policy that counts the observations of each episode, as a column."""
+
+    def __init__(self, number: int) -> None:
+        self.seen = np.zeros(number, np.float32)
+
+    def begin(self, which):
+        self.seen[which] = 0
+
+    def __call__(self, observation):
+        self.seen += 1
+        return act(observation), {"seen": self.seen if np.ndim(observation["joints"][0]) else self.seen[0]}
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode, None])
+def test_a_policy_with_a_memory_is_told_of_first_observations(mode):
+    """The column counts from 1 in each episode, as `Line` counts its steps from 0; an evaluation begins anew."""
+    envs = Line() if mode is None else SyncVectorEnv([Line] * 3, autoreset_mode=mode)
+    with pytest.warns(UserWarning, match="float64"):
+        columns = columns_of(envs, further={"seen": ((), "float32")})
+    buffer, policy = host.ReplayBuffer(1, 200, **columns), Remembers(1 if mode is None else 3)
+    collector = Collector(envs, buffer, policy)
+    collector.collect(7)
+    collector.load_state_dict(collector.state_dict())
+    collector.collect(23)
+    rows = buffer.get_item(range(buffer.size()), as_dict=True)
+    assert len(rows["seen"]) > 25
+    np.testing.assert_array_equal(rows["seen"], rows["observation"]["place"][:, 1] + 1)
+    policy.seen += 5
+    assert Collector(envs, None, policy).collect(episodes=2)
+    assert policy.seen.max() < 6
+
+
+def test_actors_collect_without_mindspore():
+    code = """
+import sys
+import subprocess
+import sys
+
+import gymnasium as gym
+from mindspore_replay import Collector, columns_of, host
+envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+buffer = host.ReplayBuffer(1, 100, **columns_of(envs))
+Collector(envs, buffer, lambda observation: (observation[:, 2] > 0).astype(int), seed=0).collect(episodes=2)
+assert buffer.size() > 10
+assert "mindspore" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -102,3 +102,13 @@ def test_spaces_without_a_fixed_shape(given, message):
 def test_spaces_of_one_name():
     with pytest.raises(ValueError, match=r"but got two with the name 'observation\.a\.b': rename the key with a dot"):
         columns_of(spaces.Dict({"a.b": BOX, "a": spaces.Dict(b=BOX)}), BOX)
+
+
+def test_further_columns_come_last_and_have_names_of_their_own():
+    space, action = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+    columns = columns_of(space, action, further={"truncated": ((), "bool"), "h": ((4,), "float32")})
+    assert columns["names"][-3:] == ["terminated", "truncated", "h"]
+    assert columns["shapes"][-2:] == [(), (4,)]
+    assert columns["types"][-2:] == ["bool", "float32"]
+    with pytest.raises(ValueError, match=r"'further' must have other names than the spaces, but got \['reward'\]"):
+        columns_of(space, action, further={"reward": ((), "float32")})
