@@ -66,9 +66,10 @@ class Learner(nn.Cell):
 
     def __init__(self, network: nn.Cell, target: nn.Cell, buffer: nn.Cell | None, settings: dict[str, Any]) -> None:
         super().__init__()
-        ms.load_param_into_net(target, network.parameters_dict())
         self.network, self.target, self.buffer = network, target, buffer
         self.weights, self.target_weights = network.trainable_params(), target.trainable_params()
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            target_weight.set_data(Tensor(weight.asnumpy().copy()))  # load_param_into_net would share the memory
         self.optimizer = nn.Adam(self.weights, learning_rate(settings["learning_rate"]))
         self.gradients = ms.value_and_grad(self.loss, None, self.weights)
         self.tau, self.huber_delta = settings["tau"], settings.get("huber_delta", 1.0)

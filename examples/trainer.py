@@ -36,6 +36,8 @@ class Learner(nn.Cell):
         super().__init__()
         self.buffer, self.network, self.target = buffer, network, target
         self.weights, self.target_weights = network.trainable_params(), target.trainable_params()
+        for weight, target_weight in zip(self.weights, self.target_weights):
+            target_weight.set_data(Tensor(weight.asnumpy().copy()))  # load_param_into_net would share the memory
         self.optimizer = nn.Adam(self.weights, nn.PolynomialDecayLR(0.002, 0.0002, 10_000, power=1.0))
         self.gradients = ms.value_and_grad(self.loss, None, self.weights, has_aux=True)
 
@@ -72,9 +74,8 @@ def main() -> None:
     buffer = PrioritizedReplayBuffer(
         64, 50_000, **columns_of(envs), num_envs=4, views=[NStep(n=3, gamma=0.99)], seed=arguments.seed, alpha=0.4
     )
-    network, target = Network(), Network()
-    ms.load_param_into_net(target, network.parameters_dict())
-    learner = Learner(buffer, network, target)
+    network = Network()
+    learner = Learner(buffer, network, target=Network())
 
     def greedy(observation: np.ndarray) -> np.ndarray:
         return network(Tensor(observation)).asnumpy().argmax(1)

@@ -8,16 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 import mindspore as ms
 import numpy as np
 import pytest
 import yaml
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 from places import ROOT
 from programs import run_program
 from safetensors.numpy import load_file
 
-from mindspore_replay import load, load_config
+from mindspore_replay import PrioritizedReplayBuffer, columns_of, load, load_config
 
 
 def start(script: str, *arguments: object) -> subprocess.CompletedProcess:
@@ -70,6 +71,21 @@ def test_the_short_trainer_learns_something():
     steps, mean = re.fullmatch(r"(\d+) steps: mean return ([\d.]+) of 20 greedy episodes", last).groups()
     assert 2000 <= int(steps) < 2010
     assert float(mean) > 50  # random actions reach 22
+
+
+def test_targets_are_copies(script: Any):
+    """With the memory of their network, they would follow it at once."""
+    buffer = PrioritizedReplayBuffer(2, 4, **columns_of(gym.make("CartPole-v1")))
+    trainer, dqn = script("trainer"), script("dqn")
+    networks = [dqn.make_network([1, 1, 1, 1], [3], 2) for _ in range(2)]
+    for learner in (
+        trainer.Learner(buffer, trainer.Network(), trainer.Network()),
+        dqn.Learner(*networks, buffer, {"tau": 0.1, "learning_rate": 0.1}),
+    ):
+        for weight, target_weight in zip(learner.weights, learner.target_weights, strict=True):
+            np.testing.assert_array_equal(weight, target_weight)
+            ops.assign(weight, weight + 1.0)
+            np.testing.assert_allclose(weight, target_weight + 1.0)
 
 
 def test_dqn_trains_and_resumes(tmp_path: Path):
