@@ -24,7 +24,6 @@ References:
     Hessel et al. 2018, Rainbow, https://arxiv.org/abs/1710.02298. Omitted: distributions of values and noisy layers.
 """
 
-import argparse
 import json
 import math
 import os
@@ -40,7 +39,7 @@ import mindspore as ms
 import numpy as np
 from drawing import pyplot
 from mindspore import Tensor, nn, ops
-from run import ROOT, add_device_option, use_device
+from run import command_line, use_device
 from tqdm import tqdm
 
 from mindspore_replay import Collector, FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
@@ -292,14 +291,7 @@ class Run:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=ROOT / "configs" / "dqn_pong.yaml")
-    parser.add_argument("--steps", type=int, help="environment steps; default: from the configuration")
-    parser.add_argument("--seed", type=int, default=0)
-    add_device_option(parser)
-    parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
-    parser.add_argument("--out", type=Path, help="folder of the run; default: runs/dqn_pong_seed<seed>")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder of the run")
+    parser = command_line(__doc__, "dqn_pong", ["backend", "resume"])
     parser.add_argument("--check", action="store_true", help="compare samples with what the agent saw; not to resume")
     arguments = parser.parse_args()
     if arguments.check and arguments.resume:
@@ -311,7 +303,7 @@ def main() -> None:
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain
     config = load_config(arguments.config)
     config["steps"] = arguments.steps or config["steps"]
-    folder = arguments.out or Path("runs") / f"dqn_pong_seed{arguments.seed}"
+    folder = arguments.out or Path("runs") / f"{arguments.name}_seed{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(config, arguments.seed, arguments.backend, folder, arguments.check)
     if arguments.resume:

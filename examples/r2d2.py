@@ -5,7 +5,7 @@
     python examples/r2d2.py --refresh           # learning writes newer LSTM states over the stored ones
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step
     python examples/r2d2.py --resume --steps 200000
-    python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-2] --together --out r2d2_cartpole.png
+    python examples/plot_curves.py runs/r2d2_cartpole_*seed[0-4] --together --out r2d2_cartpole.png
 
 The agent sees the positions of cart and pole and its last action, but no velocities: it must remember. The buffer
 samples sequences of one episode. The LSTM starts from the state stored with a sequence's first row; the first steps,
@@ -17,8 +17,9 @@ A row holds the state that the actor had before it saw the row's observation, so
 ``--refresh`` the same graph overwrites it with the state it reaches along the sampled sequences, in each row where
 another sequence can begin, every ``stride`` rows; with ``pad_end`` no other stored state is ever read.
 
-The loop, options, evaluations and files are those of ``dqn.py``. It prints the mean return of 100 greedy episodes
-with the best network, and writes the learning curve, history and checkpoints to ``runs/r2d2_cartpole_seed<seed>/``.
+With ``--memoryless`` everything is the same but for the LSTM, which begins each step with a state of zeros.
+
+The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/r2d2_cartpole_seed<seed>/``.
 
 Reference:
     Kapturowski et al. 2019, Recurrent Experience Replay in Distributed Reinforcement Learning,
@@ -142,7 +143,7 @@ class RecurrentLearner(Learner):
         super().__init__(network, target, buffer, settings)
         self.gamma = config["gamma"]
         self.loss_and_gradients = ms.value_and_grad(self.sequence_loss, None, self.weights, has_aux=True)
-        self.eta, self.n_step = settings["eta"], settings["n_step"]
+        self.eta, self.n_step, self.huber_delta = (settings[key] for key in ("eta", "n_step", "huber_delta"))
         self.burn_in, self.stride, self.hidden = buffer.burn_in, buffer.stride, settings["hidden"]
         steps = self.burn_in + buffer.sequence_length
         # Sequences begin `stride` steps apart: those within this one begin at its steps 1, 2, ... times `stride`.
@@ -214,7 +215,7 @@ class RecurrentLearner(Learner):
         next_value = values_of(self.unroll(self.target, seen, there, h, c)[0][:, 1:], best)
         wanted = ops.stop_gradient(self.returns(reward, discount, next_value, learned))
         value = values_of(values[:, :-1], action)
-        losses = ops.huber_loss(value, wanted, reduction="none") * learned.astype(ms.float32)
+        losses = ops.huber_loss(value, wanted, reduction="none", delta=self.huber_delta) * learned.astype(ms.float32)
         return ops.mean(weights * ops.mean(losses, 1)), wanted - value, new_h, new_c
 
     def returns(self, reward: Tensor, discount: Tensor, next_value: Tensor, learned: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ the actions of the expert, and back to the states of the expert. With 0 for both
 after 8000 steps.
 
 The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
-The environment's rewards are used in evaluations only, which choose the network to keep and when to stop. The script
-exits with an error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
+The environment's rewards never reach the learner: they only measure, and say when to stop. The script exits with an
+error unless the mean return of 100 greedy episodes reaches ``solved_at`` of the configuration.
 
 Reference:
     Reddy et al. 2020, SQIL: Imitation Learning via Reinforcement Learning with Sparse Rewards,
