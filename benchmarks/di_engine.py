@@ -3,6 +3,7 @@
     python benchmarks/di_engine.py                            # all pipelines with both, one after the other: an hour
     python benchmarks/di_engine.py dqn_deque --seeds 0 1      # one of them
     python benchmarks/di_engine.py dqn_deque --redraw         # also DI-engine's buffer with another seed of its draws
+    python benchmarks/di_engine.py --behaviour                # the same random calls on both, compared: a minute
     python benchmarks/di_engine.py --speed                    # push, sample and update, side by side: a minute
 
 The pipelines are DI-engine 0.5.3's for CartPole: DQN (``serial_pipeline``) on its buffers deque, naive and advanced
@@ -65,10 +66,12 @@ def pipeline(name: str, whose: str, seed: int) -> None:
     import ding.data
     import ding.framework.middleware.functional.data_processor as processor
     import ding.worker
+    import yapf.yapflib.yapf_api
     from ding.entry import serial_pipeline
     from ding.utils import BUFFER_REGISTRY
     from easydict import EasyDict
 
+    yapf.yapflib.yapf_api.FormatCode = lambda code: (code, True)  # of the configuration's file: it takes seconds
     evaluate = ding.worker.InteractionSerialEvaluator.eval
 
     def reported(self, save, train_iter, envstep, *args, **kwargs):
@@ -205,6 +208,7 @@ def main() -> None:
     parser.add_argument("--environment", type=Path, default=home, help="(default: %(default)s)")
     parser.add_argument("--redraw", action="store_true", help="run DQN on deque with other draws of DI-engine's too")
     parser.add_argument("--speed", action="store_true", help="compare calls in place of pipelines")
+    parser.add_argument("--behaviour", action="store_true", help="compare what calls do in place of pipelines")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -213,8 +217,12 @@ def main() -> None:
     if set(options.pipelines) - set(PIPELINES):
         parser.error(f"pipelines are {', '.join(PIPELINES)}")
     python = environment(options.environment)
-    if options.speed:
-        command = [str(python), str(Path(__file__).resolve()), "--inside", '"speed"']
+    if options.speed or options.behaviour:
+        here = Path(__file__).resolve()
+        inside = (
+            [str(here), "--inside", '"speed"'] if options.speed else [str(here.with_name("di_engine_behaviour.py"))]
+        )
+        command = [str(python), *inside]
         with tempfile.TemporaryDirectory() as folder:  # in which DI-engine logs
             subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=True)
         return None
