@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import host
 from ..host import HostBuffer
-from ..store.checks import check_bool, check_size
+from ..store.checks import any_number, check_bool, check_size
 from ..store.inputs import as_array
 from ..store.library import library_for
 from ..store.recipe.registry import find
@@ -40,6 +40,8 @@ class _Shared:
     shown: frozenset[str] = frozenset()
     #: Gets the rows that are overwritten or deleted.
     gone: Callable[[Any], None] | None = None
+    #: Whether `replay` was asked for.
+    in_graphs: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def hold(self, held: Any, layout: RowLayout | None) -> None:
@@ -85,6 +87,7 @@ class RowTable:
         with shared.lock:
             if not self.pushed()[0]:
                 raise RuntimeError(f"For '{self._owner}', 'replay' is made with the first row: push one before.")
+            shared.in_graphs = True
             if isinstance(shared.held, HostBuffer):
                 made = self._make(shared.layout, in_graphs=True)
                 made.load_state_dict(shared.held.state_dict())
@@ -95,15 +98,21 @@ class RowTable:
         """Set limits, of which the smallest hold, what `meta` shows, and priorities. Stored rows stay."""
         shared = self.shared
         with shared.lock:
-            before, held = dict(vars(shared)), shared.held
+            new, given, before = dict(shared.limits), priorities or shared.priorities, dict(vars(shared))
             for key, value in limits.items():
-                if value != _INFINITY:
-                    least = min(value, shared.limits.get(key, _INFINITY))
-                    shared.limits = {**shared.limits, key: int(least) if least % 1 == 0 else least}
-            shared.priorities, shared.shown = priorities or shared.priorities, shared.shown | shown
+                least = min(any_number(self._owner, key, value), new.get(key, _INFINITY))
+                if least != _INFINITY:
+                    new[key] = int(least) if least % 1 == 0 else least
+            if (new, given) != (shared.limits, shared.priorities) and shared.in_graphs:
+                raise RuntimeError(
+                    f"For '{self._owner}', limits and priorities must be set before 'replay' is asked for: add "
+                    "middleware first."
+                )
             try:
-                shared.hold(self._make(shared.layout), shared.layout)
-                self._take_rows(held)
+                shared.limits, shared.priorities, shared.shown = new, given, shared.shown | shown
+                if not shared.in_graphs:
+                    shared.hold(self._make(shared.layout), shared.layout)
+                    self._take_rows(before["held"])
             except (TypeError, ValueError):
                 vars(shared).update(before)
                 raise

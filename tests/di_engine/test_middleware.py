@@ -101,12 +101,28 @@ def test_rows_keep_their_indices_age_and_priorities_when_middleware_comes_later(
     assert buffer.push(row_of(6), {"train_iter_data_collected": 8}).index == "6"
 
 
+def test_limits_that_a_graph_would_not_know_are_refused():
+    buffer = DequeBuffer(4)
+    buffer.use(use_time_check(buffer, max_use=3))
+    buffer.push(row_of(1))
+    replay = buffer.replay
+    for late in use_time_check(buffer, 2), staleness_check(buffer, 2), PriorityExperienceReplay(buffer):
+        with pytest.raises(RuntimeError, match="must be set before 'replay' is asked for"):
+            buffer.use(late)
+    view = buffer.view().use(use_time_check(buffer, 5))  # the smaller limit holds already
+    assert view.replay is replay
+    assert [view.sample(1)[0].meta["use_count"] for _ in range(3)] == [1, 2, 3]
+    assert replay.eligible() == 0
+
+
 def test_a_limit_that_is_none_leaves_the_rows(objects):
     buffer = DequeBuffer(4, objects=objects)
     row = buffer.push(row_of(1), {"step": 1})
     for bad in (use_time_check(buffer, 0), PriorityExperienceReplay(buffer, priority_power_factor=3.0)):
         with pytest.raises(ValueError, match="must be in"):
             buffer.use(bad)
+    with pytest.raises(TypeError, match="'max_use' must be a number"):
+        buffer.use(use_time_check(buffer, "3"))
     assert buffer.get_by_index(row.index).data["step"] == buffer.sample(1)[0].data["step"] == 1
     assert "priority_IS" not in buffer[0].meta
     assert buffer.push(row_of(2)).index == "1"
