@@ -102,8 +102,8 @@ class Buffer(
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
             ``ops/sum_tree.py``.
         priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
-        max_priority (Parameter): The largest priority so far, which new rows get; at first `initial_priority`. Shape
-            ``[]``, float32.
+        max_priority (Parameter): The largest priority, which new rows get; at first `initial_priority`. With
+            ``default_priority="largest_held"`` it falls at insertions only. Shape ``[]``, float32.
         use_counts (Parameter): Deliveries of the row in each slot; of a removed row, the bitwise complement. Shape
             ``[C]``, int32.
         insertion_clocks (Parameter): Version of the row in each slot: the learner's clock at its insertion, unless
@@ -148,6 +148,7 @@ class Buffer(
             self.first_beta = parts.sampler.first_beta
             self.beta_steps, self.normalize = parts.sampler.beta_steps, parts.sampler.normalize
             self.initial_priority = parts.sampler.initial_priority
+            self.default_priority = parts.sampler.default_priority
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None

@@ -37,8 +37,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             ``None``, for `capacity`.
         prioritized (bool): Whether rows of the window are drawn by priority, and samples come with importance weights,
             as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority: As for `PrioritizedReplayBuffer`, if
-            `prioritized`; the ``"buffer"`` is the window.
+        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
+            `PrioritizedReplayBuffer`, if `prioritized`; the ``"buffer"`` is the window.
         names, num_envs, replace, max_use, max_staleness, weighted, views, late, compress, seed, backend: As for
             `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
 

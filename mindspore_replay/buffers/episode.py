@@ -35,8 +35,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
             make an episode longer is an error, and nothing changes.
         prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
             Default: ``False``.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority: As for `PrioritizedReplayBuffer`, if
-            `prioritized`.
+        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
+            `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, max_use, max_staleness, late, compress, seed, storage, backend: As for
             `ReplayBuffer`; `max_use` counts the deliveries of an episode by `sample`, and `replace` must be ``True`` if
             `prioritized`.

@@ -18,7 +18,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
     .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
 
     A sample takes one row from each of ``B`` equal strata of the total weight; a row may occur more than once. A new
-    row gets the largest priority so far, so that it is drawn soon, unless another is given. An operation costs O(log C)
+    row gets the largest priority, so that it is drawn soon, unless another is given. An operation costs O(log C)
     a row. The other properties are those of `ReplayBuffer`.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
@@ -37,6 +37,9 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
         initial_priority (float): Priority of new rows until a larger one was given, also after `reset`. In [1e-37,
             3e+38]. Default: ``1.0``.
+        default_priority (str): Priority of a row that is inserted without one: the ``"largest"`` so far, or
+            ``"largest_held"``, the largest of the rows stored then, which falls with them, and `initial_priority` if
+            there are none. That costs up to O(C) for each insertion. Default: ``"largest"``.
         names, num_envs, max_use, max_staleness, views, late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:

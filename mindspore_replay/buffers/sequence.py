@@ -45,8 +45,8 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
             masked. Default: ``False``.
         prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
             valid start is equally likely.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority: As for `PrioritizedReplayBuffer`, if
-            `prioritized`.
+        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
+            `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, max_use, max_staleness, late, compress, seed, storage, backend: As for
             `ReplayBuffer`; `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.

@@ -190,7 +190,8 @@ class Shard:
             with self.rows.lock:
                 if self._weighted and learner_state["clock"] > self._clock():
                     self.rows.advance(learner_state["clock"] - self._clock())
-                if self._prioritized and learner_state["largest"] > self._largest():
+                shared = self._prioritized and not self.rows.spec.options.largest_held
+                if shared and learner_state["largest"] > self._largest():
                     self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
         with self.rows.lock:
             known = *self._weights(), len(self.rows)

@@ -110,6 +110,7 @@ class Operators:
 
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
+        self.lower_largest = updates.LowerLargest(shared()) if options.largest_held else None
         if self.weighted:
             limit = options.max_staleness
             most = Tensor(options.stale_after())
@@ -153,11 +154,11 @@ class Operators:
         """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``; -1 if they were refused.
 
         `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, `ends`, uint8, and `version`, int64,
-        are one for all rows or one for each. `priority` ``None`` means the largest so far, and `version` ``None`` the
+        are one for all rows or one for each. `priority` ``None`` means the largest, and `version` ``None`` the
         clock; `ends` is ``None`` in a buffer whose rows know no episodes.
         """
         if priority is None:
-            priority = self.state.max_priority
+            priority = self.state.max_priority if self.lower_largest is None else self.lower_largest()
         if not self.native:
             n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
             before = item(self.state.serials, 0) if self.goes_on else None

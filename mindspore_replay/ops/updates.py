@@ -54,6 +54,25 @@ class CompositeUpdatePriorities:
 
 
 @ms.jit_class
+class LowerLargest:
+    """``() -> priority``, float32 ``[]``: lowers the largest priority to that of the rows stored. Costs O(C)."""
+
+    def __init__(self, state: Access) -> None:
+        self.state = state
+
+    def __call__(self):
+        """Return the largest priority of the rows stored, or the initial one if there are none."""
+        held = self.state.kept(self.state.use_counts.view())
+        priorities = self.state.priorities.view()
+        unused = self.state.capacity - self.state.count  # slots without a row, which look like rows of priority 0
+        rows = ops.reduce_sum(ops.cast(held, ms.int32)) - unused
+        largest = ops.reduce_max(ops.select(held, priorities, zeros_like(priorities)))
+        largest = ops.select(rows > 0, largest, self.state.initial_priority)
+        ops.assign(self.state.max_priority, largest)
+        return largest
+
+
+@ms.jit_class
 class CompositeUpdate:
     """``(handles [n], rows [n, *F]) -> invalid handles``, int32 ``[]``: overwrites rows of one column.
 

@@ -13,7 +13,7 @@ from .inputs import NewRows, check_versions, too_long
 from .invocations import column_inputs, inputs_of
 from .options import Options
 from .schema import Schema
-from .state import ROOM, pending_note, room
+from .state import OF_LARGEST, ROOM, lower_largest, pending_note, room
 
 
 class Insertion:
@@ -55,9 +55,10 @@ class Insertion:
         )
         #: ``(exp, priority, end, final, version=None)``: stores rows that obviously fit, and returns True; False, and
         #: nothing is stored, if the general path has to convert the arguments, or to raise the error.
-        self.now: Callable[..., bool] = (lambda *_: False) if schema.late else fits.now
+        general = bool(schema.late) or options.largest_held
+        self.now: Callable[..., bool] = (lambda *_: False) if general else fits.now
         #: The same arguments: the number of rows that `now` would store; -1 if they do not fit.
-        self.rows: Callable[..., int] = (lambda *_: -1) if schema.late else fits.rows
+        self.rows: Callable[..., int] = (lambda *_: -1) if general else fits.rows
         self._store: Callable[..., int] = fits.store
 
     def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -71,6 +72,8 @@ class Insertion:
     def __call__(self, new: NewRows) -> None:
         """Store one row or a batch."""
         if new.batch.rows:
+            if self._options.largest_held and new.priority is None:
+                lower_largest(self._options, {name: self._state[name].memory for name in OF_LARGEST})
             fields = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
             self._check(self._store(fields, new.priority, new.ends, new.version), new)
 

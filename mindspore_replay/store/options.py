@@ -22,6 +22,7 @@ class Options(NamedTuple):
         weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
             without weights.
         initial_priority (float): Priority of new rows as long as none was larger.
+        largest_held (bool): Whether "larger" is only said of the rows that are stored when a row is inserted.
         rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
         never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with
             weights 0 and 1.
@@ -47,6 +48,7 @@ class Options(NamedTuple):
     seed: int = 0
     weighting: tuple[float, float] | None = None
     initial_priority: float = 1.0
+    largest_held: bool = False
     rule: WindowRule | None = None
     never_evicts_valid: bool = False
     epochs: EpochRule | None = None

@@ -136,6 +136,25 @@ def room(options: Options, state: Arrays) -> int:
     return capacity - count + max(unneeded, 0)
 
 
+#: The arrays that `lower_largest` reads.
+OF_LARGEST = ("head", "count", "priorities", "use_counts", "max_priority")
+
+
+def largest_held(options: Options, state: Arrays) -> float:
+    """Return the largest priority of the rows stored, or `initial_priority` if there are none. Costs O(C)."""
+    count = int(state["count"])  # until the ring is full, its rows are in the first slots
+    uses = state["use_counts"][:count]
+    largest = float(state["priorities"][:count].max(where=(uses >= 0) | pending(uses), initial=-1))
+    return options.initial_priority if largest < 0 else largest
+
+
+def lower_largest(options: Options, state: Arrays) -> None:
+    """Lower `max_priority` to the largest priority of the rows stored. Costs O(C), or O(1) if the newest has it."""
+    newest = (int(state["head"]) + int(state["count"]) - 1) % options.capacity
+    if state["use_counts"][newest] < 0 or state["priorities"][newest] < state["max_priority"]:
+        state["max_priority"][...] = largest_held(options, state)
+
+
 def pending_note(options: Options, state: Arrays) -> str:
     """Return a sentence on the rows that wait for late columns, to end a message with; empty if there are none."""
     if not options.late:
@@ -305,7 +324,11 @@ def check_weights(cls_name: str, capacity: int, state: Arrays, eligible: np.ndar
     if different.size:
         slot = different[0]
         wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
-    least = max(np.float32(options.initial_priority), priorities.max())
+    least = (
+        largest_held(options, state)
+        if options.largest_held
+        else max(np.float32(options.initial_priority), priorities.max())
+    )
     if not least <= state["max_priority"] < np.inf:
         wrong.append(f"'max_priority' is {state['max_priority']}, and must be finite and at least {least}")
     if (state["counts"] < 0).any():

@@ -13,6 +13,7 @@ import pytest
 from checks import assert_rows, assert_weights
 from drivers import COMPILED, LIMITED, NATIVE, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
 from kinds import KINDS, ends_every
+from mindspore import Tensor
 from reference import ReferenceBuffer, stack
 
 import mindspore_replay
@@ -105,6 +106,54 @@ def test_the_first_priority(kind: str, module: Any):
         state = buffer.reset().state_dict()
     with pytest.raises(ValueError, match=r"'max_priority' is 0\.1.*, and must be finite and at least 0\.2"):
         cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.2).load_state_dict(state)
+
+
+@pytest.mark.cpu_only("buffers of `host` lie in the memory of the process")
+@pytest.mark.parametrize("module", [mindspore_replay, host], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "priorit" in kind])
+def test_the_largest_priority_of_the_rows_held(kind: str, module: Any):
+    """An outlier counts until its row is updated, removed or overwritten; with no rows the first priority counts."""
+    cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
+    buffer = cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.25, default_priority="largest_held")
+
+    def given(priority: float | None) -> float:
+        handles = buffer.insert(rows(0, 1), priority=priority, with_indices=True, **ends_every(buffer, 2, 2))
+        buffer.check_valid()
+        (first, second) = np.asarray(buffer.info(handles)[0]).tolist()
+        assert first == second
+        return float(first)
+
+    assert [given(each) for each in (None, 8.0, None, 0.5)] == [0.25, 8, 8, 0.5]
+    buffer.update_priorities(list(range(8)), [1, 1, 4, 2, 1, 1, 0.5, 0.5])  # of episodes, only those of their starts
+    left = float(np.asarray(buffer.info(list(range(8)))[0]).max())
+    assert left in (4, 8)
+    assert given(None) == left
+    buffer.delete(list(range(10)))
+    assert [given(each) for each in (None, 0.125, None)] == [0.25, 0.125, 0.25]
+    for _ in range(6):  # all rows are overwritten
+        given(0.125)
+    assert given(None) == 0.125
+    state = buffer.reset().state_dict()
+    assert (float(state["max_priority"]), given(None)) == (0.25, 0.25)
+
+
+def test_the_largest_priority_of_the_rows_held_in_a_graph():
+    """The priority is that after the operators before the insertion, which later ones do not change."""
+    columns: dict[str, Any] = {"shapes": [()], "types": ["int32"], "default_priority": "largest_held"}
+    buffer = PrioritizedReplayBuffer(2, 4, **columns)
+    handles, other, values = Tensor([1, 2]), Tensor([0, 2]), Tensor([1.0, 2.0], ms.float32)
+    buffer.insert([np.arange(3, dtype=np.int32)], priority=[3.0, 9.0, 4.0])
+
+    @ms.jit
+    def body(step):
+        buffer.update_priorities(handles, values)
+        buffer.insert([step])
+        return buffer.update_priorities(other, values) + 0
+
+    body(Tensor(5, ms.int32))
+    assert buffer.priorities.asnumpy().tolist() == [1, 1, 2, 3]
+    body(Tensor(6, ms.int32))  # evicts row 0
+    assert buffer.priorities.asnumpy().tolist() == [3, 1, 2, 3]
 
 
 def test_composite_operators_reset_to_the_first_priority():

@@ -44,6 +44,11 @@ CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
         (ValueError, {"initial_priority": each}, f"'initial_priority' must be in [1e-37, 3e+38], but got {each}.")
         for each in (0, -1.0, 1e-40, 1e39, INF, NAN)
     ],
+    (
+        ValueError,
+        {"default_priority": "mean"},
+        "'default_priority' must be 'largest' or 'largest_held', but got 'mean'.",
+    ),
     (TypeError, {"initial_priority": None}, "'initial_priority' must be a number, but got None (NoneType)."),
     (TypeError, {"replace": False}, "there are unknown arguments: 'replace'"),
     (ValueError, {"max_use": 0}, "'max_use' must be in [1, 2147483647], but got 0."),

@@ -40,6 +40,8 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "elastic, by priority": ELASTIC,
     "elastic, by the window's weights": ELASTIC
     | {"normalize": "buffer", "beta_steps": 7, "max_use": 2, "initial_priority": 1.5},
+    "prioritized, by the rows held": PRIORITIZED
+    | {"default_priority": "largest_held", "max_use": 3, "initial_priority": 0.25},
     "prioritized, by the buffer": PRIORITIZED | {"alpha": 0.7, "beta_steps": 3, "normalize": "buffer", "max_use": 2},
 }
 

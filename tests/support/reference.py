@@ -108,7 +108,7 @@ class ReferenceBuffer:
         draws (int): Rows of a sample.
         capacity (int): Maximum number of rows.
         seed (int): Start of the random sequence.
-        prioritized (bool): True if rows are drawn by priority, with `alpha` to `initial_priority` as for the buffer.
+        prioritized (bool): True if rows are drawn by priority, with `alpha` to `default_priority` as for the buffer.
         rule (Rule): The extent of a sample, if rows know their episode.
         num_envs (int): Environments that write in lockstep.
         needs_next (bool): True if samples hold the next observation, which is that of the next row.
@@ -139,6 +139,7 @@ class ReferenceBuffer:
         epsilon: float = 1e-6,
         normalize: str = "batch",
         initial_priority: float = 1.0,
+        default_priority: str = "largest",
     ) -> None:
         self.draws, self.capacity, self.replace, self.ordered = draws, capacity, replace, ordered
         self.prioritized, self.reservoir, self.window = prioritized, reservoir, window
@@ -148,6 +149,7 @@ class ReferenceBuffer:
         self.alpha, self.epsilon = (alpha, epsilon) if prioritized else (1.0, 0.0)
         self.first_beta, self.beta_steps, self.normalize = beta, beta_steps, normalize
         self.initial_priority = float(np.float32(initial_priority))
+        self.largest_held = default_priority == "largest_held"
         self.slots: list[Any] = [None] * capacity
         self.inserted = self.base = self.counter = 0
         self.key = initial_key(seed)
@@ -228,6 +230,10 @@ class ReferenceBuffer:
         Flags are one for each; a final row is also an end. Without `judge` the caller has to judge later.
         """
         before = [self.newest(env) for env in range(self.num_envs)]
+        if self.largest_held and priority is None and len(rows):
+            stored = (self.records[slot] for slot in self.order())
+            held = [record.priority for record in stored if not record.removed]
+            self.max_priority = max(held, default=self.initial_priority)
         priorities = np.broadcast_to(np.float32(self.max_priority if priority is None else priority), len(rows))
         versions = np.broadcast_to(self.now if version is None else version, len(rows))
         for i, (row, value, made) in enumerate(zip(rows, priorities.tolist(), versions.tolist(), strict=True)):

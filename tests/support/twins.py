@@ -62,6 +62,7 @@ class Kind(NamedTuple):
 
 PRIORITIES: dict[str, Any] = {"alpha": 0.7, "beta_steps": 5}
 LIMITS: dict[str, Any] = {"max_use": 3, "max_staleness": 2}
+HELD = {"default_priority": "largest_held"}
 BY_PRIORITY: dict[str, Any] = PRIORITIES | {"prioritized": True}
 SEQUENCES, LONGEST = {"sequence_length": 3}, {"max_episode_length": 4}
 RETURNS, STACKS = NStep(2, 0.9), FrameStack(3)
@@ -71,7 +72,7 @@ KINDS: dict[str, Kind] = {
     "weighted": Kind(ReplayBuffer, STEPS, {"weighted": True, "late": ["reward", "group"]}),
     "limits": Kind(ReplayBuffer, STEPS, LIMITS | {"replace": False}),
     "prioritized": Kind(PrioritizedReplayBuffer, STEPS, PRIORITIES | LIMITS | {"normalize": "buffer"}),
-    "returns": Kind(PrioritizedReplayBuffer, STEPS, PRIORITIES | {"views": [RETURNS], "num_envs": 2}),
+    "returns": Kind(PrioritizedReplayBuffer, STEPS, PRIORITIES | HELD | {"views": [RETURNS], "num_envs": 2}),
     "returns, next row": Kind(
         ReplayBuffer, FRAMES, {"views": [NStep(3, 0.5)], "late": ["terminated"], "ordered": True}
     ),
@@ -85,7 +86,9 @@ KINDS: dict[str, Kind] = {
         SequenceReplayBuffer, STEPS, SEQUENCES | LIMITS | {"stride": 2, "burn_in": 1, "max_staleness": 4}
     ),
     "sequences, by priority": Kind(
-        SequenceReplayBuffer, STEPS, BY_PRIORITY | {"sequence_length": 2, "num_envs": 2, "burn_in": 1, "pad_end": True}
+        SequenceReplayBuffer,
+        STEPS,
+        BY_PRIORITY | HELD | {"sequence_length": 2, "num_envs": 2, "burn_in": 1, "pad_end": True},
     ),
     "sequences of frames": Kind(
         SequenceReplayBuffer, FRAMES, SEQUENCES | {"views": [STACKS, RETURNS], "pad_end": True, "stride": 2}

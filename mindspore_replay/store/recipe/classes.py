@@ -63,6 +63,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         initial_priority: float = 1.0,
+        default_priority: str = "largest",
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -70,7 +71,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority)
+        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
         others = names, num_envs, late, compress, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
@@ -102,6 +103,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         initial_priority: float = 1.0,
+        default_priority: str = "largest",
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -109,7 +111,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
@@ -141,6 +143,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         initial_priority: float = 1.0,
+        default_priority: str = "largest",
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -148,7 +151,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
         others = names, num_envs, late, compress, seed, storage, backend
@@ -180,6 +183,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         epsilon: float = 1e-6,
         normalize: str = "batch",
         initial_priority: float = 1.0,
+        default_priority: str = "largest",
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
@@ -187,7 +191,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         storage: str | os.PathLike[str] = "device",
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority
+        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
         window = capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)

@@ -28,6 +28,7 @@ class Sampler:
         weighting (tuple[float, float]): Alpha and epsilon, which convert a priority to a weight; by default every
             weight is 1.
         initial_priority (float): Priority of new rows as long as none was larger.
+        default_priority (str): Which priority is a new row's: the ``"largest"`` so far, or ``"largest_held"``.
         first_beta (Union[float, None]): Initial beta, if samples include importance weights.
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
@@ -40,6 +41,7 @@ class Sampler:
     window: int | None = None
     weighting = (0.0, 0.0)
     initial_priority = 1.0
+    default_priority = "largest"
     first_beta: float | None = None
     beta_step = 0.0
     by_buffer = False
@@ -90,10 +92,12 @@ class Prioritized(Sampler):
         epsilon: float,
         normalize: str,
         initial_priority: float,
+        default_priority: str,
         window: int | None = None,
     ) -> None:
         self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
-        self.normalize, self.initial_priority, self.window = normalize, initial_priority, window
+        self.normalize, self.window = normalize, window
+        self.initial_priority, self.default_priority = initial_priority, default_priority
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
@@ -107,6 +111,11 @@ class Prioritized(Sampler):
         if self.normalize not in ("batch", "buffer"):
             raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
         self.initial_priority = check_number(name, "initial_priority", self.initial_priority, 1e-37, 3e38)
+        if self.default_priority not in ("largest", "largest_held"):
+            raise ValueError(
+                f"For '{name}', 'default_priority' must be 'largest' or 'largest_held', but got "
+                f"{self.default_priority!r}."
+            )
         self.weighting = self.alpha, self.epsilon
         self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
         self.by_buffer = self.normalize == "buffer"
@@ -163,7 +172,7 @@ class InEpochs(Sampler):
 def sampler_of(
     name: str,
     prioritized: bool,
-    priorities: tuple[float, float, int, float, str, float],
+    priorities: tuple[float, float, int, float, str, float, str],
     replace: bool,
     window: int | None = None,
 ) -> Sampler:
@@ -363,6 +372,7 @@ class Parts(NamedTuple):
             seed=seed,
             weighting=sampler.weighting if weighted else None,
             initial_priority=sampler.initial_priority,
+            largest_held=sampler.default_priority == "largest_held",
             rule=None if rule is None else _with_ends(rule, plan, layout.columns),
             never_evicts_valid=sampler.never_evicts_valid,
             epochs=sampler.epochs,

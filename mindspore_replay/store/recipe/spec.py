@@ -110,7 +110,8 @@ class BufferSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the buffer as JSON, without the seed; with a ``reason`` if no buffer can be made from the JSON."""
         given = self.arguments().items()  # earlier versions read files without arguments that they do not know
-        arguments = {key: encoded(value) for key, value in given if (key, value) != ("initial_priority", 1.0)}
+        usual = {"initial_priority": 1.0, "default_priority": "largest"}
+        arguments = {key: encoded(value) for key, value in given if key not in usual or value != usual[key]}
         made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
         reason = self.foreign or self.incomplete
         return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
