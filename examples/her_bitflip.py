@@ -11,11 +11,10 @@ the goal and -1 for all others. With 15 bits there are 2^15 states: the agent pr
 
 The same deep Q-network learns with the same settings from the same kind of buffer twice: once from transitions as they
 are, and once with 80 % of each sample relabelled by `HindsightRelabel`. Relabelled rows get a state reached later in
-the episode as their goal, and the reward for it. One call of a compiled graph inserts the newest transitions, samples
-and relabels a batch, computes loss and gradients, and updates the network and its target.
+the episode as their goal, and the reward for it. The learner is that of ``dqn.py``.
 
 It prints the success rate of greedy episodes for both, and writes a figure, a .json with all success rates, and a
-checkpoint of each run. ``--resume`` continues from the checkpoints, including the state of the environments.
+checkpoint of each run, from which ``--resume`` continues with new episodes.
 
 Reference:
     Andrychowicz et al. 2017, Hindsight Experience Replay, https://arxiv.org/abs/1707.01495, section 3.1 and figure 1.
@@ -24,215 +23,134 @@ Reference:
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import mindspore as ms
 import numpy as np
+from dqn import Learner
 from drawing import pyplot
 from mindspore import Tensor, nn, ops
-from run import add_device_option, use_device
+from run import EVALUATION_SEED, add_device_option, use_device
 from tqdm import tqdm
 
-from mindspore_replay import HindsightRelabel, ReplayBuffer, TrainingCheckpoint
+from mindspore_replay import Collector, HindsightRelabel, NStep, ReplayBuffer, TrainingCheckpoint, columns_of
 
-GAMMA, TAU, LEARNING_RATE, EPSILON = 0.98, 0.01, 1e-3, 0.2
-CAPACITY, BATCH, UNITS = 100_000, 128, 256
+GAMMA, EPSILON, CAPACITY, BATCH, UNITS = 0.98, 0.2, 100_000, 128, 256
+SETTINGS = {"learning_rate": 1e-3, "tau": 0.01}
 #: Greedy episodes of an evaluation.
 EVALUATION = 500
 #: Fraction of a sample that gets other goals: four of them for one real one.
 HINDSIGHT = 0.8
 
 
-class BitFlip:
-    """Environments that flip bits, stepped together. Axes: ``E`` environments, ``n`` bits.
+class BitFlip(gym.vector.VectorEnv):
+    """Environments that flip bits, stepped together. Axes: ``E`` environments, ``n`` bits."""
 
-    Attributes:
-        state (ndarray): Bits now. Shape ``[E, n]``, float32, each 0 or 1.
-        goal (ndarray): Bits wanted, likewise.
-    """
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}  # noqa: RUF012
 
-    def __init__(self, bits: int, num_envs: int, rng: np.random.Generator) -> None:
-        self.rng = rng
+    def __init__(self, bits: int, num_envs: int) -> None:
+        self.num_envs = num_envs
+        row = gym.spaces.Box(0, 1, (bits,), np.float32)
+        self.single_observation_space = gym.spaces.Dict(achieved_goal=row, desired_goal=row)
+        self.single_action_space = gym.spaces.Discrete(bits)
+        self.action_space = gym.spaces.MultiDiscrete(np.full(num_envs, bits))
         self.state, self.goal = np.zeros((2, num_envs, bits), np.float32)
         self.steps = np.zeros(num_envs, int)
-        self.reset(np.ones(num_envs, bool))
 
-    def reset(self, which: np.ndarray) -> None:
-        """Start new episodes in the environments of the mask."""
-        shape = which.sum(), self.state.shape[1]
-        self.state[which], self.goal[which] = self.rng.integers(2, size=(2, *shape))
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Begin new episodes, in all environments or in those of a mask."""
+        super().reset(seed=seed)
+        which = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        shape = 2, which.sum(), self.state.shape[1]
+        self.state[which], self.goal[which] = self.np_random.integers(2, size=shape)
         self.steps[which] = 0
+        return self.observe(), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Flip one bit in each. Return masks of the goals reached and of the episodes to `reset`."""
-        rows = np.arange(len(action))
-        self.state[rows, action] = 1 - self.state[rows, action]
+    def observe(self) -> dict[str, np.ndarray]:
+        return {"achieved_goal": self.state.copy(), "desired_goal": self.goal.copy()}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:
+        """Flip one bit in each."""
+        rows = np.arange(self.num_envs)
+        self.state[rows, actions] = 1 - self.state[rows, actions]
         self.steps += 1
         reached = (self.state == self.goal).all(1)
-        return reached, reached | (self.steps == self.state.shape[1])
+        truncated = ~reached & (self.steps == self.state.shape[1])
+        return self.observe(), reached.astype(np.float32) - 1, reached, truncated, {}
 
 
-def goal_reward(achieved: Tensor, goal: Tensor) -> Tensor:
-    """Return 0 if the goal is achieved, else -1. Compiled into the graph that samples."""
+def reward(achieved: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the reward, and whether the episode ends. Compiled into the graph that samples."""
     wrong = ops.reduce_max(ops.abs(achieved - goal), -1)
-    return -wrong
+    return -wrong, wrong == 0
 
 
-def make_buffer(bits: int, num_envs: int, hindsight: float, seed: int) -> ReplayBuffer:
-    """Make a buffer that relabels the fraction `hindsight` of its samples."""
-    columns = {
-        "observation": ((bits,), ms.float32),
-        "action": ((), ms.int32),
-        "reward": ((), ms.float32),
-        "next_observation": ((bits,), ms.float32),
-        "desired_goal": ((bits,), ms.float32),
-        "achieved_goal": ((bits,), ms.float32),
-    }
-    shapes, types = zip(*columns.values())
-    views = [HindsightRelabel("future", hindsight, goal_reward)]
-    return ReplayBuffer(
-        sample_size=BATCH,
-        capacity=CAPACITY,
-        shapes=shapes,
-        types=types,
-        names=list(columns),
-        num_envs=num_envs,
-        views=views,
-        seed=seed,
-    )
+class Network(nn.Cell):
+    """The value of flipping each bit, from state and goal side by side."""
 
-
-def make_network(bits: int) -> nn.SequentialCell:
-    """Make a network from state and goal, side by side, to the value of flipping each bit."""
-    return nn.SequentialCell(
-        nn.Dense(2 * bits, UNITS), nn.ReLU(), nn.Dense(UNITS, UNITS), nn.ReLU(), nn.Dense(UNITS, bits)
-    )
-
-
-class Policy(nn.Cell):
-    """The action with the largest value, for a batch of states and goals."""
-
-    def __init__(self, network: nn.Cell) -> None:
-        super().__init__(auto_prefix=False)  # the learner names the network's Parameters
-        self.network = network
-
-    def construct(self, state: Tensor, goal: Tensor) -> Tensor:
-        return ops.argmax(self.network(ops.concat((state, goal), 1)), 1)
-
-
-class Learner(nn.Cell):
-    """Network, target, optimizer and buffer. One call stores transitions and learns from a batch."""
-
-    def __init__(self, network: nn.Cell, target: nn.Cell, buffer: ReplayBuffer) -> None:
+    def __init__(self, bits: int) -> None:
         super().__init__()
-        self.network, self.target, self.buffer = network, target, buffer
-        self.weights, self.target_weights = network.trainable_params(), target.trainable_params()
-        for weight, target_weight in zip(self.weights, self.target_weights):
-            target_weight.set_data(Tensor(weight.asnumpy().copy()))
-            target_weight.requires_grad = False
-        self.optimizer = nn.Adam(self.weights, LEARNING_RATE)
-        self.loss_and_gradients = ms.value_and_grad(self.loss, None, self.weights)
+        self.layers = nn.SequentialCell(
+            nn.Dense(2 * bits, UNITS), nn.ReLU(), nn.Dense(UNITS, UNITS), nn.ReLU(), nn.Dense(UNITS, bits)
+        )
 
-    def construct(
-        self,
-        observation: Tensor,
-        action: Tensor,
-        reward: Tensor,
-        next_observation: Tensor,
-        goal: Tensor,
-        achieved: Tensor,
-        end: Tensor,
-    ) -> Tensor:
-        self.buffer.insert([observation, action, reward, next_observation, goal, achieved], end=end)
-        batch = self.buffer.sample(as_dict=True)
-        next_value = ops.reduce_max(self.target(ops.concat((batch["next_observation"], batch["desired_goal"]), 1)), 1)
-        # A reached goal has no future. As it depends on the goal, it is derived from the reward instead of a column.
-        wanted = batch["reward"] + GAMMA * (batch["reward"] < 0).astype(ms.float32) * next_value
-        inputs = ops.concat((batch["observation"], batch["desired_goal"]), 1)
-        loss, gradients = self.loss_and_gradients(inputs, batch["action"], wanted)
-        self.optimizer(gradients)
-        for weight, target_weight in zip(self.weights, self.target_weights):
-            ops.assign(target_weight, target_weight + TAU * (weight - target_weight))
-        return loss
-
-    def loss(self, inputs: Tensor, action: Tensor, wanted: Tensor) -> Tensor:
-        """Return the Huber loss between the values of the actions taken and their targets."""
-        value = ops.gather_elements(self.network(inputs), 1, ops.expand_dims(action, 1))[:, 0]
-        return ops.huber_loss(value, wanted)
+    def construct(self, observation: dict[str, Tensor]) -> Tensor:
+        return self.layers(ops.concat((observation["achieved_goal"], observation["desired_goal"]), 1))
 
 
-class Run:
-    """One training run. `success` lists the success rate of greedy episodes at evaluations, the first one untrained."""
+def train(arguments: argparse.Namespace, hindsight: float, seed: int) -> dict[str, list[float]]:
+    """Act and learn, with an update after each step of the environments; return the record of the evaluations.
 
-    def __init__(self, arguments: argparse.Namespace, hindsight: float, seed: int) -> None:
-        ms.set_seed(seed)
-        self.bits, self.updates, self.every = arguments.bits, arguments.max_updates, arguments.evaluate_every
-        self.name = f"hindsight {hindsight:.0%}, seed {seed}"
-        self.seed = seed
-        self.rng = np.random.default_rng(seed)
-        self.envs = BitFlip(self.bits, arguments.num_envs, self.rng)
-        network, target = make_network(self.bits), make_network(self.bits)
-        self.policy = Policy(network)
-        self.learner = Learner(network, target, make_buffer(self.bits, arguments.num_envs, hindsight, seed))
-        self.history: dict[str, list[float]] = {"updates": [], "episodes": [], "success": [], "seconds": []}
-        self.update = self.episodes = 0
-        path = arguments.out.with_name(f"{arguments.out.stem}_{hindsight:.0%}_seed{seed}.safetensors".replace("%", ""))
-        self.checkpoint = TrainingCheckpoint(path, learner=self.learner, rng=self.rng)
-        if arguments.resume:
-            self.load()
+    The fraction `hindsight` of each sample is relabelled.
+    """
+    ms.set_seed(seed)
+    rng, bits = np.random.default_rng(seed), arguments.bits
+    envs = BitFlip(bits, arguments.num_envs)
+    views = [HindsightRelabel("future", hindsight, reward), NStep(1, GAMMA)]
+    buffer = ReplayBuffer(BATCH, CAPACITY, **columns_of(envs), num_envs=envs.num_envs, views=views, seed=seed)
+    network = Network(bits)
+    learner = Learner(network, Network(bits), buffer, SETTINGS)
 
-    def save(self) -> None:
-        envs = self.envs.state, self.envs.goal, self.envs.steps
-        self.checkpoint.save(update=self.update, episodes=self.episodes, history=self.history, envs=envs)
+    def greedy(observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        both = np.concatenate((observation["achieved_goal"], observation["desired_goal"]), 1)
+        return network.layers(Tensor(both)).asnumpy().argmax(1)
 
-    def load(self) -> None:
-        """Continue from the checkpoint, if there is one."""
-        if state := self.checkpoint.load():
-            self.update, self.episodes, self.history = state["update"] + 1, state["episodes"], state["history"]
-            self.envs.state, self.envs.goal, self.envs.steps = state["envs"]
+    def explore(observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        is_random = rng.random(envs.num_envs) < EPSILON
+        return np.where(is_random, rng.integers(bits, size=envs.num_envs), greedy(observation))
 
-    def advance(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Step the environments. Return the buffer's rows, and the mask of those that end an episode."""
-        state, goal = self.envs.state.copy(), self.envs.goal.copy()
-        action = self.policy(Tensor(state), Tensor(goal)).asnumpy().astype(np.int32)
-        guess = self.rng.random(len(action)) < EPSILON
-        action[guess] = self.rng.integers(self.bits, size=guess.sum())
-        reached, end = self.envs.step(action)
-        next_state = self.envs.state.copy()
-        self.envs.reset(end)
-        self.episodes += int(end.sum())
-        return [state, action, reached.astype(np.float32) - 1, next_state, goal, next_state], end
+    def success_rate() -> float:
+        """Return the fraction of greedy episodes that reach their goal; states and goals are always the same."""
+        evaluation = Collector(BitFlip(bits, EVALUATION), None, greedy, seed=EVALUATION_SEED)
+        return float(np.mean([episode.total_reward > -bits for episode in evaluation.collect(episodes=EVALUATION)]))
 
-    def train(self) -> dict[str, list[float]]:
-        """Act and learn, with an update after each step of the environments."""
-        start = time.perf_counter() - (self.history["seconds"] or [0.0])[-1]
-        while not bool(self.learner.buffer.can_sample()):
-            rows, end = self.advance()
-            self.learner.buffer.insert(rows, end=end)
-        bar = tqdm(range(self.update, self.updates + 1), unit="update", desc=self.name, dynamic_ncols=True)
-        for self.update in bar:
-            if self.update:
-                rows, end = self.advance()
-                self.learner(*map(Tensor, rows), Tensor(end))
-            if self.update % self.every == 0 or self.update == self.updates:
-                values = self.update, self.episodes, self.success_rate(), time.perf_counter() - start
-                for column, value in zip(self.history.values(), values):
-                    column.append(value)
-                bar.set_postfix_str(f"{self.episodes} episodes, success rate {values[2]:.0%}")
-                self.save()
-        return self.history
-
-    def success_rate(self) -> float:
-        """Return the fraction of greedy episodes that reach their goal.
-
-        All runs with one seed get the same states and goals.
-        """
-        envs = BitFlip(self.bits, EVALUATION, np.random.default_rng([self.seed, EVALUATION]))
-        success = (envs.state == envs.goal).all(1)
-        for _ in range(self.bits):
-            reached, _ = envs.step(self.policy(Tensor(envs.state), Tensor(envs.goal)).asnumpy())
-            success |= reached
-        return float(success.mean())
+    collector = Collector(envs, buffer, explore, seed=seed)
+    history: dict[str, list[float]] = {"updates": [], "episodes": [], "success": [], "seconds": []}
+    path = arguments.out.with_name(f"{arguments.out.stem}_{hindsight:.0%}_seed{seed}.safetensors".replace("%", ""))
+    checkpoint = TrainingCheckpoint(path, learner=learner, rng=rng)
+    first, episodes = 0, 0
+    if arguments.resume and (state := checkpoint.load()):
+        history, first, episodes = state["history"], state["update"] + 1, state["episodes"]
+        collector.load_state_dict(state["collector"])
+    start = time.perf_counter() - (history["seconds"] or [0.0])[-1]
+    while not buffer.can_sample():
+        episodes += len(collector.collect(steps=1))
+    name = f"hindsight {hindsight:.0%}, seed {seed}"
+    bar = tqdm(range(first, arguments.max_updates + 1), unit="update", desc=name, dynamic_ncols=True)
+    for update in bar:  # the first evaluation is before the first update
+        if update:
+            episodes += len(collector.collect(steps=1))
+            learner()
+        if update % arguments.evaluate_every == 0 or update == arguments.max_updates:
+            values = update, episodes, success_rate(), time.perf_counter() - start
+            for column, value in zip(history.values(), values):
+                column.append(value)
+            bar.set_postfix_str(f"{episodes} episodes, success rate {values[2]:.0%}")
+            checkpoint.save(update=update, episodes=episodes, history=history, collector=collector.state_dict())
+    return history
 
 
 def plot(runs: dict[str, list[dict[str, list[float]]]], bits: int, path: Path) -> None:
@@ -268,7 +186,7 @@ def main() -> None:
     use_device(arguments.device)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     shares = {"with hindsight": HINDSIGHT, "without": 0.0}
-    runs = {name: [Run(arguments, share, seed).train() for seed in seeds] for name, share in shares.items()}
+    runs = {name: [train(arguments, share, seed) for seed in seeds] for name, share in shares.items()}
     for name, histories in runs.items():
         for seed, history in zip(seeds, histories):
             last = {key: values[-1] for key, values in history.items()}

@@ -24,10 +24,12 @@ Reference:
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,21 @@ class OfflineRun:
         plot([self.history], self.folder / "learning_curve.png", self.config)
 
 
+class Player:
+    """Linear policies that play an episode each in turn, at random in a part of the steps."""
+
+    def __init__(self, policies: Iterator[dict[str, Any]], seed: int) -> None:
+        self.policies, self.rng = policies, np.random.default_rng(seed)
+
+    def begin(self, which: np.ndarray) -> None:
+        self.policy = next(self.policies)
+
+    def __call__(self, observation: np.ndarray) -> int:
+        if self.rng.random() < self.policy["noise"]:
+            return int(self.rng.integers(2))
+        return int(np.dot(self.policy["weights"], observation) > 0)
+
+
 def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariDataset:
     """Return the dataset in this folder; collect it if there is none."""
     plan = config["dataset"]
@@ -122,16 +139,8 @@ def collected(config: dict[str, Any], seed: int, folder: Path) -> minari.MinariD
     if (folder / plan["id"]).exists():
         return minari.load_dataset(plan["id"])
     env = minari.DataCollector(gym.make(config["environment"]))
-    rng, policies = np.random.default_rng(seed), list(plan["policies"].values())
-    for number in tqdm(range(plan["episodes"]), desc="collecting", unit="episode", dynamic_ncols=True):
-        policy = policies[number % len(policies)]
-        observation, _ = env.reset(seed=seed * plan["episodes"] + number)
-        done = False
-        while not done:
-            greedy = rng.random() >= policy["noise"]
-            action = int(np.dot(policy["weights"], observation) > 0) if greedy else int(rng.integers(2))
-            observation, _, terminated, truncated, _ = env.step(action)
-            done = terminated or truncated
+    players = itertools.cycle(plan["policies"].values())
+    Collector(env, None, Player(players, seed), seed=seed).collect(episodes=plan["episodes"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about missing metadata of the dataset, such as its author
         dataset = env.create_dataset(plan["id"], algorithm_name="noisy linear policies")
