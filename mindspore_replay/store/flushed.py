@@ -90,10 +90,11 @@ class Flushed:
 
     def write(self, number: int, pages: np.ndarray) -> int:
         """Copy the pages of the state that changed to the file of a flush, and return their checksum."""
-        i, sums = number % 2, _checksums(pages)
-        changed = sums != self._sums_of(i)
+        i = number % 2
+        sums = self._sums_of(i)
+        changed = np.flatnonzero(_checksums(pages) != sums)
         self._pages[i][changed] = pages[changed]
-        self._sums[i] = sums
+        sums[changed] = _checksums(self._pages[i], changed)  # processes that wait for the lock have changed it since
         return _sum_of(sums)
 
     def record(self, record: Record) -> None:

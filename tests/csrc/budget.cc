@@ -253,12 +253,20 @@ void CountShared() {
   Find<void (*)(const void *)>("replay_unshare")(head);
   Measure("replay_share: a weighted buffer", share_it);
   Measure("replay_hold: a shared buffer", [&] { status += hold(head); });
+  journal[9] = 2 * kSmall;
+  journal[10] = kSmall;
+  measure("replay_repair: a weighted buffer", "replay_repair", head);
   measure("replay_replace: a shared buffer", "replay_replace", head);
   measure("replay_let_go: a shared buffer", "replay_let_go", head);
   measure("replay_close: a shared buffer", "replay_close", head);
   measure("replay_unshare: a shared buffer", "replay_unshare", head);
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
+  const auto checksums =
+      Find<void (*)(const char *, int64_t, const int64_t *, int64_t, uint64_t *)>("replay_checksums");
+  std::vector<char> rows(static_cast<size_t>(64 * 1024), 'a');
+  std::vector<uint64_t> sums(64);
+  Measure("replay_checksums: 64 rows of 1 KiB", [&] { checksums(rows.data(), 1024, nullptr, 64, sums.data()); });
   if (status != 0 || journal[10] != kSmall) Fail("shared", "status or journal");
 }
 

@@ -40,6 +40,7 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.distributed import ShardedReplay
+from mindspore_replay.store import flushed
 from mindspore_replay.store import folder as folder_module
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -783,6 +784,25 @@ def test_a_thread_flushes(tmp_path: Path):
     buffer.flush(every=0.001)
     with buffer.lock:
         buffer.close()
+
+
+def test_processes_may_wait_for_the_lock_during_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: Any):
+    """A process that begins to wait changes the lock in the middle of a flush, which holds it."""
+    buffer = make("prioritized", storage=tmp_path / "rows")
+    checksums, journal, pages = flushed._checksums, buffer._folder.arrays["shared.journal"], buffer._folder._pages
+
+    def one_begins_to_wait(rows: np.ndarray, *more: Any) -> np.ndarray:
+        found = checksums(rows, *more)
+        journal[7] += rows is pages
+        return found
+
+    monkeypatch.setattr(flushed, "_checksums", one_begins_to_wait)
+    fill(buffer)
+    for _ in range(3):
+        buffer.flush()
+    with pytest.warns(RuntimeWarning, match=ANEW):
+        assert len(stopped(tmp_path / "rows")) == 32
+    assert journal[7] >= 3
 
 
 def test_a_disk_that_fails_is_told_at_each_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -170,7 +170,8 @@ class Machine:
         n = int(self.random.integers(1, 6)) * self.buffer.num_envs
         numbers = 16 * (1 + self.made + np.arange(n))
         self.made += n
-        self.buffer.insert([numbers, np.repeat(numbers[:, None], 75, 1)], **ends_every(self.buffer, 2, n))
+        with contextlib.suppress(ValueError):  # too long an episode
+            self.buffer.insert([numbers, np.repeat(numbers[:, None], 75, 1)], **ends_every(self.buffer, 2, n))
 
     def update(self) -> None:
         """Update a row, or write what it lacks."""
