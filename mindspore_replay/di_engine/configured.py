@@ -13,6 +13,7 @@ from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check
 from .monitors import Log, PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
+from .table import state_of
 
 _INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
@@ -25,11 +26,7 @@ class Config(dict):  # type: ignore[type-arg]
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
         for key, value in (item for layer in layers for item in layer.items()):
-            before = self.get(key)
-            value = (
-                Config(before if isinstance(before, Mapping) else {}, value) if isinstance(value, Mapping) else value
-            )
-            self[key] = value
+            self[key] = Config(self.get(key) or {}, value) if isinstance(value, Mapping) else value
 
     def __getattr__(self, key: str) -> Any:
         if key not in self:
@@ -311,7 +308,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
     @property
     def beta(self) -> float:
         """Strength of the importance weights of the next sample."""
-        return float(self.buffer.state("beta")[0])
+        return float(state_of(self.buffer.shared.held, "beta")[0])
 
     @beta.setter
     def beta(self, beta: float) -> None:

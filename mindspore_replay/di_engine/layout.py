@@ -99,7 +99,10 @@ class RowLayout:
         """Return the columns of rows, as `insert` takes them; a ValueError if keys or shapes are others."""
         flat: list[Any] = [dict(_leaves(row)) if self._like and isinstance(row, Mapping) else row for row in rows]
         for row in flat:
-            found = {name: _shape(value) for name, value in row.items()} if isinstance(row, Mapping) else row
+            found = row
+            if isinstance(row, Mapping):
+                listed = {name: np.shape(value) for name, value in row.items() if isinstance(value, (list, tuple))}
+                found = {name: getattr(value, "shape", ()) for name, value in row.items()} | listed
             if found != self._shapes:
                 raise ValueError(
                     f"For '{owner}', a row must be a dict with the shapes {self._shapes} of the first, but got "
@@ -116,7 +119,3 @@ class RowLayout:
         if self._like:
             return [_filled(self._like, iter(row)) for row in zip(*values)]
         return [dict(zip(self._shapes, row)) for row in zip(*values)]
-
-
-def _shape(value: object) -> Any:
-    return np.shape(value) if isinstance(value, (list, tuple)) else getattr(value, "shape", ())

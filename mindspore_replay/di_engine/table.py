@@ -119,8 +119,8 @@ class RowTable:
 
     def _take_rows(self, before: Any) -> None:
         """Insert the rows of another buffer, under the same handles and at the same time."""
-        held, handles, now = self.shared.held, _handles(before), int(_state(before, "clock")[0])
-        first = int(_state(before, "serials")[0]) - handles.size
+        held, handles, now = self.shared.held, _handles(before), int(state_of(before, "clock")[0])
+        first = int(state_of(before, "serials")[0]) - handles.size
         begun = {"serials": np.array([first, first]), "clock": np.array([now, first, 0])}
         held.load_state_dict({**held.state_dict(), **begun})
         if handles.size:
@@ -147,10 +147,6 @@ class RowTable:
 
     # Which rows there are.
 
-    def state(self, name: str) -> np.ndarray:
-        """Return an array of the state of the buffer underneath."""
-        return _state(self.shared.held, name)
-
     def count(self) -> int:
         """Return the number of rows."""
         return self.shared.held.eligible()  # type: ignore[no-any-return]
@@ -159,7 +155,7 @@ class RowTable:
 
     def pushed(self) -> tuple[int, int]:
         """Return the number of rows pushed, in all and since the last `clear`."""
-        total, first = self.state("serials").tolist()
+        total, first = state_of(self.shared.held, "serials").tolist()
         return total, total - first
 
     def live(self) -> np.ndarray:
@@ -207,7 +203,7 @@ class RowTable:
         arguments: dict[str, Any] = {}
         priorities = [meta.get("priority") for meta in metas] if self.shared.priorities else []
         if any(one is not None for one in priorities):
-            largest = float(self.state("max_priority")) if None in priorities else 0.0
+            largest = float(state_of(self.shared.held, "max_priority")) if None in priorities else 0.0
             arguments["priority"] = [largest if one is None else float(one) for one in priorities]
         versions = [meta.get("train_iter_data_collected") for meta in metas] if "staleness" in self.shared.shown else []
         if any(one is not None for one in versions):
@@ -218,7 +214,7 @@ class RowTable:
     def advance_to(self, clock: int) -> int:
         """Move the learner's clock forward to a value, and return it; rows that become stale are removed."""
         with self.shared.lock:
-            now = int(self.state("clock")[0])
+            now = int(state_of(self.shared.held, "clock")[0])
             if clock > now:
                 self.shared.held.advance(clock - now)
             return max(clock, now)
@@ -313,21 +309,22 @@ class RowTable:
         return _independent(rows)
 
 
-def _state(held: Any, name: str) -> np.ndarray:
+def state_of(held: Any, name: str) -> np.ndarray:
+    """Return an array of the state of a buffer."""
     return as_array(held.arrays[name] if isinstance(held, HostBuffer) else getattr(held, name))
 
 
 def _handles(held: Any) -> np.ndarray:
     """Return the handles of all rows, also of those that were removed, oldest first."""
-    total = int(_state(held, "serials")[0])
+    total = int(state_of(held, "serials")[0])
     return np.arange(total - len(held), total)
 
 
 def _stored(held: Any, handles: np.ndarray) -> np.ndarray:
     """Return for each handle whether its row is stored."""
-    positions = handles - (int(_state(held, "serials")[0]) - len(held))
-    slots = (int(_state(held, "head")) + positions) % held.capacity
-    return (positions >= 0) & (positions < len(held)) & (_state(held, "use_counts")[slots] >= 0)
+    positions = handles - (int(state_of(held, "serials")[0]) - len(held))
+    slots = (int(state_of(held, "head")) + positions) % held.capacity
+    return (positions >= 0) & (positions < len(held)) & (state_of(held, "use_counts")[slots] >= 0)
 
 
 def _independent(rows: list[BufferedData]) -> list[BufferedData]:
