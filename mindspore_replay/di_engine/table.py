@@ -140,6 +140,8 @@ class RowTable:
         with shared.lock:
             if size != self.size:
                 raise ValueError(f"For '{self._owner}', the state must be of size {self.size}, but got {size}.")
+            if layout != shared.layout and shared.in_graphs:
+                raise ValueError(f"For '{self._owner}', the state must have the columns of 'replay', but got others.")
             held = shared.held if layout == shared.layout else self._make(layout)
             held.load_state_dict(state["state"])
             shared.kept = copy.deepcopy(state["kept"])

@@ -296,6 +296,16 @@ def test_files(objects, tmp_path):
         DequeBuffer(7).load_data(tmp_path / "new" / "data.pkl")
 
 
+def test_a_state_of_other_columns_than_a_graph_draws_is_refused():
+    buffer = filled(4, [{"step": 1}])
+    other = filled(4, [{"step": 2.5}])
+    assert not other.load_state_dict(buffer.state_dict())
+    assert buffer.replay.names == ("step",)
+    with pytest.raises(ValueError, match="the state must have the columns of 'replay', but got others"):
+        buffer.load_state_dict(filled(4, [{"step": 2.5}]).state_dict())
+    assert steps_of(buffer) == steps_of(other) == [1]
+
+
 def test_a_file_that_cannot_be_written_is_what_it_was(tmp_path):
     path, buffer = tmp_path / "data.pkl", DequeBuffer(4, objects=True)
     buffer.push("a")
