@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import numpy
@@ -74,7 +75,9 @@ class BuildKernels(build_ext):
         return run([*compiler, *options, *ext.sources, "-o", str(target)])[0]
 
     def copy_extensions_to_source(self):
-        """For an editable installation. Copies notes too, and removes a library that could not be built again."""
+        """For an editable installation. Copies notes too, and removes what an earlier build left behind."""
+        for old in Path("mindspore_replay").glob("_calls.*.so"):
+            old.unlink()
         super().copy_extensions_to_source()
         for ext in (kernels, cuda_kernels):
             own = Path(self.get_ext_filename(ext.name))
@@ -120,14 +123,22 @@ def sources(folder, suffix):
 headers = [str(path) for suffix in ("h", "cuh") for path in Path(CSRC).rglob(f"*.{suffix}")]
 kernels = Extension("mindspore_replay._kernels", sources("cpu", ".cc"), depends=headers, optional=True)
 cuda_kernels = Extension("mindspore_replay._kernels_cuda", sources("cuda", ".cu"), depends=headers, optional=True)
+# One module for all versions of Python. A build of Python without the lock has no such ABI yet.
+STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 calls = Extension(
     "mindspore_replay._calls",
     [f"{CSRC}/python/calls.cc"],
     depends=headers,
     include_dirs=[CSRC, numpy.get_include()],
-    extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-pthread"],
+    define_macros=[("Py_LIMITED_API", "0x030A0000")] if STABLE_ABI else [],
+    py_limited_api=STABLE_ABI,
+    extra_compile_args=["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
     extra_link_args=["-pthread"],
     language="c++",
     optional=True,
 )
-setup(ext_modules=[kernels, cuda_kernels, calls], cmdclass={"build_ext": BuildKernels})
+setup(
+    ext_modules=[kernels, cuda_kernels, calls],
+    cmdclass={"build_ext": BuildKernels},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if STABLE_ABI else {},
+)

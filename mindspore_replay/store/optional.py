@@ -14,5 +14,7 @@ def needs_mindspore(what: str, error: ModuleNotFoundError) -> ImportError:
     """Return the error of something that needs MindSpore, where that is not installed; else the error itself."""
     if error.name != "mindspore":
         return error
-    way_out = "mindspore_replay.host has the buffers that do without"
-    return ImportError(f"'{what}' needs MindSpore: {install_command('mindspore')}; {way_out}")
+    return ImportError(
+        f"'{what}' needs MindSpore: {install_command('mindspore')}; mindspore_replay.host has the buffers that do "
+        "without"
+    )

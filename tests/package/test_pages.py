@@ -7,11 +7,11 @@ import runpy
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore as ms
 import pytest
-from pages import FENCED
+from pages import FENCED, Block, blocks_of
 from places import ROOT
 from programs import run_program
 
@@ -23,22 +23,6 @@ NAMES = {path: path.relative_to(ROOT).as_posix().removeprefix("docs/").removesuf
 #: Its blocks are those of the README: `test_languages.py`.
 TRANSLATED = ROOT / "README_CN.md"
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
-
-
-class Block(NamedTuple):
-    """A block of Python, and its output: the block of text that follows at once."""
-
-    name: str
-    code: str
-    output: str
-
-
-def blocks_of(name: str, text: str) -> list[Block]:
-    found = re.finditer(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", text, re.DOTALL | re.MULTILINE)
-    return [
-        Block(f"{name}_line_{text.count(chr(10), 0, match.start()) + 1}.py", match[1], match[2] or "")
-        for match in found
-    ]
 
 
 def run(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

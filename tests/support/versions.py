@@ -26,7 +26,7 @@ def environment_of(version: str, folder: Path) -> Path:
     python = place / "bin" / "python"
     if not python.exists():
         venv.create(place, with_pip=True)
-    command = [str(python), "-m", "pip", "install", "-q", f"mindspore=={version}", str(ROOT), *NEEDED]
+    command = [str(python), "-m", "pip", "install", "-q", f"mindspore=={version}", f"{ROOT}[mindspore]", *NEEDED]
     subprocess.run(command, check=True)
     return python
 

@@ -35,8 +35,8 @@ struct Form {
     PyArray_Descr *found = nullptr;
     if (PyArray_DescrConverter(dtype, &found) == NPY_FAIL) return false;
     descr = Held(reinterpret_cast<PyObject *>(found));
-    for (Py_ssize_t axis = 0; axis < PyTuple_GET_SIZE(axes); ++axis) {
-      shape.push_back(PyLong_AsSsize_t(PyTuple_GET_ITEM(axes, axis)));
+    for (Py_ssize_t axis = 0; axis < PyTuple_Size(axes); ++axis) {
+      shape.push_back(PyLong_AsSsize_t(PyTuple_GetItem(axes, axis)));
     }
     return !PyErr_Occurred();
   }

@@ -20,8 +20,10 @@ constexpr int64_t MostCompressed(int64_t bytes) { return bytes + bytes / 255 + 1
 
 constexpr int64_t kMostRowBytes = 0x7E000000;  // LZ4_MAX_INPUT_SIZE
 
+// The bytes of an object whose rows are compressed: what comes before them, and a zero behind them.
 inline int64_t BytesOf(PyObject *object) {
-  return object != nullptr && PyBytes_CheckExact(object) ? PyBytes_Type.tp_basicsize + PyBytes_GET_SIZE(object) : 0;
+  constexpr int64_t kAround = sizeof(PyVarObject) + sizeof(Py_hash_t) + 1;
+  return object != nullptr && PyBytes_CheckExact(object) ? kAround + PyBytes_Size(object) : 0;
 }
 
 // The stored rows, and numbers of some of them.
@@ -114,7 +116,7 @@ struct Decompression {
       if (!is_new) {
         copies.push_back({before->second, of.row_bytes, to, of.row_bytes});
       } else {
-        jobs.push_back({PyBytes_AS_STRING(row), PyBytes_GET_SIZE(row), to, of.row_bytes});
+        jobs.push_back({PyBytes_AsString(row), PyBytes_Size(row), to, of.row_bytes});
         bytes += of.row_bytes;
       }
     }
@@ -141,10 +143,10 @@ inline PyObject *DecompressRows(PyObject *, PyObject *args) {
   PyObject *address, *stored, *parts;
   if (!PyArg_ParseTuple(args, "O!OO!", &PyLong_Type, &address, &stored, &PyTuple_Type, &parts)) return nullptr;
   Decompression work;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts); ++i) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(parts); ++i) {
     PyObject *numbers, *rows;
     Numbered of;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parts, i), "OO", &numbers, &rows) || !of.Take(stored, numbers, rows) ||
+    if (!PyArg_ParseTuple(PyTuple_GetItem(parts, i), "OO", &numbers, &rows) || !of.Take(stored, numbers, rows) ||
         !work.Add(of)) {
       return nullptr;
     }

@@ -152,11 +152,11 @@ class Input {
     }
     const Held shape(PyObject_GetAttrString(tensor, "shape"));
     if (shape.get() == nullptr || !PyTuple_CheckExact(shape.get())) return false;
-    axes_found_ = static_cast<int>(PyTuple_GET_SIZE(shape.get()));
+    axes_found_ = static_cast<int>(PyTuple_Size(shape.get()));
     of_tensor_.resize(static_cast<size_t>(axes_found_));
-    for (int i = 0; i < axes_found_; ++i) of_tensor_[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), i));
+    for (int i = 0; i < axes_found_; ++i) of_tensor_[i] = PyLong_AsSsize_t(PyTuple_GetItem(shape.get(), i));
     sizes_ = of_tensor_.data();
-    const Held address(PyObject_CallOneArg(tensors.address_of.get(), tensor));
+    const Held address(CallWith(tensors.address_of.get(), tensor));
     memory_ = address.get() == nullptr ? nullptr : PyLong_AsVoidPtr(address.get());
     return memory_ != nullptr;
   }

@@ -51,14 +51,14 @@ struct Insert {
         (guarding != Py_None && !guard.Take(guarding)) || !priority.Init(of_priority) || !version.Init(of_version)) {
       return false;
     }
-    for (Py_ssize_t i = 0; i < std::min<Py_ssize_t>(PyTuple_GET_SIZE(of_kernels), 2); ++i) {
-      if (!kernels[i].Init(PyTuple_GET_ITEM(of_kernels, i))) return false;
+    for (Py_ssize_t i = 0; i < std::min<Py_ssize_t>(PyTuple_Size(of_kernels), 2); ++i) {
+      if (!kernels[i].Init(PyTuple_GetItem(of_kernels, i))) return false;
     }
     names = NewHeld(columns);
     tensors = {NewHeld(kind), NewHeld(address_of)};
-    fields.resize(static_cast<size_t>(PyTuple_GET_SIZE(inputs)));
+    fields.resize(static_cast<size_t>(PyTuple_Size(inputs)));
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (!fields[i].Init(PyTuple_GET_ITEM(inputs, static_cast<Py_ssize_t>(i)))) return false;
+      if (!fields[i].Init(PyTuple_GetItem(inputs, static_cast<Py_ssize_t>(i)))) return false;
     }
     return true;
   }
@@ -129,12 +129,15 @@ struct Insert {
   // set, for anything else.
   bool TakeFields(PyObject *exp, Inside *inside) {
     const auto width = static_cast<Py_ssize_t>(fields.size());
-    const bool in_order = PyList_CheckExact(exp) || PyTuple_CheckExact(exp);
-    if (!in_order && (!PyDict_CheckExact(exp) || names.get() == Py_None || PyDict_GET_SIZE(exp) != width)) return false;
+    PyObject *(*item)(PyObject *, Py_ssize_t) = PyList_CheckExact(exp)    ? PyList_GetItem
+                                                : PyTuple_CheckExact(exp) ? PyTuple_GetItem
+                                                                          : nullptr;
+    if (item != nullptr ? SizeOf(exp) != width
+                        : !PyDict_CheckExact(exp) || names.get() == Py_None || PyDict_Size(exp) != width) {
+      return false;
+    }
     for (Py_ssize_t i = 0; i < width; ++i) {
-      if (in_order && PySequence_Fast_GET_SIZE(exp) != width) return false;  // another thread may change it
-      PyObject *field =
-          in_order ? PySequence_Fast_GET_ITEM(exp, i) : PyDict_GetItemWithError(exp, PyTuple_GET_ITEM(names.get(), i));
+      PyObject *field = item != nullptr ? item(exp, i) : PyDict_GetItemWithError(exp, PyTuple_GetItem(names.get(), i));
       if (field == nullptr) return false;
       if (!fields[static_cast<size_t>(i)].Take(field, tensors, inside)) return false;
     }

@@ -40,18 +40,18 @@ struct Invocation {
     }
     share = NewHeld(share_given);
     tensors = {NewHeld(kind), NewHeld(address_of)};
-    inputs.resize(static_cast<size_t>(PyTuple_GET_SIZE(inputs_given)));
+    inputs.resize(static_cast<size_t>(PyTuple_Size(inputs_given)));
     for (size_t i = 0; i < inputs.size(); ++i) {
       PyObject *input;
-      if (!PyArg_ParseTuple(PyTuple_GET_ITEM(inputs_given, i), "iO", &inputs[i].at, &input) ||
+      if (!PyArg_ParseTuple(PyTuple_GetItem(inputs_given, i), "iO", &inputs[i].at, &input) ||
           !call->Has(inputs[i].at) || !inputs[i].input.Init(input)) {
         return false;
       }
     }
-    outputs.resize(static_cast<size_t>(PyTuple_GET_SIZE(outputs_given)));
+    outputs.resize(static_cast<size_t>(PyTuple_Size(outputs_given)));
     for (size_t i = 0; i < outputs.size(); ++i) {
       PyObject *output;
-      if (!PyArg_ParseTuple(PyTuple_GET_ITEM(outputs_given, i), "iiO", &outputs[i].at, &outputs[i].axes, &output) ||
+      if (!PyArg_ParseTuple(PyTuple_GetItem(outputs_given, i), "iiO", &outputs[i].at, &outputs[i].axes, &output) ||
           !call->Has(outputs[i].at) || !outputs[i].output.Take(output)) {
         return false;
       }
@@ -100,7 +100,7 @@ struct Invocation {
       const Result &result = outputs[i];
       PyObject *made = result.axes == 0 ? result.output->Make() : result.output->form.Make(lead.axes, lead.sizes);
       if (made == nullptr) return nullptr;
-      PyTuple_SET_ITEM(arrays.get(), static_cast<Py_ssize_t>(i), made);
+      PyTuple_SetItem(arrays.get(), static_cast<Py_ssize_t>(i), made);
       call->params[result.at] = PyArray_DATA(Array(made));
       if (result.axes == 1) call->shapes[result.at][0] = lead.rows();
       if (result.axes == 2) std::copy(lead.sizes, lead.sizes + 2, call->shapes[result.at]);
@@ -113,14 +113,14 @@ struct Invocation {
     for (size_t i = skip; i < count; ++i) {
       PyObject *shared = Shared(arrays.get(), i);
       if (shared == nullptr) return nullptr;
-      PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i - skip), shared);
+      PyTuple_SetItem(given.get(), static_cast<Py_ssize_t>(i - skip), shared);
     }
     return given.Release();
   }
 
   PyObject *Shared(PyObject *arrays, size_t i) const {
-    PyObject *array = PyTuple_GET_ITEM(arrays, static_cast<Py_ssize_t>(i));
-    return share.get() == Py_None ? Py_NewRef(array) : PyObject_CallOneArg(share.get(), array);
+    PyObject *array = PyTuple_GetItem(arrays, static_cast<Py_ssize_t>(i));
+    return share.get() == Py_None ? Py_NewRef(array) : CallWith(share.get(), array);
   }
 };
 

@@ -110,11 +110,12 @@ inline bool IsTrue(PyObject *value) { return value == Py_True || value == PyArra
 
 // Writes a number; false if it is none that fits the column.
 inline bool WriteNumber(PyObject *value, const Place &place) {
-  if (PyFloat_Check(value)) return WriteFloat(PyFloat_AS_DOUBLE(value), place);  // np.float64 too
+  if (PyFloat_Check(value)) return WriteFloat(PyFloat_AsDouble(value), place);  // np.float64 too
   if (IsBool(value)) return WriteBool(IsTrue(value), place);
   if (PyLong_Check(value)) return WritePythonInt(value, place);
+#define REPLAY_VALUE(Type) reinterpret_cast<Py##Type##ScalarObject *>(value)->obval
 #define REPLAY_INT(Type) \
-  if (PyArray_IsScalar(value, Type)) return WriteInt(PyArrayScalar_VAL(value, Type), place)
+  if (PyArray_IsScalar(value, Type)) return WriteInt(REPLAY_VALUE(Type), place)
   REPLAY_INT(Long);
   REPLAY_INT(Int);
   REPLAY_INT(Short);
@@ -125,10 +126,11 @@ inline bool WriteNumber(PyObject *value, const Place &place) {
   REPLAY_INT(ULong);
   REPLAY_INT(LongLong);
   REPLAY_INT(ULongLong);
+  if (PyArray_IsScalar(value, Float)) return WriteFloat(REPLAY_VALUE(Float), place);
+  if (PyArray_IsScalar(value, Half)) return WriteFloat(Float16Value(REPLAY_VALUE(Half)), place);
+  if (PyArray_IsScalar(value, LongDouble)) return WriteFloat(REPLAY_VALUE(LongDouble), place);
 #undef REPLAY_INT
-  if (PyArray_IsScalar(value, Float)) return WriteFloat(PyArrayScalar_VAL(value, Float), place);
-  if (PyArray_IsScalar(value, Half)) return WriteFloat(Float16Value(PyArrayScalar_VAL(value, Half)), place);
-  if (PyArray_IsScalar(value, LongDouble)) return WriteFloat(PyArrayScalar_VAL(value, LongDouble), place);
+#undef REPLAY_VALUE
   return false;
 }
 
@@ -144,11 +146,11 @@ bool WriteAll(PyObject *numbers, Place place, const Write &write) {
 
 // True for a number, and for a list or tuple, possibly nested, of numbers only.
 inline bool AreNumbers(PyObject *value) {
-  if (!PyList_CheckExact(value) && !PyTuple_CheckExact(value)) {
+  if (!IsListOrTuple(value)) {
     return PyFloat_Check(value) || PyLong_Check(value) || PyArray_IsScalar(value, Number) || IsBool(value);
   }
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-    if (!AreNumbers(PySequence_Fast_GET_ITEM(value, i))) return false;
+  for (Py_ssize_t i = 0; i < SizeOf(value); ++i) {
+    if (!AreNumbers(ItemOf(value, i))) return false;
   }
   return true;
 }

@@ -1,4 +1,5 @@
-// Python types whose objects hold a C++ value.
+// Python types whose objects hold a C++ value. All of this folder uses Python's stable ABI alone, so that one module serves
+// all versions.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -29,6 +30,21 @@ class Held {
 
 inline Held NewHeld(PyObject *object) { return Held(Py_XNewRef(object)); }
 
+inline PyObject *CallWith(PyObject *function, PyObject *argument) {
+  return PyObject_CallFunctionObjArgs(function, argument, nullptr);
+}
+
+inline bool IsListOrTuple(PyObject *object) { return PyList_CheckExact(object) || PyTuple_CheckExact(object); }
+
+// The size and an item of a list or a tuple.
+inline Py_ssize_t SizeOf(PyObject *items) {
+  return PyList_CheckExact(items) ? PyList_Size(items) : PyTuple_Size(items);
+}
+
+inline PyObject *ItemOf(PyObject *items, Py_ssize_t i) {
+  return PyList_CheckExact(items) ? PyList_GetItem(items, i) : PyTuple_GetItem(items, i);
+}
+
 // An object with a value of a class T, which has these members:
 //   kName, kKind        the type's name, and "a ..." for errors
 //   bool Init(args)     called once; false with an exception set if the arguments do not fit
@@ -47,13 +63,13 @@ template <typename T>
 void FreeObject(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
   ValueOf<T>(object)->~T();
-  type->tp_free(object);
+  PyObject_Free(object);
   Py_DECREF(type);
 }
 
 template <typename T>
 PyObject *NewObject(PyTypeObject *type, PyObject *args, PyObject *) {
-  Held made(type->tp_alloc(type, 0));
+  Held made(PyType_GenericAlloc(type, 0));
   if (made.get() == nullptr) return nullptr;
   return (new (ValueOf<T>(made.get())) T)->Init(args) ? made.Release() : nullptr;
 }
@@ -92,7 +108,7 @@ class Ref {
  public:
   // Returns false with an exception set if an object is of another type.
   bool Take(PyObject *object) {
-    if (Py_TYPE(object)->tp_dealloc != FreeObject<T>) {
+    if (PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) != reinterpret_cast<void *>(FreeObject<T>)) {
       PyErr_Format(PyExc_TypeError, "an argument must be %s", T::kKind);
       return false;
     }
