@@ -83,8 +83,7 @@ class NaiveReplayBuffer(IBuffer):
         if unknown:
             raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
         self.cfg = cfg = Config(self.config, cfg)
-        self._name, self._tb_logger, self._envstep = instance_name, tb_logger, -1
-        self._log = Log(tb_logger, exp_name, instance_name)
+        self._name, self._log, self._envstep = instance_name, Log(tb_logger, exp_name, instance_name), -1
         self._tracks, self._remover = cfg.get("enable_track_used_data", False), UsedDataRemover()
         self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False) or self._tracks)
         self.buffer.shared.gone = self._remover.add_used_data if self._tracks else None
@@ -126,7 +125,7 @@ class NaiveReplayBuffer(IBuffer):
         """Remove all rows, delete the files that are left, and flush what was logged."""
         self.clear()
         self._remover.close()
-        getattr(self._tb_logger, "flush", lambda: None)()
+        self._log.flush()
 
     def push(self, data: object, cur_collector_envstep: int) -> None:
         """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.

@@ -38,6 +38,10 @@ class Log:
         """Log a line of text."""
         self._text.info("%s: %s", self._name, text)
 
+    def flush(self) -> None:
+        """Flush what listens."""
+        getattr(self._tb_logger, "flush", lambda: None)()
+
 
 class SampledDataAttrMonitor:
     """Logs use counts, priorities and staleness over the last `average_range` samples, each `print_freq` samples."""

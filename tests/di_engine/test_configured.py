@@ -36,6 +36,9 @@ class Scalars:
     def flush(self):
         self.flushed = True
 
+    def __deepcopy__(self, memo):
+        raise AssertionError("a SummaryWriter has threads")
+
 
 class Clock:
     def __init__(self, monkeypatch):
