@@ -55,7 +55,7 @@ class PrioritizedLearner(Learner):
     def weighted_loss(self, batch: dict[str, Tensor], wanted: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean Huber loss, each row with its importance weight, and the temporal difference errors."""
         value = value_of(self.network(batch["observation"]), batch["action"])
-        losses = ops.huber_loss(value, wanted, reduction="none")
+        losses = ops.huber_loss(value, wanted, reduction="none", delta=self.huber_delta)
         return ops.mean(batch["weights"] * losses), wanted - value
 
 

@@ -90,9 +90,9 @@ class VectorRows:
     by name. Of a nested observation or action, each leaf is a column with a dotted name, as `columns_of` makes them:
     ``observation.camera.left``, ``next_observation.camera.left``. Without any column of a name that begins with
     ``observation.``, the names of a dict observation begin with its own keys: ``camera.left``, ``next_camera.left``.
-    Leaves without a column are ignored. Any other column is passed to `step` by keyword. The column of goals achieved
-    that `HindsightRelabel` reads, such as ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of
-    the state after the action.
+    Leaves without a column are ignored. The column of goals achieved that `HindsightRelabel` reads, such as
+    ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of the state after the action. Late
+    columns are left out. Any other column is passed to `step` by keyword.
 
     In the mode NEXT_STEP it remembers which environments were done in the previous step. An error changes nothing.
 
@@ -145,7 +145,9 @@ class VectorRows:
         self._any_number = not self._has_episodes and self.num_envs == 1
         self._achieved: str | None = getattr(buffer, "achieved_goal", None)
         self.autoreset_mode = _mode(autoreset_mode)
-        self._types = {name: _numpy_type(dtype) for name, dtype in zip(names, buffer.types)}
+        late = buffer.spec.columns.late if hasattr(buffer, "spec") else ()
+        present = [(name, dtype) for i, (name, dtype) in enumerate(zip(names, buffer.types)) if i not in late]
+        self._types = {name: _numpy_type(dtype) for name, dtype in present}
         self._in_a_dict = any(name.startswith(f"{_OBSERVATION}.") for name in self._types)
         self.reset()
 

@@ -193,7 +193,7 @@ def test_dqn_prioritized_writes_errors_back(tmp_path: Path):
     weights = first.weights.asnumpy()[:1300]
     assert (weights > 0).all()
     assert len(np.unique(weights)) > 1000  # the learner wrote its errors back as priorities
-    assert float(first.beta) == pytest.approx(0.4 + 0.6 * 300 / 10_000)
+    assert float(first.beta) == pytest.approx(0.4 + 0.6 * 75 / 10_000)
 
 
 def test_prioritized_replay_needs_ever_fewer_updates(tmp_path: Path):

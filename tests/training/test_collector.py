@@ -10,7 +10,16 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from mindspore import Tensor
 
-from mindspore_replay import Collector, NStep, RateLimiter, ReplayBuffer, VectorRows, columns_of, host
+from mindspore_replay import (
+    Collector,
+    EpochReplayBuffer,
+    NStep,
+    RateLimiter,
+    ReplayBuffer,
+    VectorRows,
+    columns_of,
+    host,
+)
 
 
 class Line(gym.Env):
@@ -276,6 +285,21 @@ def test_a_policy_with_a_memory_is_told_of_first_observations(mode):
     policy.seen += 5
     assert Collector(envs, None, policy).collect(episodes=2)
     assert policy.seen.max() < 6
+
+
+@pytest.mark.parametrize("buffer_class", [EpochReplayBuffer, host.EpochReplayBuffer])
+def test_late_columns_are_left_for_later(buffer_class):
+    """As the advantages of a rollout are, which need the steps after theirs."""
+    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    columns = columns_of(envs, further={"log_prob": ((), "float32"), "advantage": ((), "float32")})
+    buffer = buffer_class(4, 20, **columns, late=["advantage"])
+    Collector(envs, buffer, lambda _: (np.zeros(2, int), {"log_prob": np.ones(2)})).collect(10)
+    stored = buffer.size()
+    assert not buffer.can_sample()
+    buffer.update(np.arange(stored), {"advantage": np.arange(stored, dtype=np.float32)})
+    batch = buffer.sample(as_dict=True)
+    assert np.asarray(batch["log_prob"]).tolist() == [1.0] * 4
+    assert len(set(np.asarray(batch["advantage"]).tolist())) == 4
 
 
 def test_actors_collect_without_mindspore():
