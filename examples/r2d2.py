@@ -143,7 +143,7 @@ class RecurrentLearner(Learner):
         super().__init__(network, target, buffer, settings)
         self.gamma = config["gamma"]
         self.loss_and_gradients = ms.value_and_grad(self.sequence_loss, None, self.weights, has_aux=True)
-        self.eta, self.n_step, self.huber_delta = (settings[key] for key in ("eta", "n_step", "huber_delta"))
+        self.eta, self.n_step, self.reward_scale = (settings[key] for key in ("eta", "n_step", "reward_scale"))
         self.burn_in, self.stride, self.hidden = buffer.burn_in, buffer.stride, settings["hidden"]
         steps = self.burn_in + buffer.sequence_length
         # Sequences begin `stride` steps apart: those within this one begin at its steps 1, 2, ... times `stride`.
@@ -160,7 +160,8 @@ class RecurrentLearner(Learner):
     def construct(self) -> Tensor:
         batch = self.buffer.sample(as_dict=True)
         seen, there = self.all_observations(batch["observation"], batch["next_observation"], batch["mask"])
-        learned, reward = batch["mask"][:, self.burn_in :], batch["reward"][:, self.burn_in :]
+        # Scaled rewards keep values small, which the LSTM's outputs, between -1 and 1, can add up to.
+        learned, reward = batch["mask"][:, self.burn_in :], self.reward_scale * batch["reward"][:, self.burn_in :]
         # Only a terminated episode has no future: a truncated one is bootstrapped from its final observation.
         discount = self.gamma * (1.0 - batch["terminated"][:, self.burn_in :].astype(ms.float32))
         # If an episode begins within the burn-in, the first row is masked: it and its state are zeros.
@@ -215,7 +216,7 @@ class RecurrentLearner(Learner):
         next_value = values_of(self.unroll(self.target, seen, there, h, c)[0][:, 1:], best)
         wanted = ops.stop_gradient(self.returns(reward, discount, next_value, learned))
         value = values_of(values[:, :-1], action)
-        losses = ops.huber_loss(value, wanted, reduction="none", delta=self.huber_delta) * learned.astype(ms.float32)
+        losses = ops.huber_loss(value, wanted, reduction="none") * learned.astype(ms.float32)
         return ops.mean(weights * ops.mean(losses, 1)), wanted - value, new_h, new_c
 
     def returns(self, reward: Tensor, discount: Tensor, next_value: Tensor, learned: Tensor) -> Tensor:

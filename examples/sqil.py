@@ -77,7 +77,9 @@ def load_expert(folder: Path) -> nn.Cell:
         subprocess.run([sys.executable, str(Path(__file__).with_name("dqn.py")), "--out", str(folder)], check=True)
     network = make_network(settings["observation_scale"], settings["hidden"], 2)
     saved = ms.load_checkpoint(str(folder / "best.ckpt"))
-    ms.load_param_into_net(network, {name.removeprefix("network."): weight for name, weight in saved.items()}, True)
+    missing, _ = ms.load_param_into_net(network, {name.split("network.")[-1]: saved[name] for name in saved})
+    if missing:
+        raise SystemExit(f"{folder} has a network without {', '.join(missing)}")
     return network
 
 
