@@ -171,6 +171,7 @@ class Run:
         if {**state["config"], "steps": 0} != {**self.config, "steps": 0}:
             raise SystemExit(f"{self.folder} was made with another configuration: {state['config']}")
         self.step, self.best, self.history = state["step"], state["best"], state["history"]
+        self.done = self.step >= self.config["steps"]
 
 
 def mean_return(evaluation: Collector, episodes: int) -> float:
