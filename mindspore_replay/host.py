@@ -122,7 +122,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     """The base class of buffers on arrays; a subclass has the constructor of a public class."""
 
     def _make(self, spec: BufferSpec, storage: object, backend: object) -> None:
-        name, place = spec.cls_name, checked_storage(spec.cls_name, storage)
+        name, place = spec.cls_name, checked_storage(spec.cls_name, storage, HOST)
         if backend not in ("native", "auto"):
             raise ValueError(
                 f"For '{name}' of mindspore_replay.host, 'backend' must be 'native' or 'auto', but got {backend!r}."

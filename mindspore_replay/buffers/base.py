@@ -42,7 +42,7 @@ from .parameters import parameter_on, refuse_loads
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
-from .storage import GRAPHS_OF_COMPRESSED, GRAPHS_OF_HOST, NoOperators, backend_of, check_compressed
+from .storage import GRAPHS_OF_COMPRESSED, GRAPHS_OF_HOST, NoOperators, backend_of, check_compressed, default_storage
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -78,7 +78,8 @@ class Buffer(
         num_envs (int): Environments that insert in step. Default: ``1``.
         late, compress (Sequence[Union[str, int]]): As for `ReplayBuffer`. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
-        storage (Union[str, PathLike]): ``"device"``, ``"host"`` or a folder. Default: ``"device"``.
+        storage (Union[str, PathLike, None]): ``"device"``, ``"host"`` or a folder. Default: ``None``, for one of the
+            first two.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
@@ -133,7 +134,7 @@ class Buffer(
 
     _columns_of = Columns
 
-    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str], backend: str) -> None:
+    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
         super(Recipe, self).__init__()  # the Cell's
         name, parts = spec.cls_name, spec.parts
         self._is(spec)
@@ -152,7 +153,7 @@ class Buffer(
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None
-        place = checked_storage(name, storage)
+        place = checked_storage(name, storage, default_storage(spec, backend))
         self.backend = backend_of(name, place, backend)
         in_memory = place != DEVICE or native.direct_calls(self.backend)
         self._direct = in_memory and self.options.plan.by_kernel
@@ -176,7 +177,9 @@ class Buffer(
         self._on_these_rows.add(self)
         self.__dict__["_try_insert"] = self._calls.try_insert  # found sooner here, at each insertion
         if isinstance(self._calls, Store):
-            self.__dict__["_guard"] = self._calls.guard
+            self.__dict__["_guard"] = guard = self._calls.guard
+            if guard is not None and not mindspore_api.notices_reads(self, "head"):
+                guard.watch()
 
     def __getattr__(self, name: str) -> Any:
         # A Parameter, or the operators of graphs: from now on MindSpore may have work in flight on the memory.
@@ -295,7 +298,7 @@ class Buffer(
         kept = {key for key in own - {"_guard"} if not isinstance(getattr(type(self), key, None), compile_time)}
         with self.lock:
             made.__dict__.update({key: vars(self)[key] for key in kept})
-        for name, parameter in vars(self)["_params"].items():
+        for name, parameter in mindspore_api.parameters_of(self).items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter
         made._is(self.spec.resized(sample_size))

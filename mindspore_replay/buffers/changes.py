@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..mindspore_api import share
 from ..ops.eager import graph_body
+from ..ops.statement_hook import statement_body
 from ..store.calls import Calls
 from ..store.inputs import as_values
 from ..store.mixins import mixin
@@ -53,7 +54,7 @@ class Changes:
         paths = self.columns.chosen(stand_in(values))
         return tuple(paths), tuple(paths.values())
 
-    @graph_body(_update_graph)
+    @graph_body(statement_body(_update_graph))
     def update(self, indices: Values, values: Experience) -> Tensor:
         """Write columns of stored rows, for example recomputed recurrent states.
 

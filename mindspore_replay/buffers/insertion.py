@@ -9,6 +9,7 @@ from mindspore import Tensor, ops
 from ..columns import Columns
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body
+from ..ops.statement_hook import installed, statement_body
 from ..store.calls import Calls
 from ..store.inputs import as_new_rows, check_versions
 from ..store.mixins import mixin
@@ -70,7 +71,7 @@ class Insertion:
         self.columns.layout(new.fields, max(self.options.streams, 1))
         return tuple(self.columns.paths(exp))
 
-    @graph_body(_insert_graph)
+    @graph_body(statement_body(_insert_graph))
     def insert(
         self: _Self,
         exp: Experience | None = None,
@@ -146,7 +147,7 @@ class Insertion:
         return self if handles is None else handles
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.
-    add = insert
+    add = insert if installed() else graph_body(_insert_graph)(lambda self, *exp, **more: self.insert(*exp, **more))
 
     # The rows.
 

@@ -1,12 +1,13 @@
 """Base class of Cells that keep names and dtypes independent of their owner."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from mindspore import Parameter, nn
 
-from ..mindspore_api import isconstant
+from ..mindspore_api import NAMES, isconstant, need
 from ..ops.eager import wait_for_work
 from ..store.habits import wrong_sample
 from ..store.inputs import as_array
@@ -98,3 +99,19 @@ class IsolatedCell:
             error_msgs.append(str(error))
         else:  # sub-cells have nothing left to load
             state_dict.update({prefix + key: parameter for key, parameter in parameters.items()})
+
+
+def _refuse_loads(load: Any) -> Any:
+    """Return ``nn.Cell.load_state_dict`` for a MindSpore that does not call `_load_from_state_dict`."""
+
+    @functools.wraps(load)
+    def load_state_dict(self: nn.Cell, *arguments: Any, **keywords: Any) -> Any:
+        if any(isinstance(cell, IsolatedCell) for _, cell in self.cells_and_names()):
+            need("'load_state_dict' of a Cell that holds a buffer", "LOAD")
+        return load(self, *arguments, **keywords)
+
+    return load_state_dict
+
+
+if not NAMES["LOAD"].found and hasattr(nn.Cell, "load_state_dict"):
+    nn.Cell.load_state_dict = _refuse_loads(nn.Cell.load_state_dict)

@@ -14,6 +14,7 @@ from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
+from ..ops.statement_hook import statement_body
 from ..store.habits import NoContainer
 from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
 from ..store.nested import Step
@@ -345,7 +346,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
                 invalid = invalid + skipped - ops.reduce_sum(ops.cast(others, ms.int32))
         return invalid
 
-    @graph_body(_update_rows_graph)
+    @graph_body(statement_body(_update_rows_graph))
     def update(self, source: Values, indices: Values, values: Experience) -> Tensor:
         """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are skipped.
 

@@ -51,10 +51,11 @@ class ReplayBuffer(ReplayRecipe, Buffer):
             ``docs/compression.md`` has figures. Needs the package lz4 and the kernels of the CPU. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
-        storage (Union[str, PathLike]): ``"device"``; ``"host"``, for rows in the host's memory on every device, drawn
-            and gathered by the CPU's kernels; or the path of a new folder, for rows and state in files mapped into
-            memory, which other processes use by `attach`, and which `open` opens again. On another device than the CPU,
-            the last two are used from Python only. ``docs/processes.md`` compares them. Default: ``"device"``.
+        storage (Union[str, PathLike, None]): ``"device"``; ``"host"``, for rows in the host's memory on every device,
+            drawn and gathered by the CPU's kernels; or the path of a new folder, for rows and state in files mapped
+            into memory, which other processes use by `attach`, and which `open` opens again. On another device than the
+            CPU, the last two are used from Python only. ``docs/processes.md`` compares them. Default: ``None``, for
+            ``"device"`` on the CPU, on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
             device) or ``"auto"`` (native if available). Both give the same rows for the same state. Default:
             ``"auto"``.

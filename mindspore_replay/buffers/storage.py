@@ -5,13 +5,23 @@ import mindspore as ms
 from ..ops import native
 from ..store import place
 from ..store.library import library_for
-from ..store.place import DEVICE, Storage
+from ..store.place import DEVICE, HOST, Storage
 from ..store.recipe.spec import BufferSpec
 
-_INSTEAD = "call its methods from Python, and pass the samples to the graph."
+_INSTEAD = "call its methods from Python, and pass the samples to the graph"
 #: The errors of graphs that use a buffer of which they cannot reach the rows.
-GRAPHS_OF_HOST = f"A compiled graph on this device cannot use a buffer with storage='host' or in a folder: {_INSTEAD}"
-GRAPHS_OF_COMPRESSED = f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}"
+GRAPHS_OF_HOST = (
+    f"A compiled graph on this device cannot use a buffer with storage='host' or in a folder: {_INSTEAD}, or make it "
+    "with storage='device'."
+)
+GRAPHS_OF_COMPRESSED = f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}."
+
+
+def default_storage(spec: BufferSpec, backend: str) -> str:
+    """Return the place of rows that nobody chose: the device where kernels run, and for what is there alone."""
+    by_kernel = backend != "composite" and spec.options.plan.by_kernel
+    fits = native.runs_on_device() and (native.on_cpu() or not spec.columns.compressed)
+    return DEVICE if fits or not by_kernel else HOST
 
 
 def backend_of(cls_name: str, storage: Storage, backend: str) -> str:

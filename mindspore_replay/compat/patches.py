@@ -117,6 +117,7 @@ def uninstall() -> None:
 
 
 def _changes() -> Iterator[_Change]:
+    mindspore_api.need_compat()
     operations, inner = importlib.import_module(_OPERATIONS), importlib.import_module(_INNER)
     yield from _replay(operations, operators, _RINGS, "MindSpore RL's UniformReplayBuffer is built on it")
     yield from _replay(inner, handles, _HANDLES, "MindSpore RL's Priority- and ReservoirReplayBuffer are built on it")
@@ -178,8 +179,8 @@ class _BuffersAttribute:
 
 
 def _buffers_attribute() -> Iterator[_Change]:
-    method, set_cell = vars(nn.Cell).get("buffers"), vars(nn.Cell).get(mindspore_api.SET_CELL)
-    if method is None or set_cell is None:
+    method, set_cell = vars(nn.Cell).get("buffers"), vars(nn.Cell)[mindspore_api.SET_CELL]
+    if method is None:
         return
 
     def set_attr_for_cell(self: nn.Cell, name: str, value: nn.Cell) -> None:
@@ -194,8 +195,9 @@ def _buffers_attribute() -> Iterator[_Change]:
 
 def _augmented_assignment() -> Iterator[_Change]:
     """Patch the function that the compiler calls for each statement: MindSpore reads its switch once in a process."""
-    parser, function = mindspore_api.find_parser(), mindspore_api.IN_PLACE_TARGET
-    if parser is not None and hasattr(parser, function) and mindspore_api.adds_in_place():
+    parser: Any = mindspore_api.find_parser()
+    function = mindspore_api.IN_PLACE_TARGET
+    if mindspore_api.adds_in_place():
         purpose = "trainers add with += to their constants, which compiled code would change for good"
         patch = Patch("augmented assignment", f"{parser.__name__}.{function}", purpose)
         yield _Change(patch, parser, function, getattr(parser, mindspore_api.PLAIN_TARGET))
@@ -221,7 +223,7 @@ def _graph_kernels() -> Iterator[_Change]:
     """Add a setter of the key: `set_context` looks for one first, and finds none of MindSpore's."""
     key = "enable_graph_kernel"
     setters, parameter = mindspore_api.context_setters(), mindspore_api.context_parameter(key)
-    if setters is None or key in setters or parameter is None:
+    if key in setters:
         return
 
     def set_graph_kernels(owner: Any, value: bool) -> None:

@@ -9,7 +9,7 @@ from ..checkpoint.buffers import Maker
 from ..store.habits import hint
 from ..store.limiter import RateLimiter
 from ..store.optional import install_command
-from ..store.place import DEVICE, HOST
+from ..store.place import IN_MEMORY
 from . import di_engine
 
 #: Classes by the names that a configuration may use.
@@ -132,12 +132,14 @@ def arguments_of(
 
 def _own_storage(common: Mapping[str, Any], name: object) -> dict[str, Any]:
     """Return the storage of one of several buffers: a subfolder of the folder of all."""
-    storage = common.get("storage", DEVICE)
-    if storage not in (DEVICE, HOST) and (Path(str(name)).name != str(name) or str(name) in ("", ".", "..")):
+    storage = common.get("storage")
+    if storage in IN_MEMORY:
+        return {}
+    if Path(str(name)).name != str(name) or str(name) in ("", ".", ".."):
         raise ValueError(
             f"For 'create_buffer', the name of a buffer in a folder must be a name of a file, but got {name!r}."
         )
-    return {} if storage in (DEVICE, HOST) else {"storage": Path(storage) / str(name)}
+    return {"storage": Path(storage) / str(name)}
 
 
 def _made(maker: Maker, buffer_cls: type, arguments: Mapping[str, Any], limits: Mapping[str, Any] | None) -> Any:

@@ -8,7 +8,7 @@ from ..config.configuration import SHARDS, arguments_of, check_part, flat
 from ..ops import native
 from ..store.checks import check_size
 from ..store.habits import hint
-from ..store.place import DEVICE, HOST
+from ..store.place import IN_MEMORY
 from ..store.recipe.classes import read, spec_of
 from ..store.recipe.registry import find
 from ..store.recipe.spec import BufferSpec
@@ -60,7 +60,7 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
     """
     if config.get("number", 1) != 1 or any(config.get(key) for key in ("multi_buffer", "multi_type_replaybuffer")):
         raise ValueError(f"For '{_NAME}', the configuration must be that of one buffer: make one for each.")
-    if config.get("storage", DEVICE) not in (DEVICE, HOST):
+    if config.get("storage") not in IN_MEMORY:
         raise ValueError(
             f"For '{_NAME}', 'storage' must not be a folder, since shards keep rows in their own memory, but "
             f"got {config['storage']!r}."

@@ -1,15 +1,14 @@
 """The kernel library for the current device target, and its custom operators for graphs."""
 
 import ctypes
-import inspect
 import itertools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
 from mindspore import ops
 
+from ..mindspore_api import warn_caller
 from ..store.library import FAILURES, OK, KernelError, Library, library_for, table
 from ..store.signatures import Signature
 
@@ -27,6 +26,11 @@ def on_cpu() -> bool:
     On other devices ``asnumpy()`` is a copy, Python cannot use an address, and kernels run in compiled graphs only.
     """
     return ms.get_context("device_target") == "CPU"
+
+
+def runs_on_device() -> bool:
+    """Return True if buffers keep their rows on the device by default: on the CPU, and where native kernels run."""
+    return on_cpu() or not why_not()
 
 
 def direct_calls(backend: str) -> bool:
@@ -63,23 +67,13 @@ def choose_backend(backend: str, cls_name: str) -> str:
         raise RuntimeError(f"For '{cls_name}', backend='native' is not available: {reason}.")
     if backend == "auto":
         if reason and on_cpu():
-            _warn_of_composite(cls_name, reason)
+            warn_caller(
+                f"For '{cls_name}', the native kernels are not available, and the composite backend takes their place, "
+                f"with the same rows but up to 500 times slower from Python: {reason}. With backend='composite' there "
+                "is no warning."
+            )
         return "composite" if reason else "native"
     return backend
-
-
-def _warn_of_composite(cls_name: str, reason: str) -> None:
-    """Warn at the caller's line outside of this package."""
-    package, level, frame = __name__.partition(".")[0], 1, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(
-        f"For '{cls_name}', the native kernels are not available, and the composite backend takes their place, with "
-        f"the same rows but up to 500 times slower from Python: {reason}. With backend='composite' there is no "
-        "warning.",
-        RuntimeWarning,
-        stacklevel=level,
-    )
 
 
 def custom(function: str, out_shapes: Callable[..., Any], out_types: object) -> ops.Custom:

@@ -3,10 +3,10 @@
 MindSpore's parser rewrites a bare statement ``a.insert(...)`` to ``a = a.insert(...)``, since lists are values in a
 graph. With a buffer, later reads would then lose their order. A list's ``insert`` takes two arguments and a buffer's
 takes one positional argument, so the hook reports the latter as an ordinary call and leaves all others to MindSpore.
+Where the parser cannot be hooked, graphs refuse these methods.
 """
 
 import ast
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,17 +44,21 @@ def installed() -> bool:
     return hasattr(getattr(find_parser(), EXPAND_STATEMENT, None), "mindspore_replay")
 
 
-def install() -> bool:
-    """Install the hook once. Warns and returns ``False`` if the parser of this MindSpore is not supported."""
+def install() -> None:
+    """Install the hook once, if the parser of this MindSpore is known."""
     parser = find_parser()
-    if parser is None:
-        warnings.warn(
-            "mindspore_replay does not know the parser of this MindSpore: in compiled code the statement "
-            "'buffer.insert(rows)' would be taken for a list's method. Write 'buffer.add(rows)' there.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return False
-    if not installed():
+    if parser is not None and not installed():
         setattr(parser, EXPAND_STATEMENT, _hooked(getattr(parser, EXPAND_STATEMENT)))
-    return True
+
+
+def _refused(self, *_arguments, **_keywords):
+    """Take the place of a graph body."""
+    raise RuntimeError(
+        "In a graph, 'insert' and 'update' of a buffer need MindSpore's parser to take them for what they are, and it "
+        "was not found in this version: write buffer.add(rows), and call 'update' from Python."
+    )
+
+
+def statement_body(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the graph body of a method that is named like one of lists or dicts: without the hook, one that raises."""
+    return body if installed() else _refused

@@ -9,12 +9,12 @@ the learner locks. Each process that uses the folder holds a shared lock on ``st
 import contextlib
 import ctypes
 import errno
-import fcntl
 import math
 import mmap
 import os
 import secrets
 import shutil
+import sys
 import threading
 import time
 import warnings
@@ -24,6 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # on Windows, see `_need_linux`
+    fcntl = None  # type: ignore[assignment]
 
 from . import flushed, library, sharing, state
 from .call import State
@@ -340,7 +345,9 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
     Raises:
         FileExistsError: If `path` exists and is no empty folder.
         OSError: If the disk has not enough space; then nothing is left behind.
+        RuntimeError: If the system is not Linux.
     """
+    _need_linux(spec.cls_name)
     cls_name, folder = spec.cls_name, Path(os.path.realpath(path))
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
@@ -445,10 +452,20 @@ def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
     return descriptor
 
 
+def _need_linux(name: str) -> None:
+    """Raise a RuntimeError on other systems: they lack robust locks, futexes, or both."""
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"For '{name}', a buffer in a folder needs Linux, whose locks outlive the processes that hold them, but "
+            f"this is {sys.platform}: keep the rows in memory, storage='host'."
+        )
+
+
 def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
     """Return the folder and what its buffer is; raise an error if a file is missing or has another size."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
+    _need_linux(function)
     folder = Path(os.path.realpath(path))
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -539,4 +556,5 @@ def _after_fork() -> None:
         folder.forget_owner()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_after_fork)

@@ -74,7 +74,7 @@ def library_for(device: str) -> Library:
     path = _FOLDER / f"{_NAMES[device]}.so"
     if not path.exists():
         note = path.with_suffix(".txt")  # written by setup.py if it could not build the library
-        if device == "CPU" and not note.exists() and (installed := _installed_elsewhere()):
+        if device == "CPU" and not note.exists() and (installed := next(filter(has_kernels, other_copies()), None)):
             return Library(None, None, shadowing(_FOLDER, installed))
         why = note.read_text(encoding="utf-8").strip() if note.exists() else f"there is no {path}"
         return Library(None, None, f"{library} was not built: {why}")
@@ -101,21 +101,24 @@ def has_kernels(package: Path) -> bool:
     return (package / f"{_NAMES['CPU']}.so").exists()
 
 
-def _installed_elsewhere() -> Path | None:
-    """Return the folder of another copy of this package that Python would find if it did not find this one."""
+def other_copies() -> Iterator[Path]:
+    """Yield the folders of other copies of this package that Python would find if it did not find this one."""
     name = __name__.partition(".")[0]
     found = [Path(entry or ".", name) for entry in sys.path]
     for finder in sys.meta_path:  # such as that of an editable installation
         spec = finder.find_spec(name, None)
         found += map(Path, (spec and spec.submodule_search_locations) or ())
-    return next((place for place in found if place.resolve() != _FOLDER and has_kernels(place)), None)
+    yield from (place for place in found if place.resolve() != _FOLDER and (place / "__init__.py").exists())
 
 
 def shadowing(source: Path, installed: Path) -> str:
-    """Return why no kernels run where Python finds a source folder before the installed package."""
+    """Return what follows where Python finds a source folder before the installed package."""
+    outside = f"start Python outside of {source.parent}"
+    if has_kernels(source) or not has_kernels(installed):
+        return f"Python imports the package in {source}, and not the installed one in {installed}: {outside}"
     return (
-        f"the package in {source} has no kernels, the installed one in {installed} has: start Python outside of "
-        f"{source.parent}, or build the kernels there with pip install -e {source.parent}"
+        f"the package in {source} has no kernels, the installed one in {installed} has: {outside}, or build the "
+        f"kernels there with pip install -e {source.parent}"
     )
 
 

@@ -14,23 +14,27 @@ from .recipe.spec import BufferSpec
 _Opened = TypeVar("_Opened")
 
 DEVICE, HOST = "device", "host"
+#: Values of ``storage`` that name no folder.
+IN_MEMORY = (None, DEVICE, HOST)
 
 #: ``"device"``, ``"host"``, the path of a folder to make, or an opened folder.
 Storage = str | os.PathLike[str] | Folder
 
 
-def checked_storage(cls_name: str, storage: object) -> Storage:
-    """Return the place of the rows; raise a TypeError or ValueError if it is none."""
+def checked_storage(cls_name: str, storage: object, default: str) -> Storage:
+    """Return the place of the rows, for ``None`` the default; raise a TypeError or ValueError if it is none."""
+    if storage is None:
+        return default
     if isinstance(storage, Folder):
         return storage
     if not isinstance(storage, (str, os.PathLike)):
         raise TypeError(
-            f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
+            f"For '{cls_name}', 'storage' must be None, 'device', 'host' or the path of a folder, but got {storage!r}."
         )
     text = os.fspath(storage)
     if not text or (text not in (DEVICE, HOST) and text.lower() in (DEVICE, HOST)):
         raise ValueError(
-            f"For '{cls_name}', 'storage' must be 'device', 'host' or the path of a folder, but got {storage!r}."
+            f"For '{cls_name}', 'storage' must be None, 'device', 'host' or the path of a folder, but got {storage!r}."
         )
     return storage
 

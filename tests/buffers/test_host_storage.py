@@ -1,7 +1,8 @@
 """With `storage="host"` no method of a buffer runs an operator or a graph of MindSpore, whatever the device."""
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -13,7 +14,15 @@ from kinds import CLASSES, ends_every, full_sample
 from kinds import KINDS as EVERY
 from mindspore import Tensor
 
-from mindspore_replay import ElasticReplayBuffer, EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer
+from mindspore_replay import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    FrameStack,
+    NStep,
+    ReplayBuffer,
+    create_buffer,
+    kernel_status,
+)
 from mindspore_replay.ops import native
 
 pytestmark = pytest.mark.cpu_only("the CPU stands in for another device")
@@ -111,3 +120,50 @@ def test_methods_of_a_buffer_on_the_device_are_noticed():
     with mock.patch.object(native, "on_cpu", return_value=False):
         buffer = ReplayBuffer(2, 30, **SCHEMA | {"storage": "device"})
         assert "graph" in called(lambda: buffer.insert(rows()))
+
+
+NO_KERNELS = "native kernels run on CPU and GPU, and the device target is Ascend"
+
+
+@contextlib.contextmanager
+def other_device(kernels: bool) -> Iterator[None]:
+    """Tell buffers that the device is not the CPU, and whether it has kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "on_cpu", lambda: False)
+        patch.setattr(native, "why_not", lambda device=None: "" if kernels or device == "CPU" else NO_KERNELS)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("kernels", "arguments", "on_device"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (False, {"storage": "device"}, True),
+        (False, {"backend": "composite"}, True),
+        (True, {"compress": ["observation"]}, False),
+        (False, {"compress": ["observation"]}, False),
+    ],
+)
+def test_rows_are_on_a_device_by_default_if_it_has_kernels(kernels: bool, arguments: dict[str, Any], on_device: bool):
+    given = {**SCHEMA, "storage": None, **arguments}
+    with other_device(kernels):
+        for buffer in (ReplayBuffer(2, 30, **given), create_buffer({"capacity": 30, "sample_size": 2, **given})):
+            assert ("graph" in called(lambda buffer=buffer: buffer.insert(rows()))) == on_device
+            assert len(buffer) == 12
+    assert "graph" not in called(lambda: ReplayBuffer(2, 30, **given).insert(rows())) or "backend" in arguments
+
+
+def test_the_status_tells_where_rows_are_by_default():
+    assert (kernel_status().storage, kernel_status().backend) == ("device", "native")
+    with other_device(kernels=False):
+        status = kernel_status()
+    assert (status.storage, status.backend, status.reason) == ("host", "native", NO_KERNELS)
+    assert "\nrows: storage='host' by default\n" in str(status)
+
+
+def test_a_graph_says_what_else_there_is():
+    with other_device(kernels=False):
+        buffer = ReplayBuffer(2, 30, **SCHEMA | {"storage": None})
+        with pytest.raises(RuntimeError, match=r"pass the samples to the graph, or make it with storage='device'\."):
+            ms.jit(buffer.size)()

@@ -28,14 +28,17 @@ def test_the_status_where_the_kernels_are():
     assert (status.backend, status.reason, status.insert_statement) == ("native", "", True)
     assert Path(status.library).is_file()
     assert Path(status.library).parent == PACKAGE
-    assert str(status) == (f"backend: native\nkernels: {status.library}\nbuffer.insert(rows): compiles as written")
+    assert str(status) == (
+        f"backend: native\nkernels: {status.library}\nrows: storage='device' by default\n"
+        "buffer.insert(rows): compiles as written"
+    )
 
 
 def test_the_status_in_words():
     status = KernelStatus("composite", "", "there is no compiler", False)
     assert str(status) == (
-        "backend: composite\nkernels: none\n"
-        "buffer.insert(rows): is not safe in a graph: write buffer.add(rows)\nreason: there is no compiler"
+        "backend: composite\nkernels: none\nrows: storage='device' by default\n"
+        "buffer.insert(rows): is refused in a graph: write buffer.add(rows)\nreason: there is no compiler"
     )
 
 
@@ -65,7 +68,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Search libraries in an empty folder."""
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
-    monkeypatch.setattr(library, "_installed_elsewhere", lambda: None)
+    monkeypatch.setattr(library, "other_copies", lambda: iter(()))
     library.library_for.cache_clear()
     yield tmp_path
     library.library_for.cache_clear()
@@ -76,7 +79,9 @@ def test_ascend_has_no_native_kernels(target: Callable[[str], None]):
     reason = "native kernels run on CPU and GPU, and the device target is Ascend, where nothing has been run"
     assert native.why_not() == native.why_not("Ascend") == reason
     assert (native.library_path(), native.on_cpu()) == ("", False)
-    assert kernel_status()[:3] == ("composite", "", reason)
+    assert (kernel_status()[:3], kernel_status().storage) == (("native", "", reason), "host")
+    assert [int(row) for row in make_buffer().insert([[7, 8]]).get_item([0, 1])[0]] == [7, 8]
+    assert make_buffer(storage="device").backend == "composite"
     assert native.choose_backend("auto", "X") == native.choose_backend("composite", "X") == "composite"
     with pytest.raises(RuntimeError, match=f"^For 'X', backend='native' is not available: {reason}.$"):
         native.choose_backend("native", "X")
@@ -141,7 +146,7 @@ print("in", folder)
 from mindspore_replay import ReplayBuffer, kernel_status
 from mindspore_replay.store import library
 if "source" not in folder:
-    library._installed_elsewhere = lambda: None
+    library.other_copies = lambda: iter(())
 print(kernel_status().backend, "|", kernel_status().reason)
 class Mine(ReplayBuffer):
     pass

@@ -24,6 +24,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     load,
+    mindspore_api,
     save,
 )
 from mindspore_replay.buffers.parameters import overwrite
@@ -247,7 +248,10 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     text = capsys.readouterr().out
     assert "  CPU: in use\n" in text
     assert f"Python {platform.python_version()}, {platform.platform()}\n" in text
-    assert f"installed in {Path(mindspore_replay.__file__).parent}\n" in text
+    assert f"imported from {Path(mindspore_replay.__file__).parent}\n" in text
+    for name in mindspore_api.NAMES:
+        assert re.search(rf"^  {name}: mindspore\.\S+$", text, re.MULTILINE)
+    assert "  buffers on arrays: insert and sample work\n" in text
     assert re.search(rf"^  processor: .+, {os.cpu_count()} cores$", text, re.MULTILINE)
     total, available = map(float, re.search(r"  memory: (\S+) GiB, (\S+) GiB of it", text).groups())
     assert 0 < available < total
@@ -271,11 +275,11 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
 
 
 def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from mindspore_replay.cli import doctor
+    from mindspore_replay.cli import mindspore_report
 
-    monkeypatch.setattr(doctor, "_devices", dict)
+    monkeypatch.setattr(mindspore_report, "_devices", dict)
     monkeypatch.setattr(ReplayBuffer, "size", lambda self: 3)
-    monkeypatch.setattr(doctor.np, "__version__", "2.1.0")
+    monkeypatch.setattr(mindspore_report.np, "__version__", "2.1.0")
     assert main(["doctor"]) == 1
     captured = capsys.readouterr()
     assert captured.out.endswith("3 problems\n")
@@ -286,10 +290,10 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
 def test_doctor_finds_a_source_folder_that_shadows_the_package(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    from mindspore_replay.cli import doctor
+    from mindspore_replay.cli import mindspore_report
 
-    monkeypatch.setattr(doctor, "_devices", dict)
-    monkeypatch.setattr(doctor, "_try", lambda backend: "")
+    monkeypatch.setattr(mindspore_report, "_devices", dict)
+    monkeypatch.setattr(mindspore_report, "_try", lambda backend: "")
     source, used = folder / "mindspore_replay", Path(mindspore_replay.__file__).parent
     source.mkdir()
     assert main(["doctor"]) == 0
@@ -300,10 +304,69 @@ def test_doctor_finds_a_source_folder_that_shadows_the_package(
         f"{used} has: start Python outside of {folder}, or build the kernels there with pip install -e {folder}\n"
     )
     (source / "_kernels.so").touch()
-    assert main(["doctor"]) == 0
-    monkeypatch.setattr(doctor.native, "why_not", lambda device=None: "there is no compiler")
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().err == (
+        f"PROBLEM: for a prompt or script in this folder, Python imports the package in {source}, and not the "
+        f"installed one in {used}: start Python outside of {folder}\n"
+    )
+    (source / "__init__.py").unlink()
+    monkeypatch.setattr(mindspore_report.native, "why_not", lambda device=None: "there is no compiler")
     assert main(["doctor"]) == 1
     assert capsys.readouterr().err == "PROBLEM: the native backend: not in use: there is no compiler\n"
+
+
+def test_doctor_finds_an_installed_package_that_was_not_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from mindspore_replay.cli import mindspore_report
+
+    monkeypatch.setattr(mindspore_report, "report", list)
+    installed, used = folder / "site" / "mindspore_replay", Path(mindspore_replay.__file__).parent
+    installed.mkdir(parents=True)
+    monkeypatch.syspath_prepend(installed.parent)
+    assert main(["doctor"]) == 0  # a folder without __init__.py is no package
+    (installed / "__init__.py").touch()
+    assert main(["doctor"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == (
+        f"PROBLEM: Python imports the package in {used}, and not the installed one in {installed}: start Python "
+        f"outside of {used.parent}\n"
+    )
+    assert f"imported from {used}\n" in captured.out
+
+
+#: Runs the doctor where MindSpore is not installed, or fails while it is imported.
+NO_MINDSPORE = """
+import sys
+if sys.argv[1:]:
+    sys.path.insert(0, sys.argv[1])
+else:
+    sys.modules["mindspore"] = None
+from mindspore_replay.cli import main
+sys.exit(main(["doctor"]))
+"""
+
+
+def test_doctor_without_mindspore():
+    result = subprocess.run([sys.executable, "-c", NO_MINDSPORE], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\nwithout MindSpore\n  buffers on arrays: insert and sample work\n" in result.stdout
+    assert (
+        "\nMindSpore is not installed\n  these work without it: mindspore_replay.host with all its buffers, attach, "
+        "save, load, configurations and datasets; mindspore-replay inspect and convert; the process of a shard\n  "
+        'buffers in graphs, and all else, need it: pip install ".[mindspore]" in a checkout of mindspore_replay\n'
+    ) in result.stdout
+    assert result.stdout.endswith("all is well\n")
+
+
+def test_doctor_with_a_mindspore_that_cannot_be_imported(folder: Path):
+    (folder / "mindspore.py").write_text("import numpy\nraise ImportError('numpy.core.multiarray failed to import')\n")
+    command = [sys.executable, "-c", NO_MINDSPORE, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == (
+        "PROBLEM: MindSpore is installed and cannot be imported: ImportError: numpy.core.multiarray failed to import\n"
+    )
 
 
 def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
@@ -327,11 +390,11 @@ def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
-    from mindspore_replay.cli import doctor
+    from mindspore_replay.cli import mindspore_report
 
     found = subprocess.CompletedProcess([], 0, "", "")
-    monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **kwargs: found)
-    assert doctor._devices() == {
+    monkeypatch.setattr(mindspore_report.subprocess, "run", lambda *args, **kwargs: found)
+    assert mindspore_report._devices() == {
         "CPU": "in use",
         "GPU": "there: mindspore.set_device chooses it",
         "Ascend": "there, but nothing has been run on it: see docs/devices.md",

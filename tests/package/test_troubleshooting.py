@@ -22,9 +22,8 @@ import mindspore_replay
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 PACKAGE = Path(mindspore_replay.__file__).parent
 ANY = "\N{HORIZONTAL ELLIPSIS}"
-#: Errors in arguments say what is wrong by themselves, and others are no user's.
+#: Errors in arguments say what is wrong by themselves.
 SELF_EXPLANATORY = ("TypeError", "ValueError", "AttributeError", "NotWrittenError", "KernelError")
-OF_MAINTAINERS = ("mindspore_api.py",)
 #: A message with no more than these could be any.
 FEW_LETTERS = 8
 
@@ -51,9 +50,9 @@ def errors_of_states() -> set[str]:
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and node.args and path.name not in OF_MAINTAINERS:
+            if isinstance(node, ast.Call) and node.args:
                 name = ast.unparse(node.func)
-                if name.endswith(("Error", "warn")) and not name.endswith(SELF_EXPLANATORY):
+                if name.endswith(("Error", "warn", "warn_caller")) and not name.endswith(SELF_EXPLANATORY):
                     found.add(template(node.args[0]))
     return {text for text in found if letters(text) > FEW_LETTERS}
 

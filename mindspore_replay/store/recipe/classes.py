@@ -35,7 +35,7 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
@@ -68,7 +68,7 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
@@ -108,7 +108,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
@@ -148,7 +148,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
@@ -188,7 +188,7 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
@@ -216,7 +216,7 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
@@ -250,7 +250,7 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
@@ -286,7 +286,7 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)

@@ -216,7 +216,7 @@ class Recipe:
         late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
         compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
-        storage (Union[str, PathLike]): Place of the rows. Default: ``"device"``.
+        storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
     """
 
@@ -246,7 +246,7 @@ class Recipe:
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
         seed: int | None = None,
-        storage: str | os.PathLike[str] = "device",
+        storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         name = type(self).__name__
@@ -263,6 +263,6 @@ class Recipe:
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
 
-    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str], backend: str) -> None:
+    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
         """Make the buffer; a class without rows has only its `spec`."""
         self.spec = spec

@@ -1,0 +1,98 @@
+"""The part of the doctor's report that needs MindSpore: its private names, devices, and buffers in its graphs."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+
+from .. import mindspore_api
+from ..buffers.replay import ReplayBuffer
+from ..ops import native
+from ..ops.status import kernel_status
+
+#: Report for a device that MindSpore finds.
+_THERE = {
+    **dict.fromkeys(("CPU", "GPU"), "there: mindspore.set_device chooses it"),
+    "Ascend": "there, but nothing has been run on it: see docs/devices.md",
+}
+
+
+def report() -> Iterator[str]:
+    """Print the report, and yield what does not work."""
+    if int(np.__version__.split(".")[0]) >= 2:
+        yield f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2'"
+    print("private names of MindSpore")
+    for name, found in mindspore_api.NAMES.items():
+        print(f"  {name}: {found}")
+    yield from mindspore_api.not_found()
+    print("devices")
+    for device, text in _devices().items():
+        print(f"  {device}: {text}")
+    print("kernels")
+    status = kernel_status()
+    print("\n".join(f"  {line}" for line in str(status).splitlines()))
+    print(f"  CUDA kernels, for GPUs: {status.cuda or 'built, and they load'}")
+    direct = native.direct_calls(status.backend) or status.storage == "host"
+    print(f"  calls from Python: {'of the kernels' if direct else 'by compiled graphs'}")
+    for backend in ("native", "composite"):
+        wrong = _try(backend) if backend == "composite" or not status.reason else f"not in use: {status.reason}"
+        print(f"  {backend} backend: {wrong or 'insert and sample work, in a graph and from Python'}")
+        if wrong and (native.on_cpu() or not wrong.startswith("not in use")):
+            yield f"the {backend} backend: {wrong}"
+
+
+def _devices() -> dict[str, str]:
+    """Ask MindSpore about each kind of device.
+
+    A separate process asks, since asking may change the device in use.
+    """
+    found = {}
+    for device in _THERE:
+        if device == ms.get_context("device_target"):
+            found[device] = "in use"
+            continue
+        code = f"import mindspore; mindspore.set_device({device!r})"
+        environment = {**os.environ, "GLOG_v": "3"}  # so that errors are logged
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        found[device] = _reason(device, result.stderr) if result.returncode else _THERE[device]
+    return found
+
+
+def _reason(device: str, error: str) -> str:
+    """Summarize MindSpore's errors about a device in one line."""
+    if device == "GPU" and not os.environ.get("CUDA_HOME"):
+        return "not there: CUDA_HOME names no folder of CUDA, and MindSpore looks nowhere else"
+    missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
+    missing += re.findall(rf"Load dynamic library: \S*{device.lower()}\S* failed\. (.*)", error)
+    told = re.findall(r"^\w*Error: ([^.]*)", error, re.MULTILINE)
+    return f"not there: {', '.join(dict.fromkeys(missing)) or (told or ['MindSpore does not say why'])[-1]}"
+
+
+class _Step(nn.Cell):
+    """Stores a row and samples it."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, row):
+        self.buffer.add([row])
+        return self.buffer.sample()[0]
+
+
+def _try(backend: str) -> str:
+    """Use a small buffer, and return the error; an empty string if there is none."""
+    try:
+        buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
+        buffer.insert([np.ones((3, 2), np.float32)])
+        sampled = _Step(buffer)(Tensor(np.ones(2, np.float32))).asnumpy(), buffer.sample()[0].asnumpy()
+        right = all(np.array_equal(batch, np.ones((4, 2))) for batch in sampled)
+        return "" if right and int(buffer.size()) == 4 else "it gives wrong rows"
+    except Exception as error:  # any error is the answer
+        return f"{type(error).__name__}: {error}"
