@@ -58,9 +58,10 @@ CLOCKS = {"elapsed": time.perf_counter, "processor": time.process_time}
 class Network(nn.Cell):
     """Stacks of frames ``[B, k, 42, 42]`` uint8 in, the value of each action out."""
 
-    def __init__(self, frames: int, channels: list[int], hidden: int, actions: int) -> None:
+    def __init__(self, frames: int, actions: int, settings: Mapping[str, Any]) -> None:
         super().__init__()
-        first, second = channels
+        (first, second), hidden = settings["channels"], settings["hidden"]
+        self.background, self.contrast = settings["background"], settings["contrast"]
         plain = {"pad_mode": "valid", "has_bias": True}
         convolutions = nn.Conv2d(frames, first, 6, 3, **plain), nn.ReLU(), nn.Conv2d(first, second, 4, 2, **plain)
         dense = nn.ReLU(), nn.Flatten(), nn.Dense(second * 5 * 5, hidden), nn.ReLU()
@@ -68,7 +69,7 @@ class Network(nn.Cell):
         self.value, self.advantage = nn.Dense(hidden, 1), nn.Dense(hidden, actions)
 
     def construct(self, frames: Tensor) -> Tensor:
-        x = self.body(ops.cast(frames, ms.float32) * (1 / 255))
+        x = self.body((ops.cast(frames, ms.float32) - self.background) * (1 / self.contrast))
         advantage = self.advantage(x)
         return self.value(x) + advantage - ops.mean(advantage, 1, True)
 
@@ -154,9 +155,7 @@ class Run:
         frames, actions, number = config["environment_options"]["stack_num"], len(config["actions"]), config["num_envs"]
         views = [FrameStack(frames), NStep(config["n_step"], config["gamma"])]
         rows = {**config["replay_buffer"], "num_envs": number, "views": views, "seed": seed, "backend": backend}
-        network, target = (
-            Network(frames, self.settings["channels"], self.settings["hidden"], actions) for _ in range(2)
-        )
+        network, target = (Network(frames, actions, self.settings) for _ in range(2))
         self.buffer = create_buffer(rows)
         self.learner, self.greedy = Learner(network, target, self.buffer, self.settings), Greedy(network)
         self.seen: list[tuple[np.ndarray, ...]] | None = [] if check else None

@@ -55,17 +55,16 @@ class SqilLearner(Learner):
         agent, expert = buffers["agent"], buffers["expert"]
         mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], agent.sample_size + expert.sample_size, rewards=REWARDS)
         super().__init__(network, target, mixed, settings)
-
-        self.gamma = gamma
+        self.gamma, self.temperature = gamma, settings["temperature"]
 
     def wanted(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return the reward plus the discounted soft value of the next observation, at a temperature of 1.
+        """Return the reward plus the discounted soft value of the next observation.
 
         Entropy counts relative to that of random actions. So an agent without rewards is indifferent to the end of an
         episode, and does not learn to balance the pole for the sake of its entropy.
         """
-        values = self.target(batch["next_observation"])
-        soft_value = ops.logsumexp(values, 1) - float(np.log(values.shape[1]))
+        values = self.target(batch["next_observation"]) / self.temperature
+        soft_value = self.temperature * (ops.logsumexp(values, 1) - float(np.log(values.shape[1])))
         return batch["reward"] + self.gamma * (1.0 - batch["terminated"].astype(ms.float32)) * soft_value
 
 
@@ -110,8 +109,8 @@ def main() -> None:
         return network(Tensor(observation)).asnumpy().argmax(1)
 
     def draw(observation: np.ndarray) -> np.ndarray:
-        """Draw actions from the soft policy: in proportion to the exponentials of their values."""
-        values = network(Tensor(observation)).asnumpy()
+        """Draw actions from the soft policy: in proportion to the exponentials of values over temperature."""
+        values = network(Tensor(observation)).asnumpy() / settings["temperature"]
         return (values + rng.gumbel(size=values.shape)).argmax(1)
 
     collector = Collector(envs, buffers["agent"], draw, random_steps=settings["learning_starts"], seed=seed)
