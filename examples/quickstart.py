@@ -21,12 +21,12 @@ class Step(nn.Cell):
             seed=0,
         )
 
+    @ms.jit
     def construct(self, observation: Tensor, action: Tensor) -> dict[str, Tensor]:
         self.buffer.insert([observation, action])
         return self.buffer.sample(as_dict=True)
 
 
-ms.set_context(mode=ms.GRAPH_MODE)
 step = Step()
 step.buffer.insert([np.zeros(3, np.float32), 0])  # from Python, the same call works at once
 for i in range(1, 5):
