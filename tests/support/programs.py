@@ -8,6 +8,7 @@ import gc
 import json
 import marshal
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import sources
+from places import ROOT
 
 #: Seconds that a program may take.
 PATIENCE = 600
@@ -37,7 +39,10 @@ def run_program(script: Path, *arguments: object, cwd: Path | None = None) -> su
         _forking[0].stdin.write(json.dumps(request) + "\n")
         _forking[0].stdin.flush()
         code = int(_forking[0].stdout.readline())
-        return subprocess.CompletedProcess(command, code, *(path.read_text() for path in outputs))
+        result = subprocess.CompletedProcess(command, code, *(path.read_text() for path in outputs))
+    warned = re.findall(rf"^(?:{re.escape(str(ROOT))}|\S+/mindspore_replay)/.*Warning: .*", result.stderr, re.MULTILINE)
+    assert not warned, f"warnings of our own: {warned}"
+    return result
 
 
 def end() -> None:
