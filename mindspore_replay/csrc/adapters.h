@@ -18,6 +18,7 @@
 #include "core/parallel.h"
 #include "core/ring.h"
 #include "core/status.h"
+#include "faults.h"
 #include "shared.h"
 
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
@@ -68,11 +69,14 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
   if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
   const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]));
   if (!exclusive.held()) return kNoLock;
+  const auto checked = [&](Status status) {
+    return exclusive.process_lock() != nullptr && HasFailed(exclusive.process_lock()->address()) ? kNoDisk : status;
+  };
   auto *process = static_cast<Shared *>(exclusive.process_lock());
   const Bound<kOperator> bound(args, binding, process);
   const Overlaps<kOperator> overlaps(args, binding);
   const std::vector<int> shared = overlaps.Find();
-  if (shared.empty()) return kernel(bound);
+  if (shared.empty()) return checked(kernel(bound));
   std::vector<void *> memory(args.params(), args.params() + args.size());
   std::vector<std::vector<char>> copies;
   for (const int i : shared) {
@@ -80,7 +84,7 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
     memory[static_cast<size_t>(i)] = copies.back().data();
   }
   const Arguments copied = args.In(memory.data());
-  return kernel(Bound<kOperator>(copied, binding, process));
+  return checked(kernel(Bound<kOperator>(copied, binding, process)));
 }
 
 // A column and the destination of its gathered rows.

@@ -138,6 +138,8 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
+        for mapped in self._maps.values():
+            sharing.guard(mapped, self.arrays["head"])
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
         self._users = os.open(path / _column_file(0), os.O_RDWR | os.O_CLOEXEC)
@@ -267,13 +269,17 @@ class Folder:
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """Keep all processes from the arrays during the block; any thread may."""
-        status = library.loaded().replay_hold(self._head())
-        if status != library.OK:
-            raise library.KernelError("replay_hold", status)
+        self._check(library.loaded().replay_hold(self._head()))
         try:
             yield
         finally:
-            library.loaded().replay_let_go(self._head())
+            self._check(library.loaded().replay_let_go(self._head()))
+
+    def _check(self, status: int) -> None:
+        if status == library.NO_DISK:
+            raise OSError(errno.EIO, f"For '{self.spec.cls_name}', {library.FAILURES[status]}: {self.path}")
+        if status != library.OK:
+            raise library.KernelError("replay_hold", status)
 
     def flush(self, closed: bool = False, unless: threading.Event | None = None) -> None:
         """Write everything to the disk; others go on meanwhile. The caller may hold the buffer.

@@ -16,10 +16,10 @@ except ImportError:
     calls = None  # type: ignore[assignment]
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
-#: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, or an
-#: invalid version; csrc/core/status.h has the others.
+#: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, an
+#: invalid version, or a page that the disk cannot read or write; csrc/core/status.h has the others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
-NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION = 8, 9, 10, 11
+NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK = 8, 9, 10, 11, 12
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -31,6 +31,7 @@ FAILURES = {
     "whose last row comes with end=True; end_episodes() ends an episode whose process is gone",
     FULL: "there is no room: rows would be evicted that can still be drawn",
     BAD_VERSION: "a version is negative, or newer than the learner's clock",
+    NO_DISK: "the disk could not read or write a page of the folder: what is in memory is not what was there",
 }
 
 _NO_LOCK = "the buffer was closed, or the lock in the memory of its folder is not usable"

@@ -94,6 +94,15 @@ def register(
     weakref.finalize(memory, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
 
 
+def guard(memory: mmap.mmap, head: np.ndarray) -> None:
+    """Let a page that the disk cannot read or write be an error of the buffer, as long as the memory is mapped."""
+    address, handle = ctypes.c_void_p(head.ctypes.data), library.loaded()
+    handle.replay_guard(
+        ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data), ctypes.c_int64(len(memory)), address
+    )
+    weakref.finalize(memory, handle.replay_end_guard, address)
+
+
 def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
     return zip(schema.names, schema.shapes, schema.stored_dtypes)
 

@@ -373,7 +373,9 @@ class Store(Calls):
     def let_go(self) -> None:
         """End a `hold`."""
         self._holds -= 1
-        self._handle.replay_let_go(self._head)
+        status = self._handle.replay_let_go(self._head)
+        if status != library.OK:
+            raise library.KernelError("replay_let_go", status)
 
     def sole_use(self, arrays: Arrays) -> contextlib.AbstractContextManager[None]:
         """Let nobody attach to a folder during the block, for a state with other rows than those stored now.

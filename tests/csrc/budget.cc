@@ -260,6 +260,9 @@ void CountShared() {
   measure("replay_let_go: a shared buffer", "replay_let_go", head);
   measure("replay_close: a shared buffer", "replay_close", head);
   measure("replay_unshare: a shared buffer", "replay_unshare", head);
+  const auto guard = Find<void (*)(char *, int64_t, const void *)>("replay_guard");
+  Measure("replay_guard: a file", [&] { guard(reinterpret_cast<char *>(journal), sizeof(journal), head); });
+  measure("replay_end_guard: a file", "replay_end_guard", head);
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
   const auto checksums =

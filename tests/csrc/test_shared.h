@@ -15,7 +15,7 @@ KernelFunction replay_update;
 int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam, void **params, int *ndims,
                  int64_t **shapes, const char **dtypes);
 int replay_hold(const void *head);
-void replay_let_go(const void *head);
+int replay_let_go(const void *head);
 void replay_replace(const void *head);
 void replay_unshare(const void *head);
 void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n, uint64_t *sums);

@@ -16,6 +16,7 @@ enum Status : int {
   kOpenEpisode = 9,      // CPU: the newest rows are an open episode of another process
   kFull = 10,            // no room for new rows: rows that can still be drawn would be evicted
   kBadVersion = 11,      // the version of a new row is negative, or newer than the clock
+  kNoDisk = 12,          // CPU: a page of the files of a folder could not be read or written
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
@@ -32,6 +33,8 @@ inline const char *ReasonOf(Status status) {
              "last row comes with end=True; end_episodes() ends an episode whose process is gone";
     case kFull: return "there is no room: rows would be evicted that can still be drawn";
     case kBadVersion: return "a version is negative, or newer than the learner's clock";
+    case kNoDisk:
+      return "the disk could not read or write a page of the folder: what is in memory is not what was there";
     default: return nullptr;
   }
 }

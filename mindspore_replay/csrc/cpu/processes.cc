@@ -14,6 +14,7 @@
 #include "core/checksum.h"
 #include "core/exclusive.h"
 #include "core/status.h"
+#include "faults.h"
 #include "shared.h"
 
 namespace replay {
@@ -23,17 +24,26 @@ namespace replay {
 MINDSPORE_REPLAY_EXPORT int replay_hold(const void *head) {
   Locks &locks = Locks::Of(head);
   ProcessLock *process_lock = locks.Find(head);
+  if (process_lock != nullptr && HasFailed(head)) return kNoDisk;
   if (process_lock != nullptr) return process_lock->Enter() ? kOk : kNoLock;
   locks.mutex().lock();
   return kOk;
 }
 
-MINDSPORE_REPLAY_EXPORT void replay_let_go(const void *head) {
+MINDSPORE_REPLAY_EXPORT int replay_let_go(const void *head) {
   Locks &locks = Locks::Of(head);
   ProcessLock *process_lock = locks.Find(head);
-  if (process_lock == nullptr) return locks.mutex().unlock();
+  if (process_lock == nullptr) {
+    locks.mutex().unlock();
+    return kOk;
+  }
   process_lock->Leave();
+  return HasFailed(head) ? kNoDisk : kOk;
 }
+
+// Guards the memory of a file against the failure of its disk, up to `replay_end_guard`.
+MINDSPORE_REPLAY_EXPORT void replay_guard(char *memory, int64_t bytes, const void *head) { Guard(memory, bytes, head); }
+MINDSPORE_REPLAY_EXPORT void replay_end_guard(const void *head) { EndGuard(head); }
 
 // Announces that all rows of a held buffer are about to be replaced.
 MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {

@@ -1,0 +1,158 @@
+"""What it costs that a buffer in a folder survives a loss of power, beside SQLite at the same promise.
+
+    python benchmarks/durability.py [--folder DISK] [--rounds 5] [--rows 1000000] [--json FILE]
+
+Figures are medians of rounds in which each case runs once, one after the other:
+
+- microseconds to insert one CartPole row, and 256 pairs of Atari frames, in memory, in a folder, and in one that a
+  thread flushes every second;
+- rows a second, and milliseconds a flush, with a flush after 1, 100 and 10,000 rows; SQLite commits where we flush, in
+  a table of one blob a row, with a write-ahead log and `synchronous=FULL`;
+- seconds to open a full buffer of `--rows` CartPole rows after a stop of the machine and after a death alone.
+
+A folder on a file system in memory has nothing to flush: `--folder` must be on a disk.
+"""
+
+import argparse
+import json
+import os
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mindspore_replay.host import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.store import folder as folder_module
+
+CARTPOLE = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
+ATARI = [(84, 84, 4), (84, 84, 4), (), ()], ["uint8", "uint8", "int32", "float32"]
+FLUSHES = (1, 100, 10_000)
+#: Seconds that a case of a round takes at most.
+LONGEST = 3.0
+
+
+def rows_of(columns: tuple[list[Any], list[str]], n: int) -> list[np.ndarray]:
+    """Return n random rows."""
+    random = np.random.default_rng(0)
+    return [(255 * random.random((n, *shape))).astype(dtype) for shape, dtype in zip(*columns)]
+
+
+def inserting(buffer: Any, rows: list[np.ndarray], repeat: int) -> float:
+    """Return microseconds of an insertion."""
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        buffer.insert(rows)
+    return 1e6 * (time.perf_counter() - begin) / repeat
+
+
+def flushing(insert: Callable[[int], None], flush: Callable[[], None], each: int) -> tuple[float, float]:
+    """Return rows a second with a flush after each so many rows, and milliseconds of a flush."""
+    rows, spent, begin = 0, 0.0, time.perf_counter()
+    while rows == 0 or time.perf_counter() - begin < LONGEST:
+        for _ in range(each):
+            insert(rows)
+            rows += 1
+        before = time.perf_counter()
+        flush()
+        spent += time.perf_counter() - before
+    return rows / (time.perf_counter() - begin), 1e3 * spent / (rows / each)
+
+
+def opened(folder: Path, stopped: bool) -> float:
+    """Return the seconds to open a folder."""
+    boot = folder_module._this_boot
+    if stopped:
+        folder_module._this_boot = lambda: np.frombuffer(os.urandom(40), np.uint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begin = time.perf_counter()
+        buffer = PrioritizedReplayBuffer.open(folder)
+        seconds = time.perf_counter() - begin
+    folder_module._this_boot = boot
+    buffer.arrays["clock"][0] = 0
+    buffer._front.calls.detach()
+    return seconds
+
+
+def cases(parent: Path, rows: int) -> dict[str, Callable[[], Any]]:
+    """Return what is measured, by name."""
+    measured: dict[str, Callable[[], Any]] = {}
+    for name, columns, capacity, n, repeat in (
+        ("one CartPole row", CARTPOLE, 100_000, 1, 20_000),
+        ("256 Atari pairs", ATARI, 4096, 256, 16),
+    ):
+        batch = [column[0] if n == 1 else column for column in rows_of(columns, n)]
+        places = {"memory": "host", "folder": parent / f"plain {n}", "folder, flushed every second": parent / f"fl {n}"}
+        for place, storage in places.items():
+            buffer = ReplayBuffer(1, capacity, *columns, storage=storage)
+            if "flushed" in place:
+                buffer.flush(every=1.0)
+            measured[f"us to insert {name}: {place}"] = lambda b=buffer, r=batch, t=repeat: inserting(b, r, t)
+    one = [column[0] for column in rows_of(CARTPOLE, 1)]
+    blob = b"".join(column.tobytes() for column in one)
+    for each in FLUSHES:
+        for cls in (ReplayBuffer, PrioritizedReplayBuffer):
+            buffer = cls(1, 100_000, *CARTPOLE, storage=parent / f"{cls.__name__} {each}")
+            measured[f"rows/s and ms a flush, after {each}: {cls.__name__}"] = lambda b=buffer, e=each: flushing(
+                lambda _: b.insert(one), b.flush, e
+            )
+        base = sqlite3.connect(parent / f"{each}.sqlite", isolation_level=None)
+        base.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE r (i INTEGER PRIMARY KEY, b)"
+        )
+        base.execute("BEGIN")
+
+        def commit(base: sqlite3.Connection = base) -> None:
+            base.execute("COMMIT")
+            base.execute("BEGIN")
+
+        def put(i: int, base: sqlite3.Connection = base) -> None:
+            base.execute("INSERT OR REPLACE INTO r VALUES (?, ?)", (i % 100_000, blob))
+
+        measured[f"rows/s and ms a flush, after {each}: SQLite"] = lambda p=put, c=commit, e=each: flushing(p, c, e)
+    big = PrioritizedReplayBuffer(1, rows, *CARTPOLE, storage=parent / "big")
+    for _ in range(rows // 10_000):
+        big.insert(rows_of(CARTPOLE, 10_000))
+    begin = time.perf_counter()
+    big.flush()
+    print(f"first flush of {rows} rows: {time.perf_counter() - begin:.2f} s", flush=True)
+    begin = time.perf_counter()
+    big.insert(one).flush()
+    print(f"flush of one more row: {time.perf_counter() - begin:.3f} s", flush=True)
+    big._front.calls.detach()
+    for name, stopped in (("a stop", True), ("a death", False)):
+        measured[f"s to open {rows} rows after {name}"] = lambda s=stopped: opened(parent / "big", s)
+    return measured
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code."""
+    parser = argparse.ArgumentParser(description="Measure what durability costs.")
+    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(arguments)
+    found: dict[str, list[Any]] = {}
+    with tempfile.TemporaryDirectory(dir=args.folder) as parent:
+        measured = cases(Path(parent), args.rows)
+        for _ in range(args.rounds):
+            for name, measure in measured.items():
+                found.setdefault(name, []).append(measure())
+    for name, values in found.items():
+        medians = [statistics.median(column) for column in zip(*(v if isinstance(v, tuple) else (v,) for v in values))]
+        print(name.ljust(70), *(f"{median:12,.3f}" for median in medians))
+    if args.json:
+        Path(args.json).write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
