@@ -10,9 +10,9 @@ written to ``runs/dqn_cartpole_seed<seed>/``: the learning curve, the history, a
 from there with the network, optimizer, buffer and random states of the last checkpoint; the environments start new
 episodes.
 
-Training stops when the agent does well while it learns and explores: when the mean return of the last 20 training
-episodes reaches ``stop_at_training_return`` of the configuration. The final evaluation is that of the last network.
-Earlier evaluations only show progress; the network of the best one is saved too.
+Training stops when the agent does well both while it explores and while it does not: when the mean return of the last
+20 training episodes reaches ``stop_at_training_return`` of the configuration, and an evaluation ``stop_at_return``. The
+final evaluation is that of the last network. The network of the best evaluation is saved too.
 """
 
 from collections.abc import Callable

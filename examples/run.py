@@ -137,10 +137,9 @@ class Run:
         if mean >= self.best:
             self.best = mean
             ms.save_checkpoint(network, str(self.folder / "best.ckpt"))
-        if self.keeps_best:
-            self.done |= mean >= self.plan["stop_at_return"]
-        elif len(self.history["episodes"]) >= 20:
-            self.done |= self.recent_return() >= self.plan["stop_at_training_return"]
+        reached = {"stop_at_return": mean, "stop_at_training_return": self.recent_return()}
+        is_enough = all(value >= self.plan.get(key, -np.inf) for key, value in reached.items())
+        self.done |= is_enough and (self.keeps_best or len(self.history["episodes"]) >= 20)
 
     @property
     def keeps_best(self) -> bool:

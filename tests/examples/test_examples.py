@@ -132,14 +132,18 @@ def make_run(script: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     ms.set_context(mode=before)
 
 
-def test_a_run_stops_by_training_returns_whatever_evaluations_say(make_run: Callable[..., Any]):
+def test_a_run_stops_when_training_returns_and_an_evaluation_are_good(make_run: Callable[..., Any]):
     run, network = make_run(), nn.Dense(1, 1)
-    least = run.plan["stop_at_training_return"]
+    least, wanted = run.plan["stop_at_training_return"], run.plan["stop_at_return"]
     assert least >= 400
-    for returns, enough in (([500.0] * 19, False), ([least - 1.0] * 20, False), ([least + 1.0] * 20, True)):
-        due = run.record(run.step + 2000, returns)
-        assert due
-        run.evaluate(shown(0.0 if enough else 500.0), network)
+    for returns, mean, enough in (
+        ([500.0] * 19, 500.0, False),  # too few to decide
+        ([least - 1.0] * 20, 500.0, False),
+        ([least + 1.0] * 20, wanted - 1.0, False),
+        ([], wanted + 1.0, True),
+    ):
+        assert run.record(run.step + 2000, returns)
+        run.evaluate(shown(mean), network)
         assert run.done == enough
 
 
