@@ -254,6 +254,7 @@ class RowTable:
     def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, past the middleware, as `sample` does; none if there are too few."""
         with self.shared.lock:
+            check_size(self._owner, "size", size, minimum=0)
             there, by_priority = len(range(self.count())[sample_range or slice(None)]), bool(self.shared.priorities)
             once = "max_use" in self.shared.limits or not (again or by_priority)
             if not there or not size or (there < size and once):

@@ -104,6 +104,17 @@ def test_nothing_of_a_list_with_a_bad_row_is_stored(cls):
 
 
 @pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
+def test_a_size_that_is_none_is_refused(cls):
+    buffer = cls({"replay_buffer_size": 8})
+    buffer.push(rows_of(4), 0)
+    with pytest.raises(ValueError, match=r"'size' must be in \[0, 2147483647\], but got -1"):
+        buffer.sample(-1, 0)
+    with pytest.raises(TypeError, match="'size' must be an int"):
+        buffer.sample(2.0, 0)
+    assert len(buffer.sample(4, 0)) == 4
+
+
+@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_files_and_states(cls, objects, tmp_path):
     cfg = {"replay_buffer_size": 8, "objects": objects}
     buffer = cls(cfg)
