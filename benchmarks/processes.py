@@ -1,6 +1,7 @@
 """Measures buffers that other processes fill, and buffers larger than memory, and those of other libraries beside them.
 
     python benchmarks/processes.py insert    # 1, 2 and 4 processes insert single rows into one buffer: 10 minutes
+    python benchmarks/processes.py collect   # 1, 2 and 4 processes step environments for one buffer: 5 minutes
     python benchmarks/processes.py larger    # a buffer three times as large as the memory allowed: 15 minutes
 
 Each library runs in a virtual environment of its own, as in ``benchmarks/compare.py``; Ray in that of this command. A
@@ -8,6 +9,9 @@ round measures each once, one after the other. Tables of medians go to standard 
 
 ``insert``: CartPole transitions, 100,000 of them, in shared memory. An insertion counts when it has returned, and then
 the row is in the buffer.
+
+``collect``: each process steps four environments of CartPole by a network of two layers of 64, and its rows count when
+they are in the learner's process, or in shared memory. No network learns.
 
 ``larger``: rows of four Atari frames, inserted once by 64, then drawn at random by 32, by a process in a memory cgroup
 (version 1; it must be writable). The limit comes on top of the memory that a process has when its libraries are
@@ -46,6 +50,11 @@ INSERT: dict[str, Installation] = {
     "Ray actor": _program("insert_ray"),
     "torchrl": _program("insert_torchrl", (), "torchrl"),
 }
+COLLECT: dict[str, Installation] = {
+    OURS: _program("collect_ours"),
+    "RLlib": _program("collect_rllib", (), "rllib"),
+    "torchrl": _program("collect_torchrl", (), "torchrl"),
+}
 IN_MEMORY = f"{OURS}, in memory"
 LARGER: dict[str, Installation] = {
     f"{OURS}, folder": _program("larger_ours"),
@@ -63,16 +72,27 @@ Figures = dict[str, list[float]] | str
 
 def insert(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures], Any]:
     """Measure insertion from other processes."""
+    return _worked(INSERT, "writing", options, folder)
+
+
+def collect(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures], Any]:
+    """Measure environment steps of other processes."""
+    return _worked(COLLECT, "collecting", options, folder)
+
+
+def _worked(
+    peers: Mapping[str, Installation], word: str, options: argparse.Namespace, folder: Path
+) -> tuple[dict[str, Figures], Any]:
     results: dict[str, Figures] = {}
     processes: dict[str, PeerProcess] = {}
     versions = {}
     try:
         for name in options.peers:
             try:
-                processes[name] = PeerProcess(name, INSERT[name], options.environments, folder)
+                processes[name] = PeerProcess(name, peers[name], options.environments, folder)
                 versions[name] = processes[name].ask(ask="versions")["versions"]
                 for writers in options.writers:  # starts them
-                    processes[name].ask(ask="insert", writers=writers, seconds=0.2)
+                    processes[name].ask(ask="work", writers=writers, seconds=0.2)
                 results[name] = {}
             except (PeerError, RuntimeError) as error:
                 results[name] = str(error)
@@ -82,7 +102,7 @@ def insert(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures
                     if isinstance(figures, str):
                         continue
                     try:
-                        answer = processes[name].ask(ask="insert", writers=writers, seconds=options.seconds)
+                        answer = processes[name].ask(ask="work", writers=writers, seconds=options.seconds)
                     except PeerError as error:
                         results[name] = str(error)
                         continue
@@ -92,8 +112,8 @@ def insert(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Figures
                         continue
                     one = statistics.mean(taken / n for n, taken in zip(rows, seconds))
                     together = sum(n / taken for n, taken in zip(rows, seconds))
-                    figures.setdefault(f"us a row, {writers} writing", []).append(one * 1e6)
-                    figures.setdefault(f"rows/s, {writers} writing", []).append(together)
+                    figures.setdefault(f"us a row, {writers} {word}", []).append(one * 1e6)
+                    figures.setdefault(f"rows/s, {writers} {word}", []).append(together)
     finally:
         for process in processes.values():
             try:
@@ -244,6 +264,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, run, peers, seconds, rounds in (
         ("insert", insert, list(INSERT), 2.0, 5),
+        ("collect", collect, list(COLLECT), 4.0, 5),
         ("larger", larger, list(LARGER), 8.0, 5),
     ):
         command = commands.add_parser(name, help=(run.__doc__ or "").strip())
@@ -259,7 +280,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         )
         command.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="(default: %(default)s)")
         command.add_argument("--json", type=Path, help="also write the figures of every round to this file")
-        if name == "insert":
+        if name != "larger":
             command.add_argument("--writers", nargs="+", type=int, default=list(WRITERS))
         else:
             command.add_argument("--limit", type=lambda text: int(text) << 20, default=512 << 20, metavar="MIB")

@@ -15,21 +15,22 @@ pytestmark = pytest.mark.cpu_only("a program that runs on the CPU")
 SCRIPT = ROOT / "benchmarks" / "processes.py"
 
 
-def test_one_writer_inserts(tmp_path: Path):
-    command = [sys.executable, SCRIPT, "insert", "--peers", "mindspore_replay", "--writers", "1", "--rounds", "2"]
-    command += ["--seconds", "0.1", "--folder", tmp_path, "--json", tmp_path / "found.json"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize(("command", "word"), [("insert", "writing"), ("collect", "collecting")])
+def test_one_process(tmp_path: Path, command: str, word: str):
+    arguments = [sys.executable, SCRIPT, command, "--peers", "mindspore_replay", "--writers", "1", "--rounds", "2"]
+    arguments += ["--seconds", "0.1", "--folder", tmp_path, "--json", tmp_path / "found.json"]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert "| mindspore_replay |" in ended.stdout
     figures = json.loads((tmp_path / "found.json").read_text())["results"]["mindspore_replay"]
-    assert {name: len(values) for name, values in figures.items()} == {"us a row, 1 writing": 2, "rows/s, 1 writing": 2}
+    assert {name: len(values) for name, values in figures.items()} == {f"us a row, 1 {word}": 2, f"rows/s, 1 {word}": 2}
     one, together = (values[0] for values in figures.values())
     assert one * together == pytest.approx(1e6)
 
 
 def test_every_program_is_there(script: Callable[[str], ModuleType]):
     processes = script("processes")
-    for place in [*processes.INSERT.values(), *processes.LARGER.values()]:
+    for place in [*processes.INSERT.values(), *processes.COLLECT.values(), *processes.LARGER.values()]:
         assert (SCRIPT.parent / "comparison" / place.package / f"{place.module}.py").exists()
         assert not place.requirements or place.files()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from mindspore_replay import attach
 
 from ..cases import CARTPOLE
-from .team import CAPACITY, Held, Insert, Team, serve
+from .team import CAPACITY, Held, Team, Work, inserting, serve
 
 
-def make(folder: str) -> Insert:
+def make(folder: str) -> Work:
     """Attach."""
-    return attach(folder).insert
+    return inserting(attach(folder).insert)
 
 
 @contextlib.contextmanager

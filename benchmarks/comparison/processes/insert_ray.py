@@ -9,7 +9,7 @@ import ray
 
 from ..cases import CARTPOLE
 from ..peers.numpy_ring import Ring
-from .team import AHEAD, CAPACITY, Held, insert_for, serve
+from .team import AHEAD, CAPACITY, Held, inserting, serve, work_for
 
 
 @ray.remote(num_cpus=0)
@@ -25,9 +25,9 @@ class Holder(Ring):
 class Writer:
     """A process that inserts."""
 
-    def insert(self, holder: Any, start: float, seconds: float) -> tuple[int, float]:
+    def work(self, holder: Any, start: float, seconds: float) -> tuple[int, float]:
         """Insert for some seconds."""
-        return insert_for(lambda row: ray.get(holder.insert.remote(row)), start, seconds)
+        return work_for(inserting(lambda row: ray.get(holder.insert.remote(row))), start, seconds)
 
 
 class Team:
@@ -37,13 +37,13 @@ class Team:
         self._holder = holder
         self._writers: list[Any] = []
 
-    def insert(self, writers: int, seconds: float) -> list[tuple[int, float]]:
-        """Let the first writers insert at the same time; return rows and seconds of each."""
+    def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
+        """Let the first writers work at the same time; return rows and seconds of each."""
         while len(self._writers) < writers:
             self._writers.append(Writer.remote())
-            ray.get(self._writers[-1].insert.remote(self._holder, time.monotonic(), 0.1))
+            ray.get(self._writers[-1].work.remote(self._holder, time.monotonic(), 0.1))
         start = time.monotonic() + AHEAD
-        running = [writer.insert.remote(self._holder, start, seconds) for writer in self._writers[:writers]]
+        running = [writer.work.remote(self._holder, start, seconds) for writer in self._writers[:writers]]
         return ray.get(running)
 
     def close(self) -> None:

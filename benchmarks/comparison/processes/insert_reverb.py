@@ -15,7 +15,7 @@ import numpy as np
 import reverb
 
 from ..cases import CARTPOLE
-from .team import CAPACITY, Held, Insert, Team, serve
+from .team import CAPACITY, Held, Team, Work, inserting, serve
 
 DTYPES = {name: np.dtype(dtype) for name, (_, dtype) in CARTPOLE.items()}
 
@@ -25,11 +25,11 @@ def arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {name: np.asarray(row[name], dtype) for name, dtype in DTYPES.items()}
 
 
-def make(port: int, method: str) -> Insert:
+def make(port: int, method: str) -> Work:
     """Connect."""
     client = reverb.Client(f"localhost:{port}")
     if method == "insert":
-        return lambda row: client.insert(arrays(row), {"table": 1.0})
+        return inserting(lambda row: client.insert(arrays(row), {"table": 1.0}))
     writer = client.trajectory_writer(1)
 
     def insert(row: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ def make(port: int, method: str) -> Insert:
         writer.create_item("table", 1.0, {name: column[-1:] for name, column in writer.history.items()})
         writer.flush()
 
-    return insert
+    return inserting(insert)
 
 
 @contextlib.contextmanager

@@ -9,14 +9,14 @@ from torchrl.data import LazyMemmapStorage, ReplayBuffer
 
 from ..cases import CARTPOLE, single_rows
 from ..peers.torchrl import dtypes_of, one_row
-from .team import CAPACITY, Held, Insert, Team, serve
+from .team import CAPACITY, Held, Team, Work, inserting, serve
 
 
-def make(buffer: ReplayBuffer) -> Insert:
+def make(buffer: ReplayBuffer) -> Work:
     """Use the buffer that the learner passed."""
     torch.set_num_threads(1)
     dtypes = dtypes_of(CARTPOLE)
-    return lambda row: buffer.add(one_row(row, dtypes))
+    return inserting(lambda row: buffer.add(one_row(row, dtypes)))
 
 
 @contextlib.contextmanager

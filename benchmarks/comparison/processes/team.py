@@ -1,7 +1,7 @@
-"""Processes that insert rows, and the answers of the program that holds the buffer.
+"""Processes that insert rows, or collect them, and the answers of the program that holds the buffer.
 
     {"ask": "versions"}                               {"versions": {"numpy": "1.26.4", ...}}
-    {"ask": "insert", "writers": 2, "seconds": 1.0}   {"rows": [900, 910], "seconds": [1.0, 1.0], "stored": 1810}
+    {"ask": "work", "writers": 2, "seconds": 1.0}     {"rows": [900, 910], "seconds": [1.0, 1.0], "stored": 1810}
     {"ask": "end"}                                    {}
 
 Questions are lines of standard input, answers lines of standard output; other output goes to standard error.
@@ -26,40 +26,49 @@ AHEAD = 0.1
 #: Insertions between two looks at the clock.
 EACH = 16
 
-#: Inserts a row, and returns when it is in the buffer.
-Insert = Callable[[Mapping[str, Any]], Any]
+#: Puts some rows into the buffer, and returns their number when they are there.
+Work = Callable[[], int]
 
 
-def insert_for(insert: Insert, start: float, seconds: float) -> tuple[int, float]:
-    """Insert from a time of the monotonic clock on; return the rows, and the seconds that they took."""
+def inserting(insert: Callable[[Mapping[str, Any]], Any]) -> Work:
+    """Return work that inserts single rows."""
     rows = single_rows(CARTPOLE, EACH)
+
+    def work() -> int:
+        for row in rows:
+            insert(row)
+        return EACH
+
+    return work
+
+
+def work_for(work: Work, start: float, seconds: float) -> tuple[int, float]:
+    """Work from a time of the monotonic clock on; return the rows, and the seconds that they took."""
     time.sleep(max(0.0, start - time.monotonic()))
     begin, n = time.monotonic(), 0
     while (taken := time.monotonic() - begin) < seconds:
-        for row in rows:
-            insert(row)
-        n += EACH
+        n += work()
     return n, taken
 
 
-def _write(make: Callable[..., Insert], arguments: Sequence[Any], pipe: Any) -> None:
-    """Insert on request, until the other end of the pipe is closed."""
-    insert = make(*arguments)
-    insert(single_rows(CARTPOLE, 1)[0])
+def _write(make: Callable[..., Work], arguments: Sequence[Any], pipe: Any) -> None:
+    """Work on request, until the other end of the pipe is closed."""
+    work = make(*arguments)
+    work()
     pipe.send("ready")
     while True:
         try:
             start, seconds = pipe.recv()
         except EOFError:
             return
-        pipe.send(insert_for(insert, start, seconds))
+        pipe.send(work_for(work, start, seconds))
 
 
 class Writers(Protocol):
-    """Several processes that insert."""
+    """Several processes that work."""
 
-    def insert(self, writers: int, seconds: float) -> list[tuple[int, float]]:
-        """Let the first writers insert at the same time; return rows and seconds of each."""
+    def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
+        """Let the first writers work at the same time; return rows and seconds of each."""
 
     def close(self) -> None:
         """End the processes."""
@@ -73,17 +82,17 @@ class Team:
     """Writers as child processes, started when they are needed first.
 
     Args:
-        make (Callable): Returns the function that inserts; called in the writer's process.
+        make (Callable): Returns the work; called in the writer's process.
         arguments: Arguments of `make`.
     """
 
-    def __init__(self, make: Callable[..., Insert], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Work], *arguments: Any) -> None:
         self._made = make, arguments
         self._pipes: list[Any] = []
         self._processes: list[Any] = []
 
-    def insert(self, writers: int, seconds: float) -> list[tuple[int, float]]:
-        """Let the first writers insert at the same time; return rows and seconds of each."""
+    def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
+        """Let the first writers work at the same time; return rows and seconds of each."""
         context = multiprocessing.get_context("spawn")
         while len(self._pipes) < writers:
             ours, theirs = context.Pipe()
@@ -121,8 +130,8 @@ def serve(packages: Sequence[str], hold: Callable[[], AbstractContextManager[Hel
             try:
                 if question["ask"] == "versions":
                     reply = {"versions": {name: importlib.metadata.version(name) for name in packages}}
-                elif question["ask"] == "insert":
-                    rows, seconds = zip(*writers.insert(question["writers"], question["seconds"]))
+                elif question["ask"] == "work":
+                    rows, seconds = zip(*writers.work(question["writers"], question["seconds"]))
                     reply = {"rows": rows, "seconds": seconds, "stored": stored()}
                 else:
                     writers.close()
