@@ -24,11 +24,16 @@ def legal_handles(buffer: Any) -> list[int]:
     return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
 
 
-def same_states(a: Any, b: Any) -> bool:
-    """Return True if two buffers, or two states, are equal bit for bit."""
+def differences(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the arrays that are not equal bit for bit in two buffers, or two states."""
     a, b = (x if isinstance(x, dict) else x.state_dict() for x in (a, b))
     assert a.keys() == b.keys()
-    return all(a[key].tobytes() == b[key].tobytes() for key in a)
+    return {key: (a[key].tolist(), b[key].tolist()) for key in a if a[key].tobytes() != b[key].tobytes()}
+
+
+def same_states(a: Any, b: Any) -> bool:
+    """Return True if two buffers, or two states, are equal bit for bit."""
+    return not differences(a, b)
 
 
 class Pair:

@@ -15,9 +15,14 @@ from .collect import ENVIRONMENT, ENVS, HIDDEN, STEPS
 from .team import CAPACITY, Held, serve
 
 
+def environment() -> GymEnv:
+    """Make an environment."""
+    return GymEnv(ENVIRONMENT, categorical_action_encoding=True)
+
+
 def environments() -> SerialEnv:
     """Make the environments of one actor."""
-    return SerialEnv(ENVS, lambda: GymEnv(ENVIRONMENT, categorical_action_encoding=True))
+    return SerialEnv(ENVS, environment)
 
 
 class Collectors:
@@ -30,7 +35,7 @@ class Collectors:
     def _begin(self, actors: int) -> Iterator[Any]:
         self.close()
         network = MLP(in_features=4, out_features=2, num_cells=[HIDDEN, HIDDEN], activation_class=torch.nn.ReLU)
-        policy = QValueActor(network, in_keys=["observation"], spec=environments().action_spec)
+        policy = QValueActor(network, in_keys=["observation"], spec=environment().action_spec)
         collector = MultiAsyncCollector(
             [environments] * actors, policy, frames_per_batch=STEPS * ENVS, total_frames=-1, num_threads=1
         )
