@@ -8,7 +8,8 @@ Figures are medians of rounds in which each case runs once, one after the other:
   thread flushes every second;
 - rows a second, and milliseconds a flush, with a flush after 1, 100 and 10,000 rows; SQLite commits where we flush, in
   a table of one blob a row, with a write-ahead log and `synchronous=FULL`;
-- seconds to open a full buffer of `--rows` CartPole rows after a stop of the machine and after a death alone.
+- seconds to open a full buffer of `--rows` CartPole rows after a stop of the machine and after a death alone, by the
+  clock and of the processor.
 
 A folder on a file system in memory has nothing to flush: `--folder` must be on a disk.
 """
@@ -65,18 +66,18 @@ def flushing(insert: Callable[[int], None], flush: Callable[[], None], each: int
     return rows / (time.perf_counter() - begin), 1e3 * spent / (rows / each)
 
 
-def opened(folder: Path, stopped: bool) -> float:
-    """Return the seconds to open a folder."""
+def opened(folder: Path, stopped: bool) -> tuple[float, float]:
+    """Return the seconds to open a folder, and those of the processor."""
     boot = folder_module._this_boot
     if stopped:
         folder_module._this_boot = lambda: np.frombuffer(os.urandom(40), np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), time.process_time()
         buffer = PrioritizedReplayBuffer.open(folder)
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - begin, time.process_time() - processor
     folder_module._this_boot = boot
-    buffer.arrays["clock"][0] = 0
+    buffer._front.shared.folder.arrays["shared.boot"][:] = boot()
     buffer._front.calls.detach()
     return seconds
 

@@ -117,6 +117,8 @@ class TrainingCheckpoint:
             ...     TrainingCheckpoint(f"{folder}/run.safetensors", buffer=buffer.insert([7])).save(step=1)
         """
         inserted = [_inserted(buffer) for buffer in self._in_folders]
+        for buffer in self._in_folders:
+            buffer.flush()  # so that no loss of power takes it back behind this checkpoint
         self._values.arrays = encoded(values=values, random=self._random.read(), inserted=inserted)
         description = describe(self._buffers, in_folders=True)
         save_parts([*self._parts, Part("", self._values)], self.path, description, incremental=True)
