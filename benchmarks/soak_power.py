@@ -98,11 +98,11 @@ def real(n: int) -> tuple[int, int]:
                     raise RuntimeError(f"the writer ended with {process.returncode}")
                 time.sleep(0.01)
             time.sleep(0.3 * random.random())
+            acknowledged = int(notes.read_text())  # a flush in progress may return after the end of all writes
             with open(where / "rows" / "header", "rb") as file:
                 fcntl.ioctl(file, SHUTDOWN, WITHOUT_LOG.to_bytes(4, "little"))
             process.send_signal(signal.SIGKILL)
             process.wait()
-            acknowledged = int(notes.read_text() or 0)
             subprocess.run(["umount", where], check=True)
             subprocess.run(mount, check=True)
             with warnings.catch_warnings(record=True):

@@ -25,7 +25,7 @@ PAGE = 4096
 FILES = ("flushed.0", "flushed.1")
 #: Slots whose checksums are computed together.
 _AT_ONCE = 1 << 16
-_NEVER, _DELETED = -1, 4
+_NEVER, _MOST, _DELETED = -1, 2**62, 4
 
 
 class Record(NamedTuple):
@@ -78,7 +78,7 @@ class Flushed:
     def _found(self, i: int) -> Record:
         *numbers, pages, check = self._records[i][: len(Record._fields) + 1].tolist()
         record = Record._make([*numbers, pages])
-        whole = check == _sum_of(np.array(record)) and pages == _sum_of(self._sums_of(i))
+        whole = 0 <= record.number < _MOST and check == _sum_of(np.array(record)) and pages == _sum_of(self._sums_of(i))
         return record if whole else Record()
 
     def _sums_of(self, i: int) -> np.ndarray:

@@ -453,7 +453,7 @@ def _shared(
 
 def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
     """Open a file that the stack closes."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     stack.callback(os.close, descriptor)
     return descriptor
 
@@ -481,6 +481,8 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
         raise bad_folder(function, folder, f"has no file {_HEADER!r}")
     spec = read_header(folder, folder / _HEADER, function)
     for name, size in {**_sizes(_places(spec)), _OWNER: 0}.items():
+        if (folder / name).is_symlink():
+            raise bad_folder(function, folder, f"is not whole: its file {name!r} is a link to another")
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
         if found != size:
             got = "is missing" if found is None else f"has {found} bytes, not {size}"
@@ -499,7 +501,7 @@ def _open(path: str | Path, flags: int) -> Iterator[int]:
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:
-    with _open(path, os.O_RDWR) as descriptor:
+    with _open(path, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
         return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
 
 

@@ -861,6 +861,11 @@ def flip(name: str, at: int) -> Any:
     return change
 
 
+def linked(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / "elsewhere")
+    (folder / name).symlink_to(folder.parent / "elsewhere")
+
+
 def emptied(folder: Path) -> None:
     for path in folder.iterdir():
         path.unlink()
@@ -870,6 +875,7 @@ WRONG = {
     "nothing": (shutil.rmtree, FileNotFoundError, "there is no folder"),
     "empty": (emptied, ValueError, "has no file 'header'"),
     "no column": (lambda f: (f / "column.1").unlink(), ValueError, "its file 'column.1' is missing"),
+    "a link": (lambda f: linked(f, "column.1"), ValueError, "its file 'column.1' is a link to another"),
     "cut off": (lambda f: os.truncate(f / "column.1", 100), ValueError, "'column.1' has 100 bytes, not 128"),
     "cut off state": (lambda f: os.truncate(f / "state", 1000), ValueError, "'state' has 1000 bytes, not"),
     "cut off header": (lambda f: os.truncate(f / "header", 60), ValueError, "header that was cut off or added to"),
@@ -919,6 +925,23 @@ def test_a_folder_that_is_not_whole(whole: Path, tmp_path: Path, name: str):
         with pytest.raises(error, match=rf"^For '{function}', 'folder' must .*{message}"):
             use(folder)
     assert before == (contents(folder) if folder.exists() else None)
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, -(2**63), -1])
+def test_records_that_no_flush_writes(whole: Path, tmp_path: Path, number: int, stopped: Any):
+    """With a checksum that fits: the number is beyond all that there can be."""
+    shutil.copytree(whole, tmp_path / "rows")
+    for name in flushed.FILES:
+        file = np.memmap(tmp_path / "rows" / name, np.uint8)
+        record = flushed.Flushed([file, file])
+        numbers = flushed.Record(number, 0, 2**62, -(2**62), flushed._sum_of(flushed._checksums(record._pages[0])))
+        record._records[0][:6] = [*numbers, flushed._sum_of(np.array(numbers))]
+        del file, record
+    for use in (Buffer.open, attach):
+        with pytest.raises(
+            ValueError, match=r"is damaged: neither of its files 'flushed\.0' and 'flushed\.1' is whole"
+        ):
+            stopped(tmp_path / "rows", use)
 
 
 CORRUPTED = """
