@@ -59,6 +59,7 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
             ylim=config.get("return_range", (0, 515)),
         )
         axes.tick_params(labelbottom=True)
+        axes.locator_params(axis="x", nbins=4)
     for axes in panels[:, 0]:
         axes.set_ylabel("return")
     for axes in panels.flat[len(runs) :]:

@@ -1,6 +1,6 @@
 """R2D2 on CartPole without velocities: Q-learning with an LSTM, from prioritized sequences.
 
-    python examples/r2d2.py                     # about five minutes on two CPU cores
+    python examples/r2d2.py                     # two minutes of processor time
     python examples/r2d2.py --seed 1
     python examples/r2d2.py --refresh           # learning writes newer LSTM states over the stored ones
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step

@@ -8,8 +8,7 @@ The expert is the network of ``dqn.py``, from ``runs/dqn_cartpole_seed0``; it is
 some greedy episodes, which stay in a buffer of their own with exactly their size, so that none of their rows is ever
 evicted; the agent's rows go to another. `MixedReplay` takes half of each batch from either and replaces the
 environment's rewards: 1 for the expert's rows, 0 for the agent's. Soft Q-learning does the rest: the agent is drawn to
-the actions of the expert, and back to the states of the expert. With 0 for both, the same agent had a mean return of 25
-after 8000 steps.
+the actions of the expert, and back to the states of the expert.
 
 The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
 The environment's rewards never reach the learner: they only measure, and say when to stop. The script exits with an
