@@ -19,9 +19,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,69 +33,17 @@ from . import flushed, library, sharing, state
 from .call import State
 from .flushed import FILES, PAGE, Flushed, Record
 from .folder_header import bad_folder, read_header, write_header
+from .folder_layout import STATE, column_file, flushed_bytes, places_of, sizes_of
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
 
-_LINE = 64
 _BOOT = "shared.boot"
-_HEADER, _STATE, _OWNER = "header", "state", "owner"
+_HEADER, _OWNER = "header", "owner"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
 _LOCK_WAIT = 0.5
 
 _opened: "weakref.WeakSet[Folder]" = weakref.WeakSet()
-
-
-def _column_file(i: int) -> str:
-    return f"column.{i}"
-
-
-class _Place(NamedTuple):
-    """Place of an array in a file."""
-
-    file: str
-    start: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def end(self) -> int:
-        return self.start + math.prod(self.shape) * self.dtype.itemsize
-
-
-def _is_flushed(name: str) -> bool:
-    """Return True if an array of the state is flushed: it does not follow from the others."""
-    return name != "weights" and not name.startswith("undo.")
-
-
-def _places(spec: BufferSpec) -> dict[str, _Place]:
-    """Return the place of each array, in the state first of those that are flushed, up to the end of a page."""
-    places, start, schema, options = {}, 0, spec.columns, spec.options
-    columns = {f"column.{name}": _column_file(i) for i, name in enumerate(schema.names)}
-    layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
-    was_flushed = True
-    for name, (shape, dtype) in sorted(layout.items(), key=lambda item: not _is_flushed(item[0])):
-        kind = schema.numpy_type(dtype)
-        if name in columns:
-            places[name] = _Place(columns[name], 0, shape, kind)
-            continue
-        line = PAGE if was_flushed and not _is_flushed(name) else _LINE
-        places[name] = _Place(_STATE, -(-start // line) * line, shape, kind)
-        start, was_flushed = places[name].end, _is_flushed(name)
-    return places
-
-
-def _flushed_bytes(places: Mapping[str, _Place]) -> int:
-    """Return the bytes of the state's pages that are flushed."""
-    return min(place.start for name, place in places.items() if name.startswith("undo."))
-
-
-def _sizes(places: Mapping[str, _Place]) -> dict[str, int]:
-    """Return the bytes of each file."""
-    sizes = dict.fromkeys(FILES, PAGE + _flushed_bytes(places))
-    for place in places.values():
-        sizes[place.file] = max(sizes.get(place.file, 0), place.end)
-    return sizes
 
 
 class Folder:
@@ -127,9 +74,9 @@ class Folder:
     ) -> None:
         self.path, self.spec, self.is_first, self.is_new = path, spec, is_first, is_new
         self._owner, self._lock, self._verify = owner, lock, verify
-        places = _places(spec)
-        self._maps = {name: _mapped(path / name, size) for name, size in _sizes(places).items()}
-        pages = np.frombuffer(self._maps[_STATE], np.uint8, _flushed_bytes(places)).reshape(-1, PAGE)
+        places = places_of(spec)
+        self._maps = {name: _mapped(path / name, size) for name, size in sizes_of(places).items()}
+        pages = np.frombuffer(self._maps[STATE], np.uint8, flushed_bytes(places)).reshape(-1, PAGE)
         self._pages, self._flushed = pages, Flushed([np.frombuffer(self._maps[name], np.uint8) for name in FILES])
         self._last = Record()  # the last flush; the learner's alone
         self._flushing, self._fault = threading.Lock(), ""
@@ -142,7 +89,7 @@ class Folder:
             sharing.guard(mapped, self.arrays["head"])
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
-        self._users = os.open(path / _column_file(0), os.O_RDWR | os.O_CLOEXEC)
+        self._users = os.open(path / column_file(0), os.O_RDWR | os.O_CLOEXEC)
         self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users))
         self._is_sole = False
         if owner is None:
@@ -199,21 +146,21 @@ class Folder:
 
         If no other process uses it yet, `check` raises an error for a damaged state, which is left as it is.
         """
-        before = self._maps[_STATE][:] if self.is_first and not self.is_new else None
+        before = self._maps[STATE][:] if self.is_first and not self.is_new else None
         try:
             beyond = self.is_beyond_memory()
             stopped = before is not None and bool((self.arrays[_BOOT] != _this_boot()).any())
             record = self._begun(stopped)
-            sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[_STATE])
+            sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[STATE])
             what = self._repaired(record, stopped) if stopped or self._verify else ""
             if before is not None:
                 check()
         except BaseException:
             if before is not None:
-                self._maps[_STATE][:] = before
+                self._maps[STATE][:] = before
             raise
         if beyond:  # else a fault would read pages around a row, which push others out
-            for name in set(self._maps) - {_STATE}:
+            for name in set(self._maps) - {STATE}:
                 self._maps[name].madvise(mmap.MADV_RANDOM)
         if self.is_first:
             self.arrays[_BOOT][:] = _this_boot()
@@ -306,10 +253,10 @@ class Folder:
             try:
                 if self._fault:
                     raise OSError(errno.EIO, self._fault)
-                for name in set(self._maps) - {_STATE, *FILES}:
+                for name in set(self._maps) - {STATE, *FILES}:
                     _sync(folder / name)
                 if number == 0:
-                    for path in (folder / _HEADER, folder / _STATE, folder / _OWNER, folder, folder.parent):
+                    for path in (folder / _HEADER, folder / STATE, folder / _OWNER, folder, folder.parent):
                         _sync(path)
                 self._flushed.record(record)
                 _sync(folder / newest)
@@ -362,7 +309,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
         )
     there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
     making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
-    sizes = _sizes(_places(spec))
+    sizes = sizes_of(places_of(spec))
     try:
         with contextlib.ExitStack() as undo:
             if not there:
@@ -371,7 +318,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
             for name, size in {**sizes, _OWNER: 0}.items():
                 _allocate(making / name, size, undo)
             with contextlib.ExitStack() as stack:
-                owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, _STATE))
+                owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, STATE))
                 fcntl.flock(owner, fcntl.LOCK_EX)
                 fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
                 made = Folder(making, spec, owner, True, lock, is_new=True)
@@ -438,7 +385,7 @@ def _shared(
     path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
 ) -> Folder:
     """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
-    lock = _descriptor(path / _STATE, stack)
+    lock = _descriptor(path / STATE, stack)
     is_first = _locked(lock, fcntl.LOCK_EX)
     if not is_first:
         if verify:
@@ -480,7 +427,7 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
     if not (folder / _HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {_HEADER!r}")
     spec = read_header(folder, folder / _HEADER, function)
-    for name, size in {**_sizes(_places(spec)), _OWNER: 0}.items():
+    for name, size in {**sizes_of(places_of(spec)), _OWNER: 0}.items():
         if (folder / name).is_symlink():
             raise bad_folder(function, folder, f"is not whole: its file {name!r} is a link to another")
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
