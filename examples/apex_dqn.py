@@ -1,6 +1,6 @@
 """Ape-X on CartPole with Ray: several processes act, one learns, and the replay buffer has processes of its own.
 
-    python examples/apex_dqn.py                 # one to four minutes on two CPU cores
+    python examples/apex_dqn.py                 # two minutes of the learner's processor time
     python examples/apex_dqn.py --seed 1 --actors 4
     python examples/apex_dqn.py --resume --steps 40000
 
@@ -9,7 +9,7 @@ transition, and sends transitions to one shard of the buffer. The learner draws 
 call of a compiled graph learns from a batch and computes its new priorities, which go back to the shards. From time to
 time the learner sends its network to the actors, which run it with NumPy. A rate limiter keeps actors and learner in
 step by counts, so the number of updates per transition does not depend on the speed of the machine; the schedule of the
-processes does, and two runs with one seed differ.
+processes does, and two runs with one seed differ. The training returns are those of the actor that explores least.
 
 Options, evaluations and files are those of ``dqn.py``: the learning curve, the history and checkpoints are written to
 ``runs/apex_dqn_cartpole_seed<seed>/``, and ``--resume`` continues from there, with the rows of the shards.
@@ -89,9 +89,9 @@ def train(run: Run, learner: ApexLearner, evaluation: Collector, replay: Sharded
     actors = [Actor.remote(run.config, i, [run.options.seed, run.step]) for i in range(number)]
 
     def exchange() -> list[float]:
-        """Send the current network to the actors and take the returns of their episodes."""
+        """Send the current network to the actors; return the returns of the one that explores least."""
         network = ray.put([weight.asnumpy() for weight in learner.weights])
-        return [value for ended in ray.get([actor.exchange.remote(network) for actor in actors]) for value in ended]
+        return ray.get([actor.exchange.remote(network) for actor in actors])[-1]
 
     try:
         exchange()
