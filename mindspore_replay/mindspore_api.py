@@ -145,8 +145,8 @@ _find("PARAMETERS", f"mindspore.nn:Cell().{PARAMETERS}", without="every call fro
 
 
 def notices_reads(cell: nn.Cell, name: str) -> bool:
-    """Return True if calls need not wait before somebody has read this Parameter of a Cell, which notices that."""
-    return all(NAMES[needed].found for needed in ("PARAMETERS", "jit_contexts")) and name not in vars(cell)
+    """Return True if a Cell notices who reads this Parameter, so that calls need not wait before anybody has."""
+    return bool(NAMES["PARAMETERS"].found) and name not in vars(cell)
 
 
 def parameters_of(cell: nn.Cell) -> dict[str, Any]:
@@ -209,7 +209,7 @@ _find(
 
 #: The module with the state of tracing, its `_jit_context`, which is ``None`` if nothing is traced. No public name.
 jit_contexts: Any = _module_of("jit_contexts") or ModuleType("no_jit_context")
-vars(jit_contexts).setdefault("_jit_context", None)  # then `wait` finds out whether anything is traced
+vars(jit_contexts).setdefault("_jit_context", True)  # perhaps
 
 _find(
     "refuse_trace",
@@ -248,14 +248,6 @@ def refuse_trace() -> None:
             "A replay buffer cannot be used in ms.jit(capture_mode='trace'), which would run its methods only while it "
             f"traces. Use capture_mode='ast', the default, or 'bytecode'.{after}"
         )
-
-
-if not NAMES["jit_contexts"].found:
-    _only_wait = wait
-
-    def wait() -> None:  # noqa: D103  see above
-        refuse_trace()
-        _only_wait()
 
 
 def _is_traced() -> bool:

@@ -212,7 +212,8 @@ class Buffer(
         self._outer_lock: AbstractContextManager[object] = self._lock
         if self._direct:
             share, address = mindspore_api.share, mindspore_api.address
-            guard = library.calls.Guard(self._lock, mindspore_api.wait, mindspore_api.jit_contexts)
+            waits = mindspore_api.wait, mindspore_api.jit_contexts, mindspore_api.refuse_trace
+            guard = library.calls.Guard(self._lock, *waits)
             kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
             tensors = Tensors(kind, share, address, TYPES, guard)
             if self.columns.compressed:

@@ -91,13 +91,22 @@ def test_functions_without_buffers_are_still_traced() -> None:
     assert [float(twice_of(Tensor(x))) for x in (1.0, 2.0)] == [2.0, 4.0]
 
 
-def test_another_thread_may_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["uniform", "views"])
+def test_another_thread_may_trace(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """MindSpore's flag for a running trace is global to the process; the stack tells which thread traces."""
-    buffer = BUFFERS["uniform"]()
-    with monkeypatch.context() as patch:
-        patch.setattr(mindspore_api.jit_contexts, "_jit_context", object())
-        size = buffer.size()
-    assert size == 0
+    expected, buffer = (BUFFERS[kind](seed=0) for _ in range(2))
+    for one in (expected, buffer):
+        with monkeypatch.context() as patch:
+            if one is buffer:
+                patch.setattr(mindspore_api.jit_contexts, "_jit_context", object())
+            insert(one, 24)
+            one.insert(rows(90, one.num_envs))
+            batch = one.sample()
+            if kind == "views":
+                one.update_priorities([23], 2.0)
+            assert one.size() == 24
+    assert_unchanged(buffer, expected.state_dict())
+    assert len(batch) > 1
 
 
 def test_other_ways_to_capture_a_function_work(backend: str) -> None:

@@ -109,12 +109,12 @@ def test_a_name_that_is_nowhere_is_no_touch():
     assert not is_watched(buffer)
 
 
-def give_with(wait: Callable[[], None]) -> tuple[Any, RecordingLock, Any]:
+def give_with(wait: Callable[[], None], refuse: Callable[[], None] = lambda: None) -> tuple[Any, RecordingLock, Any]:
     """Return a kernel's call behind a guard, the lock and the guard."""
     buffer = KINDS["uniform"]()
     buffer.insert(rows(8))
     lock = RecordingLock()
-    guard = calls.Guard(lock, wait, jit_contexts)
+    guard = calls.Guard(lock, wait, jit_contexts, refuse)
     store = buffer._calls
     kernels = Invocations(store.schema, store.options, store._state, NO_TENSORS._replace(guard=guard))
     return kernels["sample"], lock, guard
@@ -144,7 +144,15 @@ def test_an_error_of_work_in_flight_is_raised_and_the_lock_released():
 
 
 def test_nothing_runs_while_a_function_is_traced(monkeypatch: pytest.MonkeyPatch):
-    give, lock, _ = give_with(lambda: None)
+    refused = [RuntimeError("traced")]
+
+    def refuse() -> None:
+        if refused:
+            raise refused.pop()
+
+    give, lock, _ = give_with(lambda: None, refuse)
     monkeypatch.setattr(jit_contexts, "_jit_context", object())
-    assert give(0) == -1
+    with pytest.raises(RuntimeError, match="traced"):
+        give(0)
     assert lock.log == []
+    assert len(give(0)) == 3  # another thread traces

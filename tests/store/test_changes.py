@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor
 from mindspore.common.initializer import Zero
 
 from mindspore_replay import PrioritizedReplayBuffer
-from mindspore_replay.mindspore_api import jit_contexts
+from mindspore_replay.mindspore_api import jit_contexts, refuse_trace
 from mindspore_replay.store.invocations import Invocations
 from mindspore_replay.store.library import BAD_WEIGHT, calls
 
@@ -128,7 +128,7 @@ def test_an_error_of_a_vector_is_raised(buffer: PrioritizedReplayBuffer):
 
 def test_only_a_tensor_is_waited_for(buffer: PrioritizedReplayBuffer):
     lock = RecordingLock()
-    guard = calls.Guard(lock, lambda: lock.log.append("waited"), jit_contexts)
+    guard = calls.Guard(lock, lambda: lock.log.append("waited"), jit_contexts, refuse_trace)
     now = updating_with(buffer, guard=guard)
     now(HANDLES, PRIORITIES)
     assert lock.log == ["acquired", "released"]

@@ -5,20 +5,21 @@
 
 namespace replay::python {
 
-// Guard(lock, wait, contexts): the buffer's lock; a function that waits for MindSpore's work in flight; and the module
-// whose `_jit_context` is None unless a function is being traced.
+// Guard(lock, wait, contexts, refuse): the buffer's lock; a function that waits for MindSpore's work in flight; the module
+// whose `_jit_context` is None unless a function is being traced; and a function that raises if this thread traces it.
 struct Guard {
   static constexpr char kName[] = "mindspore_replay._calls.Guard";
   static constexpr char kKind[] = "a Guard or None";
 
-  Held acquire, release, wait, contexts, context;
+  Held acquire, release, wait, contexts, context, refuse;
   bool watched = false;  // true if operators of MindSpore may use the buffer's memory, so that calls wait for them
   bool closed = false;
 
   bool Init(PyObject *args) {
-    PyObject *lock, *waiting, *module;
-    if (!PyArg_ParseTuple(args, "OOO!", &lock, &waiting, &PyModule_Type, &module)) return false;
+    PyObject *lock, *waiting, *module, *refusing;
+    if (!PyArg_ParseTuple(args, "OOO!O", &lock, &waiting, &PyModule_Type, &module, &refusing)) return false;
     wait = NewHeld(waiting);
+    refuse = NewHeld(refusing);
     contexts = NewHeld(PyModule_GetDict(module));
     acquire = Held(PyObject_GetAttrString(lock, "acquire"));
     release = Held(PyObject_GetAttrString(lock, "release"));
@@ -57,7 +58,7 @@ class Inside {
       state_ = kIn;
       return;
     }
-    if (PyDict_GetItemWithError(guard->contexts.get(), guard->context.get()) != Py_None) return;
+    if (PyDict_GetItemWithError(guard->contexts.get(), guard->context.get()) != Py_None && !Call(guard->refuse)) return;
     if (!Call(guard->acquire)) return;
     state_ = kLocked;
     if (!guard->closed && (!guard->watched || Wait())) state_ = kIn;
@@ -72,7 +73,7 @@ class Inside {
     PyErr_Restore(type, value, trace);
   }
 
-  // False if a function is being traced or the buffer was closed, or, with an exception set, if waiting failed.
+  // False if the buffer was closed, or, with an exception set, if this thread traces a function or waiting failed.
   bool ok() const { return state_ == kIn; }
 
   // Waits for all work in flight, which may be about to write a Tensor. Returns false with an exception set if that failed.
