@@ -1,6 +1,6 @@
 """Deep Q-learning on CartPole, with the replay buffer in the graph that learns.
 
-    python examples/dqn.py                      # 20 seconds on two free CPU cores
+    python examples/dqn.py                      # less than a minute on two free CPU cores
     python examples/dqn.py --seed 1 --num-envs 4
     python examples/dqn.py --resume --steps 200000
 
