@@ -181,7 +181,10 @@ def test_goals_of_bfloat16_are_refused():
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [({"storage": "HOST"}, "'storage' must be None, 'device', 'host' or"), ({"backend": "composite"}, "'backend' must be")],
+    [
+        ({"storage": "HOST"}, "'storage' must be None, 'device', 'host' or"),
+        ({"backend": "composite"}, "'backend' must be"),
+    ],
 )
 def test_what_it_does_not_do(more: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
