@@ -3,6 +3,11 @@
 Importing this package changes nothing; call `install`.
 """
 
-from .patches import Patch, install, uninstall
+from ..store.optional import needs_mindspore
+
+try:
+    from .patches import Patch, install, uninstall
+except ModuleNotFoundError as error:
+    raise needs_mindspore(__name__, error) from None
 
 __all__ = ["Patch", "install", "uninstall"]

@@ -88,6 +88,10 @@ for module in (mindspore_replay, distributed):
         except ImportError as error:
             print(error)
 try:
+    import mindspore_replay.compat
+except ImportError as error:
+    print(error)
+try:
     datasets.from_npz(sys.argv[1])
 except ImportError as error:
     print(error)
@@ -103,7 +107,9 @@ def test_what_needs_mindspore_says_how_to_install_it(tmp_path: Path):
     pattern = rf"'mindspore_replay\.[\w.]+' needs MindSpore: {re.escape(INSTALL)}; mindspore_replay\.host has the .*"
     assert [line for line in done.stdout.splitlines() if not re.fullmatch(pattern, line)] == []
     refused = re.findall(r"'mindspore_replay\.([\w.]+)'", done.stdout)
-    assert {"ReplayBuffer", "RateLimiter", "TrainingCheckpoint", "load", "distributed.ShardedReplay"} <= set(refused)
+    assert {"ReplayBuffer", "RateLimiter", "TrainingCheckpoint", "load", "distributed.ShardedReplay", "compat"} <= set(
+        refused
+    )
     assert not {"NStep", "SharedWeights", "attach", "columns_of", "save"} & set(refused)
     assert refused[-1] == "ReplayBuffer"
 
