@@ -94,7 +94,8 @@ def test_each_kernel_is_looked_at():
 
 
 def test_the_table_has_every_failure_of_a_kernel():
-    assert set(STATUSES.values()) == set(library.FAILURES)
+    # Each kernel that works on a folder may find that its disk fails.
+    assert set(STATUSES.values()) == set(library.FAILURES) - {library.NO_DISK}
     assert set(table()) == failures_of_kernels()
 
 

@@ -71,7 +71,7 @@ def the_state_is_not_checked(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("syncs", [acknowledge_before_rows, record_before_rows])
 def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], tmp_path: Path):
-    assert "is lost" in " ".join(cuts("prioritized", 60, tmp_path, 0, syncs))
+    assert "is lost" in " ".join(cuts("prioritized", 400, tmp_path, 0, syncs))
 
 
 @pytest.mark.parametrize("break_it", [one_file, rows_are_not_checked, the_state_is_not_checked])
@@ -79,4 +79,4 @@ def test_a_wrong_format_is_found(
     break_it: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     break_it(monkeypatch)
-    assert any(cuts("prioritized", 60, tmp_path, 0))
+    assert any(cuts("prioritized", 400, tmp_path, 0))

@@ -46,7 +46,7 @@ class Disk:
 
     def look(self) -> None:
         """Note the files as they are in memory."""
-        for path in self.folder.iterdir():
+        for path in sorted(self.folder.iterdir()):
             found = np.fromfile(path, np.uint8)
             versions = self.versions.setdefault(path.name, [found])
             if not np.array_equal(found, versions[-1]):
@@ -62,7 +62,7 @@ class Disk:
         unit, newest = (PAGE, SECTOR)[random.integers(2)], random.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         in_the_middle = random.random() < 0.5
         target.mkdir()
-        for name, versions in self.versions.items():
+        for name, versions in sorted(self.versions.items()):
             last = versions[-1].copy()
             padded = [np.append(v, np.zeros(-len(v) % unit, np.uint8)).reshape(-1, unit) for v in versions]
             for i in np.flatnonzero(np.logical_or.reduce([(v != padded[-1]).any(1) for v in padded])):
