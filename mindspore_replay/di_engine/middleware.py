@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..store.checks import check_choice
 from .deque_buffer import DequeBuffer
 from .layout import BufferedData, copied
 
@@ -168,8 +169,7 @@ def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_g
 
 def padding(policy: str = "random") -> _Chain:
     """Fill sampled groups up to the largest with rows of their own, or of ``None`` if `policy` is ``"none"``."""
-    if policy not in ("random", "none"):
-        raise ValueError(f"For 'padding', 'policy' must be 'random' or 'none', but got {policy!r}.")
+    check_choice("padding", "policy", policy, "random", "none")
 
     def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
         groups = chain(*args, **kwargs)

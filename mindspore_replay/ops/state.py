@@ -44,7 +44,7 @@ class State:
         #: Alpha, epsilon, whether insertions may not evict valid rows, and use count and first priority of new rows,
         #: float64 ``[5]``.
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
-        self.initial_priority, self.largest_held = Tensor(options.initial_priority, ms.float32), options.largest_held
+        self.initial_priority = Tensor(options.initial_priority, ms.float32)
         self.has_late = bool(options.late)
         self.new_uses = Tensor(options.new_uses(), ms.int32)
         self.epoch = parameters.get("epoch")

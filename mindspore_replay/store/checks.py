@@ -52,6 +52,14 @@ def check_bool(cls_name: str, argument: str, value: object) -> bool:
     return value
 
 
+def check_choice(cls_name: str, argument: str, value: object, *choices: str) -> None:
+    """Raise a ValueError unless a value is one of two or more."""
+    if value not in choices:
+        raise ValueError(
+            f"For '{cls_name}', '{argument}' must be {' or '.join(map(repr, choices))}, but got {value!r}."
+        )
+
+
 def check_seed(cls_name: str, seed: object) -> int:
     """Check a seed to be in [0, 2^64), or take one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
     if seed is None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..checks import check_bool, check_number, check_size
+from ..checks import check_bool, check_choice, check_number, check_size
 from ..episodes import WindowRule
 from ..epochs import EpochRule
 from ..options import Options
@@ -108,14 +108,9 @@ class Prioritized(Sampler):
         self.epsilon = check_number(name, "epsilon", self.epsilon, 0.0, 1e30)
         if 0 < self.epsilon < 1e-37:
             raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {self.epsilon}.")
-        if self.normalize not in ("batch", "buffer"):
-            raise ValueError(f"For '{name}', 'normalize' must be 'batch' or 'buffer', but got {self.normalize!r}.")
+        check_choice(name, "normalize", self.normalize, "batch", "buffer")
         self.initial_priority = check_number(name, "initial_priority", self.initial_priority, 1e-37, 3e38)
-        if self.default_priority not in ("largest", "largest_held"):
-            raise ValueError(
-                f"For '{name}', 'default_priority' must be 'largest' or 'largest_held', but got "
-                f"{self.default_priority!r}."
-            )
+        check_choice(name, "default_priority", self.default_priority, "largest", "largest_held")
         self.weighting = self.alpha, self.epsilon
         self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
         self.by_buffer = self.normalize == "buffer"
@@ -133,10 +128,8 @@ class InOrder(Sampler):
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument outside its range."""
-        if self.order not in ("fifo", "lifo"):
-            raise ValueError(f"For '{name}', 'order' must be 'fifo' or 'lifo', but got {self.order!r}.")
-        if self.when_full not in ("block", "evict"):
-            raise ValueError(f"For '{name}', 'when_full' must be 'block' or 'evict', but got {self.when_full!r}.")
+        check_choice(name, "order", self.order, "fifo", "lifo")
+        check_choice(name, "when_full", self.when_full, "block", "evict")
         self.timeout = seconds_of(self.timeout, name)
         self.never_evicts_valid = self.when_full == "block"
 
@@ -153,8 +146,7 @@ class InEpochs(Sampler):
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument outside its range."""
-        if self.last not in ("drop", "pad"):
-            raise ValueError(f"For '{name}', 'last' must be 'drop' or 'pad', but got {self.last!r}.")
+        check_choice(name, "last", self.last, "drop", "pad")
         world = check_size(name, "world", self.world)
         rank = check_size(name, "rank", self.rank, world - 1, minimum=0)
         if sample_size * world > capacity and self.last == "drop":
