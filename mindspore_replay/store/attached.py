@@ -10,7 +10,9 @@ from typing import Any
 from . import library
 from .arrays import ArrayBuffer
 from .checks import check_size
-from .folder import Folder, bad_folder, open_to_attach
+from .folder import Folder
+from .folder_header import bad_folder
+from .folder_opening import open_to_attach
 from .front import Front
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
 from .recipe.spec import BufferSpec

@@ -1,9 +1,9 @@
 """A buffer's folder: its arrays as files that processes map into memory, and a header that describes them.
 
 The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the journal;
-``column.0``, ``column.1``, ..., with the rows; ``flushed.0`` and ``flushed.1``, see `flushed.py`; and ``owner``, which
+``columns``, with the rows; ``flushed.0`` and ``flushed.1``, see `flushed.py`; and ``owner``, which
 the learner locks. Each process that uses the folder holds a shared lock on ``state``, and each that is attached one on
-``column.0``.
+``columns``.
 """
 
 import contextlib
@@ -12,11 +12,7 @@ import errno
 import math
 import mmap
 import os
-import secrets
-import shutil
-import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,24 +20,18 @@ from pathlib import Path
 
 import numpy as np
 
-try:
-    import fcntl
-except ImportError:  # on Windows, see `_need_linux`
-    fcntl = None  # type: ignore[assignment]
-
-from . import flushed, library, sharing, state
+from . import flushed, folder_files, library, sharing, state
 from .call import State
 from .flushed import FILES, PAGE, Flushed, Record
-from .folder_header import bad_folder, read_header, write_header
-from .folder_layout import STATE, column_file, flushed_bytes, places_of, sizes_of
+from .folder_files import fcntl, is_locked, mapped, opened
+from .folder_layout import COLUMNS, STATE, flushed_bytes, places_of, sizes_of
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
 
 _BOOT = "shared.boot"
-_HEADER, _OWNER = "header", "owner"
+#: Names of the files that hold what the buffer is, and that the learner locks.
+HEADER, OWNER = "header", "owner"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
-_LOCK_WAIT = 0.5
 
 _opened: "weakref.WeakSet[Folder]" = weakref.WeakSet()
 
@@ -75,7 +65,7 @@ class Folder:
         self.path, self.spec, self.is_first, self.is_new = path, spec, is_first, is_new
         self._owner, self._lock, self._verify = owner, lock, verify
         places = places_of(spec)
-        self._maps = {name: _mapped(path / name, size) for name, size in sizes_of(places).items()}
+        self._maps = {name: mapped(path / name, size) for name, size in sizes_of(places).items()}
         pages = np.frombuffer(self._maps[STATE], np.uint8, flushed_bytes(places)).reshape(-1, PAGE)
         self._pages, self._flushed = pages, Flushed([np.frombuffer(self._maps[name], np.uint8) for name in FILES])
         self._last = Record()  # the last flush; the learner's alone
@@ -85,11 +75,11 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
-        for mapped in self._maps.values():
-            sharing.guard(mapped, self.arrays["head"])
+        for memory in self._maps.values():
+            sharing.guard(memory, self.arrays["head"])
         self.signals = sharing.Signals(self.arrays["shared.changes"])
-        self._watched = os.open(path / _OWNER, os.O_RDONLY | os.O_CLOEXEC)
-        self._users = os.open(path / column_file(0), os.O_RDWR | os.O_CLOEXEC)
+        self._watched = os.open(path / OWNER, os.O_RDONLY | os.O_CLOEXEC)
+        self._users = os.open(path / COLUMNS, os.O_RDWR | os.O_CLOEXEC)
         self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users))
         self._is_sole = False
         if owner is None:
@@ -111,8 +101,8 @@ class Folder:
         if self._owner is not None:
             return True
         # The file itself: the folder may have been moved or deleted. Opened anew: a forked process shares `_watched`.
-        with _open(f"/proc/self/fd/{self._watched}", os.O_RDONLY) as descriptor:
-            return not _locked(descriptor, fcntl.LOCK_SH)
+        with opened(f"/proc/self/fd/{self._watched}", os.O_RDONLY) as descriptor:
+            return not is_locked(descriptor, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
     def without_attached(self) -> Iterator[None]:
@@ -121,7 +111,7 @@ class Folder:
         Raises:
             RuntimeError: If somebody is attached.
         """
-        self._is_sole = _locked(self._users, fcntl.LOCK_EX)
+        self._is_sole = is_locked(self._users, fcntl.LOCK_EX)
         self.check_sole_use()
         try:
             yield
@@ -160,14 +150,11 @@ class Folder:
                 self._maps[STATE][:] = before
             raise
         if beyond:  # else a fault would read pages around a row, which push others out
-            for name in set(self._maps) - {STATE}:
-                self._maps[name].madvise(mmap.MADV_RANDOM)
+            self._maps[COLUMNS].madvise(mmap.MADV_RANDOM)
         if self.is_first:
             self.arrays[_BOOT][:] = _this_boot()
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._notice = what
-        if self.is_new:
-            self.flush()
 
     def begin(self, function: str) -> None:
         """Let the learner, if this is its process, and attached processes change rows; warn of rows that are lost."""
@@ -206,8 +193,7 @@ class Folder:
         return (
             f"the machine was started anew since {self.path} was last used, and it had not been closed: the buffer is "
             f"as it was at its last flush, with {int(arrays['count'])} rows"
-            + f"; since they had been changed later, {lost}"
-            * bool(torn.size)
+            + (f"; since they had been changed later, {lost}" if torn.size else "")
         )
 
     def _head(self) -> ctypes.c_void_p:
@@ -244,22 +230,12 @@ class Folder:
                 stack.enter_context(self._flushing)  # in this order: who holds the buffer may wait for a flush here
                 if unless is not None and unless.is_set():
                     return
-                arrays, number = self.arrays, self._last.number + 1
-                flushed.note_changed_rows(self.spec.options, arrays, self._last)
-                counts = int(arrays["serials"][0]), int(arrays["updates"][0])
-                record = Record(number, int(closed), *counts, self._flushed.write(number, self._pages))
+                record = self._next(closed)
             folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent  # it may have been moved
-            newest = FILES[number % 2]
             try:
                 if self._fault:
                     raise OSError(errno.EIO, self._fault)
-                for name in set(self._maps) - {STATE, *FILES}:
-                    _sync(folder / name)
-                if number == 0:
-                    for path in (folder / _HEADER, folder / STATE, folder / _OWNER, folder, folder.parent):
-                        _sync(path)
-                self._flushed.record(record)
-                _sync(folder / newest)
+                self._write(record, folder)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"For '{self.spec.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
@@ -271,7 +247,26 @@ class Folder:
                     f"For '{self.spec.cls_name}', the folder {folder} could not be written to the disk: {self._fault}. "
                     "save() its rows elsewhere: what the disk has of them is not known",
                 ) from error
-            self._last = record
+
+    def write_first(self) -> None:
+        """Write all of a new folder, which no other process knows yet, but the header."""
+        self._write(self._next(closed=False), self.path)
+        for name in (STATE, OWNER):
+            folder_files.sync(self.path / name)
+
+    def _next(self, closed: bool) -> Record:
+        """Return the next flush, after its state was copied; the caller holds the buffer."""
+        arrays, number = self.arrays, self._last.number + 1
+        flushed.note_changed_rows(self.spec.options, arrays, self._last)
+        counts = int(arrays["serials"][0]), int(arrays["updates"][0])
+        return Record(number, int(closed), *counts, self._flushed.write(number, self._pages))
+
+    def _write(self, record: Record, folder: Path) -> None:
+        """Write a flush to the disk: the rows, then the state and the record."""
+        folder_files.sync(folder / COLUMNS)
+        self._flushed.record(record)
+        folder_files.sync(folder / FILES[record.number % 2])
+        self._last = record
 
     def flush_every(self, seconds: float) -> None:
         """Flush in a thread of its own, until the folder is closed or this is called again; 0 ends it."""
@@ -292,183 +287,6 @@ class Folder:
             self._owner = None
 
 
-def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
-    """Make the folder of a new, empty buffer.
-
-    Raises:
-        FileExistsError: If `path` exists and is no empty folder.
-        OSError: If the disk has not enough space; then nothing is left behind.
-        RuntimeError: If the system is not Linux.
-    """
-    _need_linux(spec.cls_name)
-    cls_name, folder = spec.cls_name, Path(os.path.realpath(path))
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(
-            f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
-            f"{cls_name}.open({str(path)!r}) opens the buffer in it."
-        )
-    there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
-    making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
-    sizes = sizes_of(places_of(spec))
-    try:
-        with contextlib.ExitStack() as undo:
-            if not there:
-                making.mkdir(mode=0o700, parents=True)
-                undo.callback(shutil.rmtree, making, ignore_errors=True)
-            for name, size in {**sizes, _OWNER: 0}.items():
-                _allocate(making / name, size, undo)
-            with contextlib.ExitStack() as stack:
-                owner, lock = (_descriptor(making / name, stack) for name in (_OWNER, STATE))
-                fcntl.flock(owner, fcntl.LOCK_EX)
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
-                made = Folder(making, spec, owner, True, lock, is_new=True)
-                stack.pop_all()  # it closes them itself
-            undo.callback(made.close)
-            state.initialize(spec.options, made.arrays)
-            sharing.restart(made.arrays)
-            undo.callback((making / _HEADER).unlink, missing_ok=True)
-            write_header(making / _HEADER, spec)
-            if not there:
-                os.replace(making, folder)
-            undo.pop_all()
-    except OSError as error:
-        text = (
-            f"For '{cls_name}', the folder {folder} of {sum(sizes.values())} bytes could not be made: {error.strerror}"
-        )
-        raise OSError(error.errno, text) from error
-    made.path = folder
-    return made
-
-
-def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = False) -> Folder:
-    """Open the folder of a buffer as its only learner, perhaps only if all rows fit their checksums.
-
-    Raises:
-        FileNotFoundError: If there is no such folder.
-        ValueError: If it is not a whole folder of a buffer.
-        RuntimeError: If another learner has it open.
-        OSError: If this process may not write to it.
-    """
-    with _explained(path, function), contextlib.ExitStack() as stack:
-        folder, spec = _checked(path, function)
-        owner = _descriptor(folder / _OWNER, stack)
-        deadline = time.monotonic() + _LOCK_WAIT
-        while not _locked(owner, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"For '{function}', the buffer in {folder} is open in another learner: close it there."
-                )
-            time.sleep(0.01)
-        return _shared(folder, spec, owner, stack, function, verify)
-
-
-def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
-    """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
-    with _explained(path, function), contextlib.ExitStack() as stack:
-        return _shared(*_checked(path, function), None, stack, function)
-
-
-@contextlib.contextmanager
-def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
-    """Say in errors of the system what was to be opened."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:  # one of `_checked`
-            raise
-        where = f": {error.filename}" if error.filename else ""
-        text = f"For '{function}', the folder {os.fspath(path)} could not be opened: {error.strerror}{where}"
-        raise OSError(error.errno, text) from error
-
-
-def _shared(
-    path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
-) -> Folder:
-    """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
-    lock = _descriptor(path / STATE, stack)
-    is_first = _locked(lock, fcntl.LOCK_EX)
-    if not is_first:
-        if verify:
-            raise RuntimeError(
-                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them before."
-            )
-        fcntl.flock(lock, fcntl.LOCK_SH)
-    folder = Folder(path, spec, owner, is_first, lock, verify=verify)
-    stack.pop_all()  # it closes them itself
-    return folder
-
-
-def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
-    """Open a file that the stack closes."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    stack.callback(os.close, descriptor)
-    return descriptor
-
-
-def _need_linux(name: str) -> None:
-    """Raise a RuntimeError on other systems: they lack robust locks, futexes, or both."""
-    if sys.platform != "linux":
-        raise RuntimeError(
-            f"For '{name}', a buffer in a folder needs Linux, whose locks outlive the processes that hold them, but "
-            f"this is {sys.platform}: keep the rows in memory, storage='host'."
-        )
-
-
-def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
-    """Return the folder and what its buffer is; raise an error if a file is missing or has another size."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
-    _need_linux(function)
-    folder = Path(os.path.realpath(path))
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"For '{function}', 'folder' must be that of a buffer, but there is no folder {folder}."
-        )
-    if not (folder / _HEADER).is_file():
-        raise bad_folder(function, folder, f"has no file {_HEADER!r}")
-    spec = read_header(folder, folder / _HEADER, function)
-    for name, size in {**sizes_of(places_of(spec)), _OWNER: 0}.items():
-        if (folder / name).is_symlink():
-            raise bad_folder(function, folder, f"is not whole: its file {name!r} is a link to another")
-        found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != size:
-            got = "is missing" if found is None else f"has {found} bytes, not {size}"
-            raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
-    return folder, spec
-
-
-@contextlib.contextmanager
-def _open(path: str | Path, flags: int) -> Iterator[int]:
-    """Open a file during the block, which gets its descriptor."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    with _open(path, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
-
-
-def _allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
-    """Make a file of zeros, which `undo` deletes again.
-
-    Its blocks are reserved: a full disk would later kill a process that writes to memory.
-    """
-    with _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
-        undo.callback(path.unlink, missing_ok=True)
-        if size:
-            os.posix_fallocate(descriptor, 0, size)
-
-
-def _sync(path: Path) -> None:
-    """Write a file or a folder to the disk."""
-    with _open(path, os.O_RDONLY) as descriptor:
-        (os.fsync if path.is_dir() else os.fdatasync)(descriptor)
-
-
 def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float) -> None:
     """Flush a folder now and then; a flush that fails is told in a warning, and is the last."""
     while not stops.wait(seconds):
@@ -481,15 +299,6 @@ def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, secon
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
             return
         del folder
-
-
-def _locked(descriptor: int, kind: int) -> bool:
-    """Lock a file if it is free, and return True if so."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _close(process: int, owner: int | None, others: tuple[int, ...]) -> None:

@@ -10,14 +10,9 @@ from . import sharing, state
 from .flushed import FILES, PAGE
 from .recipe.spec import BufferSpec
 
-#: The file of the arrays of the state.
-STATE = "state"
+#: The file of the arrays of the state, and that of the columns: one, since a flush waits for the disk once a file.
+STATE, COLUMNS = "state", "columns"
 _LINE = 64
-
-
-def column_file(i: int) -> str:
-    """Return the name of a column's file."""
-    return f"column.{i}"
 
 
 class Place(NamedTuple):
@@ -41,18 +36,15 @@ def _is_flushed(name: str) -> bool:
 
 def places_of(spec: BufferSpec) -> dict[str, Place]:
     """Return the place of each array, in the state first of those that are flushed, up to the end of a page."""
-    places, start, schema, options = {}, 0, spec.columns, spec.options
-    columns = {f"column.{name}": column_file(i) for i, name in enumerate(schema.names)}
+    places, schema, options = {}, spec.columns, spec.options
     layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
-    was_flushed = True
+    ends, was_flushed = {STATE: 0, COLUMNS: 0}, True
     for name, (shape, dtype) in sorted(layout.items(), key=lambda item: not _is_flushed(item[0])):
-        kind = schema.numpy_type(dtype)
-        if name in columns:
-            places[name] = Place(columns[name], 0, shape, kind)
-            continue
-        line = PAGE if was_flushed and not _is_flushed(name) else _LINE
-        places[name] = Place(STATE, -(-start // line) * line, shape, kind)
-        start, was_flushed = places[name].end, _is_flushed(name)
+        file = COLUMNS if name.startswith("column.") else STATE
+        begins_page = file == COLUMNS or (was_flushed and not _is_flushed(name))
+        line, was_flushed = PAGE if begins_page else _LINE, _is_flushed(name)
+        places[name] = Place(file, -(-ends[file] // line) * line, shape, schema.numpy_type(dtype))
+        ends[file] = places[name].end
     return places
 
 

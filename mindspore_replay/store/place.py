@@ -5,8 +5,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
-from .folder import Folder, create, open_as_learner
+from .folder import Folder
 from .folder_header import bad_folder
+from .folder_opening import create, open_as_learner
 from .library import KernelError
 from .plan import DISCOUNT, RETURN
 from .recipe.spec import BufferSpec

@@ -48,7 +48,7 @@ def test_pages_that_cannot_be_had_are_an_error(name: str, attached: bool, tmp_pa
     """A file that was cut off has no pages, as a disk that fails."""
     learner = make(tmp_path / "rows")
     buffer = host.attach(tmp_path / "rows") if attached else learner
-    os.truncate(tmp_path / "rows" / "column.0", 0)
+    os.truncate(tmp_path / "rows" / "columns", 0)
     for _ in range(2):  # also each later call
         with pytest.raises(RuntimeError, match=f"failed with status {library.NO_DISK}: {FAILED}"):
             CALLS[name](buffer)
@@ -69,7 +69,7 @@ def test_pages_that_cannot_be_had_are_an_error(name: str, attached: bool, tmp_pa
 
 def test_another_folder_goes_on(tmp_path: Path):
     failed, whole = make(tmp_path / "failed"), make(tmp_path / "whole")
-    os.truncate(tmp_path / "failed" / "column.0", 0)
+    os.truncate(tmp_path / "failed" / "columns", 0)
     with pytest.raises(RuntimeError, match="failed with status 12"):
         failed.get_item(0)
     whole.insert([np.ones(512, np.int64), 1]).flush()

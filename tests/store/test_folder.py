@@ -40,7 +40,7 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.store import flushed
+from mindspore_replay.store import flushed, folder_opening
 from mindspore_replay.store import folder as folder_module
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -178,7 +178,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path):
     make("prioritized", storage=tmp_path / "a" / "rows")
     folder = tmp_path / "a" / "rows"
     assert {name: oct(os.stat(folder / name).st_mode) for name in os.listdir(folder)} == dict.fromkeys(
-        ["header", "state", "owner", "flushed.0", "flushed.1", *(f"column.{i}" for i in range(3))], "0o100600"
+        ["header", "state", "owner", "flushed.0", "flushed.1", "columns"], "0o100600"
     )
     assert os.stat(folder).st_mode & 0o777 == 0o700
 
@@ -369,7 +369,7 @@ def test_a_subclass_can_only_be_attached_to(tmp_path: Path):
 FORKED = """
 import os, sys, time
 from mindspore_replay.store import Store
-from mindspore_replay.store.folder import open_as_learner
+from mindspore_replay.store.folder_opening import open_as_learner
 folder = open_as_learner(sys.argv[1], "test")
 store = Store(folder.spec.columns, folder.spec.options, folder=folder)
 if os.fork() == 0:
@@ -410,7 +410,7 @@ def test_an_empty_folder_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_failure_in_an_empty_folder_leaves_it_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(folder_module, "write_header", Mock(side_effect=full))
+    monkeypatch.setattr(folder_opening, "write_header", Mock(side_effect=full))
     with pytest.raises(OSError, match="bytes could not be made: No space left on device"):
         make("uniform", storage=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -744,11 +744,12 @@ def test_rows_are_verified(kind: str, tmp_path: Path):
     buffer = make(kind, storage=tmp_path / "rows")
     fill(buffer)
     slots = (0, 17) if int(buffer.head.asnumpy()) else (1, 2)
+    each = buffer.state_dict()["column.observation"][0].nbytes
     buffer.close()
     with contextlib.closing(Buffer.open(tmp_path / "rows", verify=True)):
         pass
-    stored = np.memmap(tmp_path / "rows" / "column.0", np.uint8).reshape(32, -1)
-    stored[list(slots), 0] += 1
+    stored = np.memmap(tmp_path / "rows" / "columns", np.uint8)
+    stored[np.multiply(slots, each)] += 1
     del stored
     with pytest.warns(
         RuntimeWarning, match=r"open', in .* 2 rows that did not fit their checksums were removed, those w"
@@ -846,7 +847,7 @@ def arguments(header: dict[str, Any]) -> dict[str, Any]:
     return header["buffer"]["arguments"]  # type: ignore[no-any-return]
 
 
-def new_header(folder: Path, change: Any, version: int = 3) -> None:
+def new_header(folder: Path, change: Any, version: int = 4) -> None:
     """Write a header with other content and a right checksum."""
     data = (folder / "header").read_bytes()
     content = json.loads(data[24:])
@@ -878,18 +879,18 @@ def emptied(folder: Path) -> None:
 WRONG = {
     "nothing": (shutil.rmtree, FileNotFoundError, "there is no folder"),
     "empty": (emptied, ValueError, "has no file 'header'"),
-    "no column": (lambda f: (f / "column.1").unlink(), ValueError, "its file 'column.1' is missing"),
-    "a link": (lambda f: linked(f, "column.1"), ValueError, "its file 'column.1' is a link to another"),
-    "cut off": (lambda f: os.truncate(f / "column.1", 100), ValueError, "'column.1' has 100 bytes, not 128"),
+    "no column": (lambda f: (f / "columns").unlink(), ValueError, "its file 'columns' is missing"),
+    "a link": (lambda f: linked(f, "columns"), ValueError, "its file 'columns' is a link to another"),
+    "cut off": (lambda f: os.truncate(f / "columns", 100), ValueError, "'columns' has 100 bytes, not "),
     "cut off state": (lambda f: os.truncate(f / "state", 1000), ValueError, "'state' has 1000 bytes, not"),
     "cut off header": (lambda f: os.truncate(f / "header", 60), ValueError, "header that was cut off or added to"),
     "short header": (lambda f: os.truncate(f / "header", 3), ValueError, "has a header that begins otherwise"),
     "other header": (lambda f: (f / "header").write_text("{}"), ValueError, "has a header that begins otherwise"),
     "altered header": (flip("header", 100), ValueError, "does not fit its checksum"),
     "newer": (
-        lambda f: new_header(f, lambda _: None, 4),
+        lambda f: new_header(f, lambda _: None, 5),
         ValueError,
-        "has the format version 4, and this library reads 3",
+        "has the format version 5, and this library reads 4",
     ),
     "other capacity": (lambda f: new_header(f, lambda h: h["buffer"].update(capacity=16)), ValueError, "is not whole"),
     "no capacity": (lambda f: new_header(f, lambda h: h["buffer"].pop("capacity")), ValueError, "makes no sense"),
@@ -913,7 +914,7 @@ WRONG = {
 
 def damage(folder: Path, name: str) -> None:
     """Change an array of the state."""
-    opened = folder_module.open_to_attach(folder, "test")
+    opened = folder_opening.open_to_attach(folder, "test")
     opened.arrays[name].reshape(-1)[:1] += 1
     opened.close()
 
@@ -963,7 +964,7 @@ for i in range(1000):
         folder = Path(parent) / "rows"
         shutil.copytree(whole, folder)
         for _ in range(random.integers(1, 4)):
-            path = folder / random.choice(["header", "state", "state", "state", "column.0", "flushed.0", "flushed.1"])
+            path = folder / random.choice(["header", "state", "state", "state", "columns", "flushed.0", "flushed.1"])
             data = bytearray(path.read_bytes()) if path.exists() else bytearray(9)
             kind = random.integers(8)
             if kind == 0:

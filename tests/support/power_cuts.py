@@ -16,8 +16,8 @@ import pytest
 from kinds import KINDS, Kind, ends_every
 
 from mindspore_replay import host
-from mindspore_replay.store import flushed
 from mindspore_replay.store import folder as folder_module
+from mindspore_replay.store import folder_files
 from mindspore_replay.store.late import pending
 
 PAGE, SECTOR, WORD = 4096, 512, 8
@@ -111,15 +111,13 @@ class Machine:
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
         """Note flushes and synchronizations in the block, and cut the power between them."""
-        write, share = flushed.Flushed.write, folder_module.Folder.share
-        new: list[Any] = [None]  # the folder that is being made
+        next_flush = folder_module.Folder._next
 
-        def write_and_note(files: Any, number: int, pages: np.ndarray) -> int:
-            result = write(files, number, pages)
-            arrays = self.arrays if new[0] is None else new[0].arrays
-            self.states[number] = {name: array.copy() for name, array in arrays.items()}
-            self.changed[number] = np.zeros(CAPACITY, bool)
-            return result
+        def next_and_note(folder: Any, closed: bool) -> Any:
+            record = next_flush(folder, closed)
+            self.states[record.number] = {name: array.copy() for name, array in folder.arrays.items()}
+            self.changed[record.number] = np.zeros(CAPACITY, bool)
+            return record
 
         def sync_and_note(path: Path) -> None:
             if path.parent == self.disk.folder:
@@ -127,15 +125,9 @@ class Machine:
                 self.during_flush()
                 self.disk.sync(path.name)
 
-        def share_and_note(folder: Any, *args: Any) -> None:
-            new[0] = folder
-            share(folder, *args)
-            new[0] = None
-
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(flushed.Flushed, "write", write_and_note)
-            patched.setattr(folder_module, "_sync", self.syncs(sync_and_note))
-            patched.setattr(folder_module.Folder, "share", share_and_note)
+            patched.setattr(folder_module.Folder, "_next", next_and_note)
+            patched.setattr(folder_files, "sync", self.syncs(sync_and_note))
             yield
 
     def step(self) -> None:

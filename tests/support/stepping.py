@@ -16,7 +16,8 @@ import numpy as np
 
 from mindspore_replay.store import Store
 from mindspore_replay.store.episodes import END
-from mindspore_replay.store.folder import Folder, create
+from mindspore_replay.store.folder import Folder
+from mindspore_replay.store.folder_opening import create
 from mindspore_replay.store.late import pending
 from mindspore_replay.store.recipe.classes import (
     EpochRecipe,

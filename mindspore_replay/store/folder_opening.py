@@ -1,0 +1,174 @@
+"""Folders of buffers: made, and opened by a learner or an attached process."""
+
+import contextlib
+import glob
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import folder_files, sharing, state
+from .folder import HEADER, OWNER, Folder, fcntl
+from .folder_files import allocate, descriptor_of, is_locked
+from .folder_header import bad_folder, read_header, write_header
+from .folder_layout import STATE, places_of, sizes_of
+from .recipe.spec import BufferSpec
+
+#: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
+_LOCK_WAIT = 0.5
+
+
+def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
+    """Make the folder of a new, empty buffer.
+
+    Raises:
+        FileExistsError: If `path` exists and is no empty folder.
+        OSError: If the disk has not enough space; then nothing is left behind.
+        RuntimeError: If the system is not Linux.
+    """
+    _need_linux(spec.cls_name)
+    cls_name, folder = spec.cls_name, Path(os.path.realpath(path))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(
+            f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
+            f"{cls_name}.open({str(path)!r}) opens the buffer in it."
+        )
+    there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
+    making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
+    sizes = sizes_of(places_of(spec))
+    try:
+        with contextlib.ExitStack() as undo:
+            if not there:
+                _remove_unfinished(folder)
+                making.mkdir(mode=0o700, parents=True)
+                undo.callback(shutil.rmtree, making, ignore_errors=True)
+            with contextlib.ExitStack() as stack:
+                allocate(making / OWNER, 0, undo)
+                owner = descriptor_of(making / OWNER, stack)
+                fcntl.flock(owner, fcntl.LOCK_EX)
+                for name, size in sizes.items():
+                    allocate(making / name, size, undo)
+                lock = descriptor_of(making / STATE, stack)
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
+                made = Folder(making, spec, owner, True, lock, is_new=True)
+                stack.pop_all()  # it closes them itself
+            undo.callback(made.close)
+            state.initialize(spec.options, made.arrays)
+            sharing.restart(made.arrays)
+            made.write_first()
+            undo.callback((making / HEADER).unlink, missing_ok=True)
+            write_header(making / HEADER, spec)
+            for path in (making / HEADER, making):
+                folder_files.sync(path)
+            if not there:
+                os.replace(making, folder)
+                folder_files.sync(folder.parent)
+            undo.pop_all()
+    except OSError as error:
+        text = (
+            f"For '{cls_name}', the folder {folder} of {sum(sizes.values())} bytes could not be made: {error.strerror}"
+        )
+        raise OSError(error.errno, text) from error
+    made.path = folder
+    return made
+
+
+def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = False) -> Folder:
+    """Open the folder of a buffer as its only learner, perhaps only if all rows fit their checksums.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it is not a whole folder of a buffer.
+        RuntimeError: If another learner has it open.
+        OSError: If this process may not write to it.
+    """
+    with _explained(path, function), contextlib.ExitStack() as stack:
+        folder, spec = _checked(path, function)
+        owner = descriptor_of(folder / OWNER, stack)
+        deadline = time.monotonic() + _LOCK_WAIT
+        while not is_locked(owner, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For '{function}', the buffer in {folder} is open in another learner: close it there."
+                )
+            time.sleep(0.01)
+        return _shared(folder, spec, owner, stack, function, verify)
+
+
+def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
+    """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
+    with _explained(path, function), contextlib.ExitStack() as stack:
+        return _shared(*_checked(path, function), None, stack, function)
+
+
+@contextlib.contextmanager
+def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
+    """Say in errors of the system what was to be opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # one of `_checked`
+            raise
+        where = f": {error.filename}" if error.filename else ""
+        text = f"For '{function}', the folder {os.fspath(path)} could not be opened: {error.strerror}{where}"
+        raise OSError(error.errno, text) from error
+
+
+def _shared(
+    path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
+) -> Folder:
+    """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
+    lock = descriptor_of(path / STATE, stack)
+    is_first = is_locked(lock, fcntl.LOCK_EX)
+    if not is_first:
+        if verify:
+            raise RuntimeError(
+                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them before."
+            )
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    folder = Folder(path, spec, owner, is_first, lock, verify=verify)
+    stack.pop_all()  # it closes them itself
+    return folder
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what processes that died left of this folder before it had its name."""
+    for other in folder.parent.glob(f"{glob.escape(folder.name)}.{'[0-9a-f]' * 16}.tmp"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            if is_locked(descriptor_of(other / OWNER, stack), fcntl.LOCK_EX):
+                shutil.rmtree(other)
+
+
+def _need_linux(name: str) -> None:
+    """Raise a RuntimeError on other systems: they lack robust locks, futexes, or both."""
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"For '{name}', a buffer in a folder needs Linux, whose locks outlive the processes that hold them, but "
+            f"this is {sys.platform}: keep the rows in memory, storage='host'."
+        )
+
+
+def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
+    """Return the folder and what its buffer is; raise an error if a file is missing or has another size."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
+    _need_linux(function)
+    folder = Path(os.path.realpath(path))
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"For '{function}', 'folder' must be that of a buffer, but there is no folder {folder}."
+        )
+    if not (folder / HEADER).is_file():
+        raise bad_folder(function, folder, f"has no file {HEADER!r}")
+    spec = read_header(folder, folder / HEADER, function)
+    for name, size in {**sizes_of(places_of(spec)), OWNER: 0}.items():
+        if (folder / name).is_symlink():
+            raise bad_folder(function, folder, f"is not whole: its file {name!r} is a link to another")
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != size:
+            got = "is missing" if found is None else f"has {found} bytes, not {size}"
+            raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
+    return folder, spec
