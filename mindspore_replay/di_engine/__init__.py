@@ -22,7 +22,6 @@ from .middleware import (
     staleness_check,
     use_time_check,
 )
-from .monitors import PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
 
 __all__ = [
     "AdvancedReplayBuffer",
@@ -34,12 +33,8 @@ __all__ = [
     "EpisodeReplayBuffer",
     "IBuffer",
     "NaiveReplayBuffer",
-    "PeriodicThruputMonitor",
     "PriorityExperienceReplay",
-    "SampledDataAttrMonitor",
     "SequenceReplayBuffer",
-    "ThruputController",
-    "UsedDataRemover",
     "clone_object",
     "create_buffer",
     "get_buffer_cls",

@@ -4,21 +4,36 @@ import copy
 import importlib
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..store.checks import check_number
+from ..store.checks import check_number, need
 from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check
-from .monitors import Log, PeriodicThruputMonitor, SampledDataAttrMonitor, ThruputController, UsedDataRemover
-from .table import state_of
+from .monitors import Log, SampledDataAttrMonitor, Throughput, remove_file
 
 _INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
-_ADDED = ("replay_unique_id", "replay_buffer_idx", "IS", "priority", "use", "staleness")  # to rows, by a sample
+#: Keys that a sample adds to rows, and where `meta` has their values.
+_ADDED = {"replay_buffer_idx": "priority_idx", "IS": "priority_IS", "use": "use_count", "staleness": "staleness"}
+
+# Default configurations, of parts.
+_FILES = {"deepcopy": False, "enable_track_used_data": False}
+_NAIVE = {"replay_buffer_size": 10000, **_FILES, "periodic_thruput_seconds": 60}
+_LIMITS = {"max_use": _INFINITY, "max_staleness": _INFINITY}
+_PRIORITIES = {"alpha": 0.6, "beta": 0.4, "anneal_step": 100000}
 _CONTROL = {"push_sample_rate_limit": {"max": _INFINITY, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
+_MONITOR = {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}}
+_WATCHED = {"thruput_controller": _CONTROL, "monitor": _MONITOR}
+_DEQUE = {"replay_buffer_size": 10000, "max_use": _INFINITY, "train_iter_per_log": 100, "priority_max_limit": 1000}
+#: Arguments of `PriorityExperienceReplay`, in their order.
+_WEIGHTS = {"priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4}
+_WEIGHTS |= {"IS_weight_anneal_train_iter": 100000}
+_OTHERS = (
+    "type cfg_type name import_names multi_buffer objects set_buffer_size min_sample_ratio replay_buffer_start_size"
+)
 
 
 class Config(dict):  # type: ignore[type-arg]
@@ -29,15 +44,17 @@ class Config(dict):  # type: ignore[type-arg]
             self[key] = Config(self.get(key) or {}, value) if isinstance(value, Mapping) else value
 
     def __getattr__(self, key: str) -> Any:
-        if key not in self:
-            raise AttributeError(key)
-        return self[key]
+        if key in self:
+            return self[key]
+        raise AttributeError(key)
 
     __setattr__ = dict.__setitem__
 
 
 class IBuffer:
     """Base of the buffers that configurations make."""
+
+    config: ClassVar[dict[str, Any]] = {}
 
 
 class NaiveReplayBuffer(IBuffer):
@@ -50,8 +67,7 @@ class NaiveReplayBuffer(IBuffer):
         instance_name (str): Name of the buffer, in tags and in ids of rows. Default: ``"buffer"``.
 
     Raises:
-        TypeError: If a value is of another type.
-        ValueError: If a key is unknown, or a value outside its range.
+        TypeError, ValueError: If a key is unknown, or a value does not fit.
 
     Examples:
         >>> from mindspore_replay.di_engine import NaiveReplayBuffer
@@ -61,36 +77,28 @@ class NaiveReplayBuffer(IBuffer):
         4 [2, 3, 4, 5] None
     """
 
-    config: Mapping[str, Any] = {
-        "type": "naive",
-        "replay_buffer_size": 10000,
-        "deepcopy": False,
-        "enable_track_used_data": False,
-        "periodic_thruput_seconds": 60,
-    }
+    config: ClassVar[dict[str, Any]] = {"type": "naive", **_NAIVE}
 
     def __init__(
         self,
         cfg: Mapping[str, Any],
-        tb_logger: object = None,
+        tb_logger: Any = None,
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
     ) -> None:
-        owner = type(self).__name__
-        if not isinstance(cfg, Mapping):
-            raise TypeError(f"For '{owner}', 'cfg' must be a mapping, but got {cfg!r}.")
-        unknown = sorted(map(str, set(cfg) - _KNOWN))
-        if unknown:
-            raise ValueError(f"For '{owner}', 'cfg' must have keys of DI-engine's buffers, but got {unknown}.")
+        self._class, self._name, self._envstep = type(self).__name__, instance_name, -1
+        need(isinstance(cfg, Mapping), TypeError, self._class, "'cfg' must be a mapping", cfg)
+        unknown = sorted(map(str, set(cfg).difference(_OTHERS.split(), *(one.config for one in _CLASSES.values()))))
+        need(not unknown, ValueError, self._class, "'cfg' must have keys of DI-engine's buffers", unknown)
         self.cfg = cfg = Config(self.config, cfg)
-        self._name, self._log, self._envstep = instance_name, Log(tb_logger, exp_name, instance_name), -1
-        self._tracks, self._remover = cfg.get("enable_track_used_data", False), UsedDataRemover()
+        self._log = Log(tb_logger, exp_name, instance_name)
+        self._tracks = cfg.get("enable_track_used_data", False)
         self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False) or self._tracks)
-        self.buffer.shared.gone = self._remover.add_used_data if self._tracks else None
+        self._table = self.buffer.table
+        self._table.gone = remove_file if self._tracks else None
         seconds = cfg.monitor.periodic_thruput.seconds if "monitor" in cfg else cfg.get("periodic_thruput_seconds")
-        self._thruput = PeriodicThruputMonitor(self._log, float(seconds or _INFINITY))
         control = cfg.get("thruput_controller") or Config(_CONTROL)
-        self._controller = ThruputController(control.push_sample_rate_limit, control.window_seconds)
+        self._thruput = Throughput(self._log, self.count, float(seconds or _INFINITY), control)
         self._ratio = control.sample_min_limit_ratio
         self._begin(cfg)
 
@@ -102,55 +110,34 @@ class NaiveReplayBuffer(IBuffer):
         """Return the default configuration."""
         return Config(cls.config, {"cfg_type": f"{cls.__name__}Dict"})
 
-    @property
-    def replay(self) -> Any:
-        """The buffer of this library that holds the rows."""
-        return self.buffer.replay
-
-    @property
-    def replay_buffer_size(self) -> int:
-        """Most rows."""
-        return self.buffer.size
-
-    @property
-    def push_count(self) -> int:
-        """Rows pushed since the buffer was made or cleared."""
-        return self.buffer.pushed()[1]
+    replay = property(lambda self: self.buffer.replay, doc="The buffer of this library that holds the rows.")
+    replay_buffer_size = property(lambda self: self.buffer.size, doc="Most rows.")
+    push_count = property(lambda self: self._table.pushed()[1], doc="Rows pushed since the buffer was made or cleared.")
 
     def start(self) -> None:
-        """Begin to delete the files of rows that left, if `enable_track_used_data`."""
-        self._remover.start()
+        """Do nothing: with `enable_track_used_data` the files of rows that leave are deleted at once."""
 
     def close(self) -> None:
-        """Remove all rows, delete the files that are left, and flush what was logged."""
+        """Remove all rows, with their files if `enable_track_used_data`, and flush what was logged."""
         self.clear()
-        self._remover.close()
-        self._log.flush()
+        getattr(self._log.tb_logger, "flush", lambda: None)()
 
     def push(self, data: object, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them, at so many steps of the environments; none if too few were sampled.
-
-        After an error nothing is stored.
-        """
+        """Append a row, or a list of them, all or none; none if too few were sampled."""
         rows = data if isinstance(data, list) else [data]
-        if not self._controller.can_push(len(rows)):
+        if not self._thruput.can_push(len(rows)):
             self._log.say(f"refused {len(rows)} rows, since too few were sampled")
             return
-        if self._tracks and not all(isinstance(row, dict) and "data_id" in row for row in rows):
-            raise TypeError(f"For '{type(self).__name__}', a row must be a dict with a 'data_id', but got {data!r}.")
-        self.buffer.extend([self._taken(row) for row in self._copied(rows)])
+        fits = not self._tracks or all(isinstance(row, dict) and "data_id" in row for row in rows)
+        need(fits, TypeError, self._class, "a row must be a dict with a 'data_id'", data)
+        self._table.extend([self._taken(row) for row in self._copied(rows)])
         self._envstep = cur_collector_envstep
-        self._count(pushed=len(rows))
-
-    def _count(self, **rows: int) -> None:
-        self._thruput.add(self.count, **rows)
-        self._controller.add(**rows)
+        self._thruput.add(pushed=len(rows))
 
     def _copied(self, rows: list[Any]) -> list[Any]:
         return copy.deepcopy(rows) if self.cfg.deepcopy else rows
 
-    def _taken(self, row: Any) -> tuple[object, dict[str, Any]]:
-        """Return a row as it is stored, and what is known of it."""
+    def _taken(self, row: Any) -> tuple[object, dict[str, Any]]:  # as it is stored, and what is known of it
         return row, {}
 
     def sample(
@@ -158,18 +145,22 @@ class NaiveReplayBuffer(IBuffer):
     ) -> list[Any] | None:
         """Draw `size` rows, also of a slice of the rows, oldest first; ``None`` if there are too few.
 
-        By priority a row may come again, and `sample_range` is ``slice(-n, None)``.
+        By priority a row may come again, and `sample_range` is ``slice(-n, None)``; with a window it is ``None``.
         """
-        may = self._controller.can_sample(size) and (replace or self.count() >= size * self._ratio)
-        rows = self.buffer.draw(size, replace, sample_range) if may else []
+        chosen = self._range(sample_range, cur_learner_iter)
+        may = self._thruput.can_sample(size) and (replace or self.count() >= size * self._ratio)
+        rows = self._table.draw(size, replace, chosen) if may else []
         if len(rows) < size:
             self._log.say(f"refused a sample of {size} rows of {self.count()}")
             return None
-        self._count(sampled=size)
-        return self._copied([self._returned(row) for row in rows])
+        self._thruput.add(sampled=size)
+        return self._copied(self._returned(rows, cur_learner_iter))
 
-    def _returned(self, row: BufferedData) -> Any:
-        return row.data
+    def _range(self, sample_range: slice | None, cur_learner_iter: int) -> slice | None:  # to draw from
+        return sample_range
+
+    def _returned(self, rows: list[BufferedData], cur_learner_iter: int) -> list[Any]:  # as users get them
+        return [row.data for row in rows]
 
     def update(self, info: Any) -> None:
         """Do nothing: these rows have no priorities."""
@@ -184,14 +175,14 @@ class NaiveReplayBuffer(IBuffer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state."""
-        return self.buffer.state_dict()
+        return self._table.state_dict()
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Load a state, as a copy; of ``{"data": rows}`` the rows are pushed."""
         if set(_state_dict) == {"data"}:
             self.push(copy.deepcopy(_state_dict["data"]) if deepcopy else list(_state_dict["data"]), -1)
         else:
-            self.buffer.load_state_dict(_state_dict)
+            self._table.load_state_dict(_state_dict)
 
     def save_data(self, file_name: str | os.PathLike[str]) -> None:
         """Write the rows to a file, by Python's ``pickle``, and make its folder if needed."""
@@ -199,65 +190,54 @@ class NaiveReplayBuffer(IBuffer):
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
         """Push the rows of a file of `save_data`. It must be one you trust."""
-        self.buffer.extend(load(file_name))
+        self._table.extend(load(file_name))
 
 
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Whole episodes, each a row that is a list of steps."""
 
-    config = {**NaiveReplayBuffer.config, "type": "episode"}  # noqa: RUF012
-
-    @property
-    def episode_len(self) -> list[int]:
-        """Steps of each episode, oldest first."""
-        return [len(row.data) for row in self.buffer]
+    config = {"type": "episode", **_NAIVE}  # noqa: RUF012
+    episode_len = property(lambda self: [len(row.data) for row in self.buffer], doc="Steps of each, oldest first.")
 
 
 class ElasticReplayBuffer(NaiveReplayBuffer):
     """The newest rows, of which those in a window are drawn: `set_buffer_size` of the steps that `update` gets."""
 
-    config = {**NaiveReplayBuffer.config, "type": "elastic"}  # noqa: RUF012
+    config = {"type": "elastic", **_NAIVE}  # noqa: RUF012
 
     def _begin(self, cfg: Config) -> None:
         size = cfg.get("set_buffer_size")
-        if not callable(size):
-            raise TypeError(f"For 'ElasticReplayBuffer', 'set_buffer_size' must be a function, but got {size!r}.")
+        need(callable(size), TypeError, self._class, "'set_buffer_size' must be a function", size)
         self.update(0)
 
-    def update(self, envstep: Any) -> None:
-        """Set the window for so many steps of the environments."""
-        self._window = slice(-int(self.cfg.set_buffer_size(envstep)), None)
+    def update(self, info: Any) -> None:
+        """Set the window for `info`, steps of the environments."""
+        self._window = slice(-int(self.cfg.set_buffer_size(info)), None)
 
-    def sample(
-        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> list[Any] | None:
-        """Draw rows of the window, as `NaiveReplayBuffer.sample` does; `sample_range` must be ``None``."""
-        if sample_range is not None:
-            raise ValueError(f"For 'ElasticReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
-        return super().sample(size, cur_learner_iter, self._window, replace)
+    def _range(self, sample_range: slice | None, cur_learner_iter: int) -> slice:
+        need(sample_range is None, ValueError, self._class, "'sample_range' must be None", sample_range)
+        return self._window
 
 
 class SequenceReplayBuffer(NaiveReplayBuffer):
     """Successive rows: each 500 that are pushed are one episode, and no sequence is part of two."""
 
-    config = {**NaiveReplayBuffer.config, "type": "sequence"}  # noqa: RUF012
+    config = {"type": "sequence", **_NAIVE}  # noqa: RUF012
 
     def sample(  # type: ignore[override]
         self, batch: int, sequence: int, cur_learner_iter: int, sample_range: None = None, replace: bool = False
     ) -> list[Any] | None:
         """Draw `batch` lists of `sequence` rows; ``None`` if there are too few."""
-        if sample_range is not None:
-            raise ValueError(f"For 'SequenceReplayBuffer', 'sample_range' must be None, but got {sample_range!r}.")
-        live = self.buffer.live()
+        need(sample_range is None, ValueError, self._class, "'sample_range' must be None", sample_range)
+        live, (total, since) = self._table.live(), self._table.pushed()
         starts = live[: max(live.size - sequence + 1, 0)]
-        total, since = self.buffer.pushed()
         row = starts - (total - since)  # of those since the last `clear`
         starts = starts[row // _EPISODE == (row + sequence - 1) // _EPISODE]
         if not starts.size or (live.size < batch * sequence and not replace):
             return None
         chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
-        rows = iter(self.buffer.items(chosen.reshape(-1)))
-        self._count(sampled=batch)
+        rows = iter(self._table.items(chosen.reshape(-1)))
+        self._thruput.add(sampled=batch)
         return self._copied([[next(rows).data for _ in range(sequence)] for _ in range(batch)])
 
 
@@ -279,102 +259,66 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         >>> buffer.update({"priority": [3.0] * 4, **{key: [row[key] for row in rows] for key in keys}})
     """
 
-    config = {  # noqa: RUF012
-        "type": "advanced",
-        "replay_buffer_size": 4096,
-        "max_use": _INFINITY,
-        "max_staleness": _INFINITY,
-        "alpha": 0.6,
-        "beta": 0.4,
-        "anneal_step": int(1e5),
-        "enable_track_used_data": False,
-        "deepcopy": False,
-        "thruput_controller": _CONTROL,
-        "monitor": {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}},
-    }
+    config = {"type": "advanced", "replay_buffer_size": 4096, **_FILES, **_LIMITS, **_PRIORITIES, **_WATCHED}  # noqa: RUF012
+    push_count = property(lambda self: self._table.pushed()[0], doc="Rows pushed since the buffer was made.")
 
     def _begin(self, cfg: Config) -> None:
-        limits = {"max_use": cfg.max_use, "max_staleness": cfg.max_staleness - 1}  # as old as the limit is too old here
-        priorities = {"alpha": cfg.alpha, "beta": cfg.beta, "beta_steps": cfg.anneal_step}
-        self.buffer.limit(limits, frozenset({"priority", "use_count", "staleness"}), priorities)
+        stale = cfg.max_staleness - 1  # here rows as old as the limit are not stale yet
+        self._table.limit(
+            max_use=cfg.max_use, max_staleness=stale, alpha=cfg.alpha, beta=cfg.beta, beta_steps=cfg.anneal_step
+        )
         self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
-
-    @property
-    def push_count(self) -> int:
-        """Rows pushed since the buffer was made."""
-        return self.buffer.pushed()[0]
 
     @property
     def beta(self) -> float:
         """Strength of the importance weights of the next sample."""
-        return float(state_of(self.buffer.shared.held, "beta")[0])
+        return self._table.beta
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        beta = check_number("AdvancedReplayBuffer", "beta", beta)
-        self.buffer.shared.priorities = self.buffer.shared.priorities | {"beta": beta}
-        state = self.buffer.shared.held.state_dict()
-        self.buffer.shared.held.load_state_dict(state | {"beta": np.full_like(state["beta"], beta)})
+        self._table.beta = check_number(self._class, "beta", beta)
 
-    def _taken(self, row: object) -> tuple[object, dict[str, Any]]:
-        if not isinstance(row, dict):
-            raise TypeError(f"For 'AdvancedReplayBuffer', a row must be a dict, but got {row!r}. Nothing was stored.")
+    def _taken(self, row: Any) -> tuple[object, dict[str, Any]]:
+        need(isinstance(row, dict), TypeError, self._class, "a row must be a dict", row)
         collected = row.get("collect_iter")
         collected = min(collected) if isinstance(collected, (list, tuple)) else collected
-        kept = {key: value for key, value in row.items() if key not in _ADDED}
+        kept = {key: one for key, one in row.items() if key not in (*_ADDED, "priority", "replay_unique_id")}
         return kept, {"priority": row.get("priority"), "train_iter_data_collected": collected}
 
-    def sample(
-        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> list[Any] | None:
-        """Draw rows by priority, as `NaiveReplayBuffer.sample` does."""
-        self.buffer.advance_to(cur_learner_iter)
-        rows = super().sample(size, cur_learner_iter, sample_range, replace)
-        if rows:
-            self._monitor.add(rows, self.beta, cur_learner_iter, self._envstep)
-        return rows
+    def _range(self, sample_range: slice | None, cur_learner_iter: int) -> slice | None:
+        self._table.advance_to(cur_learner_iter)
+        return sample_range
 
-    def _returned(self, row: BufferedData) -> Any:
-        data, meta = row.data, row.meta
-        stale = -1 if meta.get("train_iter_data_collected") is None else meta["staleness"]
-        known = meta["priority_IS"], meta["priority"], meta["use_count"], stale
-        data.update(zip(_ADDED, (f"{self._name}_{row.index}", int(row.index) % self.buffer.size, *known)))
-        return data
+    def _returned(self, rows: list[BufferedData], cur_learner_iter: int) -> list[Any]:
+        for row in rows:
+            row.data |= {key: row.meta[known] for key, known in _ADDED.items()}
+            row.data |= {"replay_unique_id": f"{self._name}_{row.index}", "priority": row.meta["priority"]}
+            if row.meta.get("train_iter_data_collected") is None:
+                row.data["staleness"] = -1
+        drawn = [row.data for row in rows]
+        if drawn:
+            self._monitor.add(drawn, self.beta, cur_learner_iter, self._envstep)
+        return drawn
 
     def update(self, info: Any) -> None:
-        """Set priorities: lists ``"replay_unique_id"``, ``"replay_buffer_idx"`` and ``"priority"``, if that is there.
-
-        Rows that are not stored are skipped.
-        """
+        """Set the priorities of rows by their lists of `info`, if ``"priority"`` is one; skip rows that are gone."""
         if len(info.get("priority", ())):
-            prefix = f"{self._name}_"
-            ids = [one.removeprefix(prefix) if one.startswith(prefix) else None for one in info["replay_unique_id"]]
-            handles, _ = self.buffer.handles(ids)
+            own, prefix = info["replay_unique_id"], f"{self._name}_"
+            handles = self._table.handles(one[len(prefix) :] if one.startswith(prefix) else None for one in own)
             handles[handles % self.buffer.size != np.array(info["replay_buffer_idx"], int)] = -1
-            self.buffer.shared.held.update_priorities(handles, [float(one) for one in info["priority"]])
+            self._table.held.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
 class DequeBufferWrapper(NaiveReplayBuffer):
     """A `DequeBuffer` with the configuration and methods of the others."""
 
-    config = {  # noqa: RUF012
-        "replay_buffer_size": 10000,
-        "max_use": _INFINITY,
-        "train_iter_per_log": 100,
-        "priority": False,
-        "priority_IS_weight": False,
-        "priority_power_factor": 0.6,
-        "IS_weight_power_factor": 0.4,
-        "IS_weight_anneal_train_iter": int(1e5),
-        "priority_max_limit": 1000,
-    }
+    config = {**_DEQUE, "priority": False, **_WEIGHTS}  # noqa: RUF012
 
     def _begin(self, cfg: Config) -> None:
         if cfg.max_use != _INFINITY:
             self.buffer.use(use_time_check(self.buffer, cfg.max_use))
         if cfg.priority:
-            names = "priority_IS_weight priority_power_factor IS_weight_power_factor IS_weight_anneal_train_iter"
-            self.buffer.use(PriorityExperienceReplay(self.buffer, *(cfg[name] for name in names.split())))
+            self.buffer.use(PriorityExperienceReplay(self.buffer, *(cfg[name] for name in _WEIGHTS)))
         self._last: list[BufferedData] = []
         self._due = -_INFINITY
 
@@ -414,41 +358,27 @@ class DequeBufferWrapper(NaiveReplayBuffer):
         self.buffer.load_data(file_name)
 
 
-_CLASSES: dict[str, Any] = {
-    "naive": NaiveReplayBuffer,
-    "elastic": ElasticReplayBuffer,
-    "sequence": SequenceReplayBuffer,
-    "episode": EpisodeReplayBuffer,
-    "advanced": AdvancedReplayBuffer,
-    "priority": AdvancedReplayBuffer,
-    "deque": DequeBufferWrapper,
-}
-_KNOWN = {key for cls in _CLASSES.values() for key in cls.config} | {"type", "set_buffer_size", "objects"}
-_KNOWN |= {"cfg_type", "name", "import_names", "multi_buffer", "min_sample_ratio", "replay_buffer_start_size"}
+_CLASSES: dict[Any, Any] = {
+    one.config.get("type", "deque"): one
+    for one in (NaiveReplayBuffer, ElasticReplayBuffer, SequenceReplayBuffer, EpisodeReplayBuffer, AdvancedReplayBuffer)
+} | {"priority": AdvancedReplayBuffer, "deque": DequeBufferWrapper}
 
 
 def get_buffer_cls(cfg: Mapping[str, Any]) -> type:
-    """Return the class that `type` of a configuration names or is, after an import of the modules in `import_names`.
-
-    Names are those of DI-engine: ``"naive"``, ``"elastic"``, ``"sequence"``, ``"episode"``, ``"advanced"``, also called
-    ``"priority"``, and ``"deque"``; a ValueError for others.
-    """
+    """Return the class that `type` of a configuration names or is, after an import of the modules in `import_names`."""
     for name in cfg.get("import_names") or ():
         if not name.startswith("ding."):  # where DI-engine's own are
             importlib.import_module(name)
     kind = cfg.get("type")
-    if not isinstance(kind, type) and kind not in _CLASSES:
-        raise ValueError(f"For 'create_buffer', 'type' must be a class or one of {list(_CLASSES)}, but got {kind!r}.")
-    return kind if isinstance(kind, type) else _CLASSES[kind]
+    made: Any = kind if isinstance(kind, type) else _CLASSES.get(kind)
+    need(made, ValueError, "create_buffer", f"'type' must be a class or one of {list(_CLASSES)}", kind)
+    return made  # type: ignore[no-any-return]
 
 
 def create_buffer(cfg: Mapping[str, Any], *arguments: object, **more: object) -> Any:
     """Return the buffer of a configuration; if that has `multi_buffer`, a dict with one for each mapping in it.
 
-    Args:
-        cfg (Mapping): The configuration.
-        *arguments (object): More arguments of the class.
-        **more (object): As `arguments`.
+    The other arguments are those of the class.
 
     Examples:
         >>> from mindspore_replay.di_engine import create_buffer
@@ -457,8 +387,6 @@ def create_buffer(cfg: Mapping[str, Any], *arguments: object, **more: object) ->
         AdvancedReplayBuffer 100 0.4
     """
     if cfg.get("multi_buffer"):
-        parts = {name: part for name, part in cfg.items() if isinstance(part, Mapping)}
-        return {
-            name: create_buffer(part, *arguments, **{"instance_name": name, **more}) for name, part in parts.items()
-        }
+        parts = [(name, part) for name, part in cfg.items() if isinstance(part, Mapping)]
+        return {name: create_buffer(part, *arguments, **{"instance_name": name, **more}) for name, part in parts}
     return get_buffer_cls(cfg)(cfg, *arguments, **more)

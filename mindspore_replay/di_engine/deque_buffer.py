@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..checkpoint.files import real_path, replacing
-from ..store.checks import check_bool, check_size
-from ..store.inputs import as_priority
+from ..store.checks import check_bool, check_size, need
 from .layout import BufferedData
 from .table import RowTable
 
@@ -34,11 +33,7 @@ def _extended(base: _Method) -> _Method:
 
 
 class Buffer:
-    """Base of buffers that middleware extends.
-
-    Args:
-        size (int): Most rows.
-    """
+    """Base of buffers of at most `size` rows that middleware extends."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -54,7 +49,7 @@ class Buffer:
         return self
 
 
-class DequeBuffer(Buffer, RowTable):
+class DequeBuffer(Buffer):
     """The newest `size` rows, with the methods of DI-engine's class of this name.
 
     Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row: compiled
@@ -70,10 +65,6 @@ class DequeBuffer(Buffer, RowTable):
         replay (Union[ReplayBuffer, ElasticReplayBuffer]): Holds the rows; made with the first. Its samples are of one
             row: take ``buffer.replay.with_sample_size(64)``.
 
-    Raises:
-        TypeError: If an argument is of another type.
-        ValueError: If `size` is not positive.
-
     Examples:
         >>> from mindspore_replay.di_engine import DequeBuffer
         >>> buffer = DequeBuffer(size=10)
@@ -84,19 +75,17 @@ class DequeBuffer(Buffer, RowTable):
     """
 
     def __init__(self, size: int, sliced: bool = False, objects: bool = False) -> None:
-        RowTable.__init__(self, size, objects)
         super().__init__(size)
-        self.sliced = check_bool(self._owner, "sliced", sliced)
+        self._name = type(self).__name__
+        self.table = RowTable(self._name, size, objects)
+        self.sliced = check_bool(self._name, "sliced", sliced)
 
-    @property
-    def storage(self) -> list[BufferedData]:
-        """The rows, oldest first."""
-        return list(self)
+    replay = property(lambda self: self.table.replay, doc="The buffer underneath, from now on a Cell.")
+    storage = property(lambda self: list(self), doc="The rows, oldest first.")
 
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
         """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
-        if hasattr(func, "limits"):
-            self.limit(*func.limits)
+        self.table.limit(**getattr(func, "limits", {}))
         super().use(func)
         return self
 
@@ -111,36 +100,32 @@ class DequeBuffer(Buffer, RowTable):
     @_extended
     def push(self, data: object, meta: dict[str, Any] | None = None) -> BufferedData:
         """Append a row, with what is known of it; return it with its index."""
-        if meta is not None and not isinstance(meta, dict):
-            raise TypeError(f"For '{self._owner}', 'meta' must be a dict or None, but got {meta!r}.")
-        return self.extend([(data, dict(meta or {}))])[0]
+        need(meta is None or isinstance(meta, dict), TypeError, self._name, "'meta' must be a dict or None", meta)
+        return self.table.extend([(data, dict(meta or {}))])[0]
 
     def get(self, idx: int) -> BufferedData:
         """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
-        with self.shared.lock:
-            live = self.live()
-            if not -live.size <= idx < live.size:
-                bounds = f"[-{live.size}, {live.size})"
-                raise IndexError(f"For '{self._owner}', 'idx' must be in {bounds}, but got {idx}.")
-            return self.items(live[[idx]])[0]
+        with self.table.lock:
+            live, n = self.table.live(), self.count()
+            need(-n <= idx < n, IndexError, self._name, f"'idx' must be in [-{n}, {n})", idx)
+            return self.table.items(live[[idx]])[0]
 
     __getitem__ = get
 
     def get_by_index(self, index: str) -> BufferedData:
         """Return a row by its index; a KeyError if it is not stored."""
-        with self.shared.lock:
-            return self.items(self._handles([index]))[0]
+        with self.table.lock:
+            return self.table.items(self._handles([index]))[0]
 
     def _handles(self, indices: Sequence[str]) -> np.ndarray:
-        handles, stored = self.handles(indices)
-        if not stored.all():
-            wrong = indices[int(np.argmin(stored))]
-            raise KeyError(f"For '{self._owner}', 'index' must be that of a stored row, but got {wrong!r}.")
+        handles = self.table.handles(indices)
+        for i in np.flatnonzero(handles < 0):
+            raise KeyError(f"For '{self._name}', 'index' must be that of a stored row, but got {indices[i]!r}.")
         return handles
 
     def __iter__(self) -> Iterator[BufferedData]:
-        with self.shared.lock:
-            return iter(self.items(self.live()))
+        with self.table.lock:
+            return iter(self.table.items(self.table.live()))
 
     @_extended
     def sample(
@@ -161,24 +146,26 @@ class DequeBuffer(Buffer, RowTable):
             TypeError, ValueError: If arguments do not fit each other, or there are too few rows or groups.
             KeyError: If there is no row of one of `indices`.
         """
-        name = self._owner
-        if (size is None and not indices) or (indices is not None and (groupby or size not in (None, len(indices)))):
+        name, table = self._name, self.table
+        by_index = indices is not None and len(indices) > 0 and not groupby and size in (None, len(indices))
+        if not by_index and (size is None or indices is not None):
+            got = f"size={size}, indices={indices}, groupby={groupby!r}"
             raise ValueError(
                 f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
-                f"size={size}, indices={indices}, groupby={groupby!r}."
+                f"{got}."
             )
-        if unroll_len is not None and (groupby is None or unroll_len < 1):
-            raise ValueError(f"For '{name}', 'unroll_len' must be positive and needs 'groupby', but got {unroll_len}.")
-        if sample_range is not None and not isinstance(sample_range, slice):
-            raise TypeError(f"For '{name}', 'sample_range' must be a slice, but got {sample_range!r}.")
-        with self.shared.lock:
+        fits = unroll_len is None or (groupby is not None and unroll_len > 0)
+        need(fits, ValueError, name, "'unroll_len' must be positive and needs 'groupby'", unroll_len)
+        fits = sample_range is None or isinstance(sample_range, slice)
+        need(fits, TypeError, name, "'sample_range' must be a slice", sample_range)
+        with table.lock:
             if indices is not None:
-                return self.delivered(self._handles(indices))
+                return table.delivered(self._handles(indices))
             size = check_size(name, "size", size)
             rows: list[Any] = (
                 self._groups(size, groupby, replace, unroll_len, sample_range)
                 if groupby
-                else self.draw(size, replace, sample_range)
+                else table.draw(size, replace, sample_range)
             )
         if len(rows) == size:
             return rows
@@ -194,8 +181,8 @@ class DequeBuffer(Buffer, RowTable):
         self, size: int, key: str, replace: bool, length: int | None, sample_range: slice | None
     ) -> list[list[BufferedData]]:
         groups: dict[object, list[int]] = {}
-        for handle in self.live()[sample_range or slice(None)].tolist():
-            groups.setdefault(self._known(handle).meta.get(key), []).append(handle)
+        for handle in self.table.live()[sample_range or slice(None)].tolist():
+            groups.setdefault(self.table.known(handle).meta.get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
         if not long or (len(long) < size and not replace):
             return []
@@ -206,53 +193,43 @@ class DequeBuffer(Buffer, RowTable):
             first = np.random.randint(len(group) if self.sliced else last + 1)
             first = min(first // unrolled * unrolled, last) if self.sliced else first
             chosen.append(group[first : first + unrolled])
-        rows = iter(self.delivered(np.array([handle for group in chosen for handle in group])))
+        rows = iter(self.table.delivered(np.concatenate(chosen)))
         return [[next(rows) for _ in group] for group in chosen]
 
     @_extended
     def update(self, index: str, data: object = None, meta: dict[str, Any] | None = None) -> bool:
         """Replace a row, and what is known of it, where given; return False if it is not stored."""
-        shared = self.shared
-        with shared.lock:
-            (handle,), (stored,) = self.handles([index])
-            if not stored:
-                return False
-            priority = None if meta is None or not shared.priorities else meta.get("priority")
-            if priority is not None:
-                priority = as_priority(self._owner, priority, 1)
-            kept = self._known(handle)
-            if data is not None and shared.layout:
-                with self._fields([data]) as fields:
-                    shared.held.update(handle, fields)
-            elif data is not None:
-                kept.data = data
-            if priority is not None:
-                shared.held.update_priorities(handle, priority)
-            kept.meta, shared.kept[handle % self.size] = kept.meta if meta is None else meta, kept
-            return True
+        with self.table.lock:
+            (handle,) = self.table.handles([index])
+            if handle >= 0:
+                self.table.update(handle, data, meta)
+            return bool(handle >= 0)
 
     @_extended
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove rows by their indices; others are skipped."""
-        with self.shared.lock:
-            handles, stored = self.handles([indices] if isinstance(indices, str) else indices)
-            self._remove(handles[stored])
+        with self.table.lock:
+            handles = self.table.handles([indices] if isinstance(indices, str) else indices)
+            self.table.remove(handles[handles >= 0])
 
     @_extended
     def clear(self) -> None:
         """Remove all rows."""
-        with self.shared.lock:
-            for place in range(self.size):
-                self._keep(place, None)
-            self.shared.held.reset()
+        self.table.clear()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.table.count()
+
+    __len__ = count
 
     def save_data(self, file_name: str | os.PathLike[str]) -> None:
         """Write rows and their whole state to a file, by Python's ``pickle``, and make its folder if needed."""
-        save(file_name, self.state_dict())
+        save(file_name, self.table.state_dict())
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Load a file of `save_data` that a buffer of this size and these limits wrote. It must be one you trust."""
-        self.load_state_dict(load(file_name))
+        """Load a file of `save_data`, of a buffer of this size and these limits. It must be one you trust."""
+        self.table.load_state_dict(load(file_name))
 
 
 def save(file_name: str | os.PathLike[str], content: object) -> None:

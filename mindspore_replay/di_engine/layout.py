@@ -10,19 +10,10 @@ import numpy as np
 from ..store.inputs import as_array
 from ..store.schema import is_tensor
 
-#: The end of an error's text.
-HINT = "Nothing was stored. Rows that differ from the first need a buffer with objects=True."
-
 
 @dataclass(slots=True)
 class BufferedData:
-    """A row.
-
-    Args:
-        data (Any): The row itself.
-        index (str): Its name in the buffer, which no other row ever gets.
-        meta (dict): What is known of it.
-    """
+    """A row, its index, which no other row of the buffer ever gets, and what is known of it."""
 
     data: Any
     index: str
@@ -52,10 +43,10 @@ def _typed(value: object) -> tuple[str, np.ndarray] | None:
     return (kind, array) if array.dtype.kind in "biuf" and array.itemsize <= 8 and array.size else None
 
 
-def _tensor(array: np.ndarray) -> object:
+def _tensors(array: np.ndarray) -> Iterator[object]:
     from mindspore import Tensor
 
-    return Tensor(array)
+    return map(Tensor, array)
 
 
 def _leaves(row: Mapping[Any, object], prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -68,54 +59,53 @@ def _leaves(row: Mapping[Any, object], prefix: str = "") -> Iterator[tuple[str, 
 
 def _filled(row: Mapping[Any, object], values: Iterator[object]) -> dict[Any, object]:
     """Return a dict nested like a row, with other values."""
-    nested = {key: value for key, value in row.items() if isinstance(value, Mapping) and value}
-    return {key: _filled(nested[key], values) if key in nested else next(values) for key in row}
+    return {
+        key: _filled(value, values) if isinstance(value, Mapping) and value else next(values)
+        for key, value in row.items()
+    }
 
 
+@dataclass(frozen=True)
 class RowLayout:
     """Columns of rows that are dicts, also nested ones, of arrays, Tensors and numbers."""
 
-    def __init__(self, row: Mapping[Any, object], leaves: Mapping[str, tuple[str, np.ndarray]]) -> None:
-        self._kinds = [kind for kind, _ in leaves.values()]
-        self._shapes = {name: array.shape for name, (_, array) in leaves.items()}
-        self._types = [array.dtype for _, array in leaves.values()]
-        self._like = None if row.keys() == leaves.keys() else _filled(row, iter(leaves))
+    kinds: tuple[str, ...]
+    shapes: dict[str, tuple[int, ...]]
+    types: list[np.dtype]
+    #: A row with the columns' names as its values; ``None`` if those are its keys.
+    nested: dict[Any, object] | None
 
     @classmethod
     def of(cls, row: object) -> "RowLayout | None":
         """Return the columns of a row, or ``None`` if it must be kept as an object."""
         values = list(_leaves(row)) if isinstance(row, Mapping) else []
-        leaves = {name: typed for name, value in values if (typed := _typed(value)) is not None}
-        return cls(row, leaves) if isinstance(row, Mapping) and leaves and len(leaves) == len(values) else None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RowLayout) and vars(self) == vars(other)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a buffer that describe the columns."""
-        return {"names": list(self._shapes), "shapes": list(self._shapes.values()), "types": self._types}
+        typed = {name: found for name, value in values if (found := _typed(value))}
+        if not isinstance(row, Mapping) or not typed or len(typed) < len(values):
+            return None
+        kinds, arrays = zip(*typed.values())
+        nested = None if row.keys() == typed.keys() else _filled(row, iter(typed))
+        return cls(kinds, {name: array.shape for name, array in zip(typed, arrays)}, [a.dtype for a in arrays], nested)
 
     def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
         """Return the columns of rows, as `insert` takes them; a ValueError if keys or shapes are others."""
-        flat: list[Any] = [dict(_leaves(row)) if self._like and isinstance(row, Mapping) else row for row in rows]
+        flat: list[Any] = [dict(_leaves(row)) if self.nested and isinstance(row, Mapping) else row for row in rows]
         for row in flat:
-            found = row
+            found = None
             if isinstance(row, Mapping):
-                listed = {name: np.shape(value) for name, value in row.items() if isinstance(value, (list, tuple))}
-                found = {name: getattr(value, "shape", ()) for name, value in row.items()} | listed
-            if found != self._shapes:
+                listed = {key: np.shape(value) for key, value in row.items() if isinstance(value, (list, tuple))}
+                found = {key: getattr(value, "shape", ()) for key, value in row.items()} | listed
+            if found != self.shapes:
                 raise ValueError(
-                    f"For '{owner}', a row must be a dict with the shapes {self._shapes} of the first, but got "
-                    f"{found!r}. {HINT}"
+                    f"For '{owner}', a row must be a dict with the shapes {self.shapes} of the first, but got "
+                    f"{found or row!r}."
                 )
-        return flat[0] if len(flat) == 1 else {name: [row[name] for row in flat] for name in self._shapes}
+        return flat[0] if len(flat) == 1 else {name: [row[name] for row in flat] for name in self.shapes}
 
     def rows(self, fields: Sequence[Any]) -> list[dict[Any, Any]]:
         """Return the rows of columns, each a dict like the first row."""
-        values = [
-            array.tolist() if kind == "number" else map(_tensor, array) if kind == "Tensor" else array
-            for kind, array in zip(self._kinds, map(as_array, fields))
-        ]
-        if self._like:
-            return [_filled(self._like, iter(row)) for row in zip(*values)]
-        return [dict(zip(self._shapes, row)) for row in zip(*values)]
+        arrays = zip(self.kinds, map(as_array, fields))
+        columns = ({"number": np.ndarray.tolist, "Tensor": _tensors}.get(kind, iter)(array) for kind, array in arrays)
+        rows = zip(*columns)
+        if self.nested:
+            return [_filled(self.nested, iter(row)) for row in rows]
+        return [dict(zip(self.shapes, row)) for row in rows]

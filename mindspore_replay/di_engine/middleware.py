@@ -1,18 +1,30 @@
 """Middleware of `DequeBuffer`. Limits and draws by priority are those of the buffer underneath."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..store.checks import check_choice
+from ..store.checks import check_choice, need
 from .deque_buffer import DequeBuffer
 from .layout import BufferedData, copied
 
 _Chain = Callable[..., Any]
 
 
-class PriorityExperienceReplay:
+class _Middleware:
+    """Calls its method of an action, such as `_sample`, and where it has none the rest of the chain."""
+
+    #: Arguments of the buffer underneath.
+    limits: ClassVar[dict[str, float]] = {}
+
+    def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+        """Call the buffer."""
+        own = getattr(self, f"_{action}", None)
+        return chain(*args, **kwargs) if own is None else own(chain, *args, **kwargs)
+
+
+class PriorityExperienceReplay(_Middleware):
     """Draws rows by priority, one from each of equal strata of the total, and gives them importance weights.
 
     A row's priority is that in its `meta`, or in the row if it is a dict pushed without `meta`, or the largest so far;
@@ -42,54 +54,45 @@ class PriorityExperienceReplay:
         IS_weight: bool = True,  # noqa: N803
         priority_power_factor: float = 0.6,
         IS_weight_power_factor: float = 0.4,  # noqa: N803
-        IS_weight_anneal_train_iter: int = int(1e5),  # noqa: N803
+        IS_weight_anneal_train_iter: int = 100000,  # noqa: N803
     ) -> None:
-        factors = priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter
-        names = "alpha", "beta", "beta_steps"
-        self.limits: tuple[Any, ...] = {}, frozenset({"priority"}), dict(zip(names, factors))
-        self._buffer, self._weighs = buffer, IS_weight
+        self._buffer, factors = buffer, (priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter)
+        self.limits, self._weighs = dict(zip(("alpha", "beta", "beta_steps"), factors)), IS_weight  # type: ignore[misc]
 
-    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
-        """Add to a call what the buffer does not do."""
-        if action == "push":
-            return self._push(chain, *args, **kwargs)
-        meta = kwargs.get("meta", args[2] if len(args) > 2 else None)
-        if action == "update" and not (isinstance(meta, dict) and "priority" in meta):
-            raise ValueError(f"For 'PriorityExperienceReplay', 'meta' must have a 'priority', but got {meta!r}.")
-        result = chain(*args, **kwargs)
-        for row in result if action == "sample" else ():
-            if isinstance(row, BufferedData):
-                row.meta["priority_idx"] = int(row.index) % self._buffer.size
-                if not self._weighs:
-                    row.meta.pop("priority_IS", None)
-                elif isinstance(row.data, dict) and "priority_IS" in row.meta:
-                    row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
-        return result
-
-    def _push(self, chain: _Chain, data: object, meta: object = None, **kwargs: object) -> object:
+    def _push(self, chain: _Chain, data: object, meta: object = None, **more: Any) -> Any:
         if meta is None and isinstance(data, dict) and "priority" in data:
             meta = {"priority": data["priority"]}
             data = {key: value for key, value in data.items() if key != "priority"}
-        row = chain(data, meta=meta, **kwargs)
+        row = chain(data, meta=meta, **more)
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
             if row.meta.get("priority") is None:
-                row.meta["priority"] = float(self._buffer.shared.held.info(int(row.index))[0])
+                row.meta["priority"] = float(self._buffer.table.held.info(int(row.index))[0])
         return row
 
+    def _update(self, chain: _Chain, index: str, data: object = None, meta: Any = None, **more: Any) -> Any:
+        fits = isinstance(meta, dict) and "priority" in meta
+        need(fits, ValueError, type(self).__name__, "'meta' must have a 'priority'", meta)
+        return chain(index, data, meta, **more)
 
-class use_time_check:  # noqa: N801
+    def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+        rows = chain(*args, **kwargs)
+        for row in rows:
+            if isinstance(row, BufferedData) and not self._weighs:
+                row.meta.pop("priority_IS", None)
+            elif isinstance(row, BufferedData) and isinstance(row.data, dict) and "priority_IS" in row.meta:
+                row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
+        return rows
+
+
+class use_time_check(_Middleware):  # noqa: N801
     """Removes rows that were delivered `max_use` times, and counts that in ``meta["use_count"]``."""
 
     def __init__(self, buffer_: DequeBuffer, max_use: float = float("inf")) -> None:
-        self.limits: tuple[Any, ...] = {"max_use": max_use}, frozenset({"use_count"}), {}
-
-    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
-        """Add nothing to what the buffer does."""
-        return chain(*args, **kwargs)
+        self.limits = {"max_use": max_use}  # type: ignore[misc]
 
 
-class staleness_check:  # noqa: N801
+class staleness_check(_Middleware):  # noqa: N801
     """Removes rows that are more than `max_staleness` iterations of the learner old when a sample is drawn.
 
     A row is from ``meta["train_iter_data_collected"]``, and `sample` gets ``train_iter_sample_data=``, which never goes
@@ -97,88 +100,79 @@ class staleness_check:  # noqa: N801
     """
 
     def __init__(self, buffer_: DequeBuffer, max_staleness: float = float("inf")) -> None:
-        self.limits: tuple[Any, ...] = {"max_staleness": max_staleness}, frozenset({"staleness"}), {}
-        self._buffer = buffer_
+        self.limits, self._buffer = {"max_staleness": max_staleness}, buffer_  # type: ignore[misc]
 
-    def __call__(self, action: str, chain: _Chain, *args: object, **kwargs: Any) -> object:
-        """Advance the learner's clock at a sample."""
-        meta = kwargs.get("meta", args[1] if len(args) > 1 else None)
-        if action == "push" and not (isinstance(meta, dict) and "train_iter_data_collected" in meta):
-            raise ValueError(
-                "For 'staleness_check', a row must be pushed with meta={'train_iter_data_collected': <iteration>}, but "
-                f"got meta={meta!r}."
-            )
-        if action == "sample":
-            if "train_iter_sample_data" not in kwargs:
-                raise ValueError("For 'staleness_check', 'sample' needs train_iter_sample_data=<iteration>.")
-            self._buffer.advance_to(int(kwargs.pop("train_iter_sample_data")))
-        return chain(*args, **kwargs)
+    def _push(self, chain: _Chain, data: object, meta: Any = None, **more: Any) -> Any:
+        rule = "a row must be pushed with meta={'train_iter_data_collected': <iteration>}"
+        fits = isinstance(meta, dict) and "train_iter_data_collected" in meta
+        need(fits, ValueError, "staleness_check", rule, meta)
+        return chain(data, meta, **more)
+
+    def _sample(self, chain: _Chain, *args: Any, train_iter_sample_data: Any = None, **more: Any) -> Any:
+        rule = "'sample' needs train_iter_sample_data=<iteration>"
+        need(train_iter_sample_data is not None, ValueError, "staleness_check", rule, more)
+        self._buffer.table.advance_to(train_iter_sample_data)
+        return chain(*args, **more)
 
 
-def sample_range_view(buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> _Chain:
-    """Draw from the rows from `start` to before `end` only; negative ones count from the end of a full buffer."""
-    if start is None and end is None:
-        raise ValueError("For 'sample_range_view', 'start' or 'end' must be given.")
-    bounds = slice(*(bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end)))
+class sample_range_view(_Middleware):  # noqa: N801
+    """Draws from the rows from `start` to before `end` only; negative ones count from the end of a full buffer."""
 
-    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
-        return chain(*args, **{**kwargs, "sample_range": bounds} if action == "sample" else kwargs)
+    def __init__(self, buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> None:
+        need((start, end) != (None, None), ValueError, "sample_range_view", "'start' or 'end' must be given", None)
+        ends = (bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end))
+        self._range = slice(*ends)
 
-    return sample
-
-
-def clone_object() -> _Chain:
-    """Copy rows when they are pushed, and again when they are sampled."""
-
-    def clone(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
-        if action == "push":
-            return chain(copied(args[0]), *args[1:], **kwargs)
-        return copied(chain(*args, **kwargs)) if action == "sample" else chain(*args, **kwargs)
-
-    return clone
+    def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+        return chain(*args, **{**kwargs, "sample_range": self._range})
 
 
-def group_sample(size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> _Chain:
-    """Take rows of each group that is sampled by ``groupby``.
+class clone_object(_Middleware):  # noqa: N801
+    """Copies rows when they are pushed, and again when they are sampled."""
 
-    Args:
-        size_in_group (int): Rows of a group.
-        ordered_in_group (bool): Whether they are successive, from a random one on; ``False`` takes any, in random
-            order. Default: ``True``.
-        max_use_in_group (bool): Whether that one is followed by enough others, if there are. Default: ``True``.
+    def _push(self, chain: _Chain, data: object, *args: Any, **kwargs: Any) -> Any:
+        return chain(copied(data), *args, **kwargs)
+
+    def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+        return copied(chain(*args, **kwargs))
+
+
+class group_sample(_Middleware):  # noqa: N801
+    """Takes `size_in_group` rows of each group that is sampled by ``groupby``.
+
+    They are successive, from a random one on, if `ordered_in_group`, which is followed by enough others, if there are,
+    if `max_use_in_group`; otherwise any, in random order.
     """
 
-    def taken(group: list[Any]) -> list[Any]:
-        if ordered_in_group:
-            starts = max(0, len(group) - size_in_group) + 1 if max_use_in_group else len(group)
-            first = int(np.random.randint(starts))
-            return group[first : first + size_in_group]
-        if len(group) < size_in_group:
-            raise ValueError(f"For 'group_sample', a group must have {size_in_group} rows, but got {len(group)}.")
-        return [group[i] for i in np.random.choice(len(group), size_in_group, False)]
+    def __init__(self, size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> None:
+        self._size, self._ordered, self._whole = size_in_group, ordered_in_group, max_use_in_group
 
-    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
-        if action != "sample":
-            return chain(*args, **kwargs)
-        if not kwargs.get("groupby"):
-            raise ValueError("For 'group_sample', 'sample' needs groupby=<a key of meta>.")
-        return [taken(group) for group in chain(*args, **kwargs)]
+    def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
+        need(kwargs.get("groupby"), ValueError, "group_sample", "'sample' needs groupby=<a key of meta>", kwargs)
+        return [self._taken(group) for group in chain(*args, **kwargs)]
 
-    return sample
+    def _taken(self, group: list[Any]) -> list[Any]:
+        size, n = self._size, len(group)
+        if self._ordered:
+            first = np.random.randint(max(0, n - size) + 1 if self._whole else n)
+            return group[first : first + size]
+        need(n >= size, ValueError, "group_sample", f"a group must have {size} rows", n)
+        return [group[i] for i in np.random.choice(n, size, False)]
 
 
-def padding(policy: str = "random") -> _Chain:
-    """Fill sampled groups up to the largest with rows of their own, or of ``None`` if `policy` is ``"none"``."""
-    check_choice("padding", "policy", policy, "random", "none")
+class padding(_Middleware):  # noqa: N801
+    """Fills sampled groups up to the largest with rows of their own, or of ``None`` if `policy` is ``"none"``."""
 
-    def sample(action: str, chain: _Chain, *args: object, **kwargs: object) -> object:
+    def __init__(self, policy: str = "random") -> None:
+        check_choice("padding", "policy", policy, "random", "none")
+        self._policy = policy
+
+    def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         groups = chain(*args, **kwargs)
-        if action != "sample" or not groups or isinstance(groups[0], BufferedData):
-            return groups
-        longest = max(map(len, groups))
-        for group in groups:
-            rows = list(group) if policy == "random" else [BufferedData(None, None, None)]  # type: ignore[arg-type]
-            group += [copied(rows[np.random.randint(len(rows))]) for _ in range(longest - len(group))]
+        if groups and isinstance(groups[0], list):
+            longest = max(map(len, groups))
+            for group in groups:
+                none: Any = BufferedData(None, None, None)  # type: ignore[arg-type]
+                rows = [none] if self._policy == "none" else list(group)
+                group += [copied(rows[np.random.randint(len(rows))]) for _ in range(longest - len(group))]
         return groups
-
-    return sample

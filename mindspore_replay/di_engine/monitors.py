@@ -17,7 +17,7 @@ class Log:
     """Writes numbers as text, by Python's ``logging``, and to a SummaryWriter or a sink, if there is one."""
 
     def __init__(self, tb_logger: Any, exp_name: str, name: str) -> None:
-        self._tb_logger, self._name = tb_logger, name
+        self.tb_logger, self._name = tb_logger, name
         self._text = logging.getLogger(f"mindspore_replay.di_engine.{exp_name}.{name}")
 
     def __deepcopy__(self, memo: object) -> "Log":
@@ -26,21 +26,17 @@ class Log:
     def write(self, values: Mapping[str, float], **steps: int) -> None:
         """Log numbers, with a tag for each kind of step that is known."""
         self.say(", ".join(f"{key} {value:g}" for key, value in values.items()))
-        for kind, step in steps.items() if self._tb_logger is not None else ():
+        for kind, step in steps.items():
             tagged = {f"{self._name}_{kind}/{key}": value for key, value in values.items() if step >= 0}
-            if tagged and not hasattr(self._tb_logger, "add_scalar"):
-                self._tb_logger.write(step, tagged, {})
-            else:
+            if hasattr(self.tb_logger, "add_scalar"):
                 for tag, value in tagged.items():
-                    self._tb_logger.add_scalar(tag, value, step)
+                    self.tb_logger.add_scalar(tag, value, step)
+            elif self.tb_logger is not None and tagged:
+                self.tb_logger.write(step, tagged, {})
 
     def say(self, text: str) -> None:
         """Log a line of text."""
         self._text.info("%s: %s", self._name, text)
-
-    def flush(self) -> None:
-        """Flush what listens."""
-        getattr(self._tb_logger, "flush", lambda: None)()
 
 
 class SampledDataAttrMonitor:
@@ -56,82 +52,55 @@ class SampledDataAttrMonitor:
         self._last.append(np.stack([sampled.mean(0), sampled.max(0), sampled.min(0)]))
         if self._samples % self._every == 0:
             mean, largest, smallest = np.stack(self._last, 1)
-            parts = {"avg": mean.mean(0), "max": largest.max(0)}
-            values = {f"{key}_{name}": part[i] for name, part in parts.items() for i, key in enumerate(_ATTRIBUTES)}
-            values["priority_min"] = smallest.min(0)[1]
-            self._log.write({**values, "beta": beta}, iter=learner_iter, step=envstep)
+            values = {f"{key}_avg": one for key, one in zip(_ATTRIBUTES, mean.mean(0))}
+            values |= {f"{key}_max": one for key, one in zip(_ATTRIBUTES, largest.max(0))}
+            values |= {"priority_min": smallest.min(0)[1], "beta": beta}
+            self._log.write(values, iter=learner_iter, step=envstep)
         self._samples += 1
 
 
-class PeriodicThruputMonitor:
-    """Logs rows pushed, sampled and removed each so many `seconds`, at the first call after that."""
+class Throughput:
+    """Counts rows pushed and sampled: logs them each so many `seconds`, and refuses by their ratio.
 
-    def __init__(self, log: Log, seconds: float) -> None:
-        self._log, self._seconds, self._times, self._before = log, seconds, 0, 0
-        self._since, self._pushed, self._sampled = time.monotonic(), 0, 0
-
-    def add(self, count: Callable[[], int], pushed: int = 0, sampled: int = 0) -> None:
-        """Count rows of a call, and log if it is time; `count` returns how many are stored."""
-        self._pushed += pushed
-        self._sampled += sampled
-        if time.monotonic() - self._since >= self._seconds:
-            stored, counts = count(), {"pushed_in": self._pushed, "sampled_out": self._sampled}
-            removed = self._before + self._pushed - stored
-            self._log.write({**counts, "removed": removed, "current_have": stored}, sec=self._times)
-            self._times, self._before = self._times + 1, stored
-            self._since, self._pushed, self._sampled = time.monotonic(), 0, 0
-
-
-class ThruputController:
-    """Refuses pushes and samples by the ratio of their rows, of which a hundredth counts after `window_seconds`.
-
-    Args:
-        push_sample_rate_limit (Mapping[str, float]): ``min`` and ``max`` of rows pushed for each row sampled.
-        window_seconds (float): The window.
+    For refusals a hundredth of a row counts after ``window_seconds`` of `control`, and its ``push_sample_rate_limit``
+    has the ``min`` and ``max`` of rows pushed for each row sampled. `count` returns how many rows are stored.
     """
 
-    def __init__(self, push_sample_rate_limit: Mapping[str, float], window_seconds: float) -> None:
-        self._least, self._most = push_sample_rate_limit["min"], push_sample_rate_limit["max"]
-        self._decay, self._pushed, self._sampled = 0.01 ** (1 / window_seconds), 0.0, 0.0
-        self._second = time.monotonic()
+    def __init__(self, log: Log, count: Callable[[], int], seconds: float, control: Mapping[str, Any]) -> None:
+        self._log, self._count, self._seconds, self._times, self._before = log, count, seconds, 0, 0
+        self._limits, self._decay = control["push_sample_rate_limit"], 0.01 ** (1 / control["window_seconds"])
+        self._since = self._second = time.monotonic()
+        self._in = self._out = 0  # since the last log
+        self._pushed = self._sampled = 0.0  # of late
 
     def add(self, pushed: int = 0, sampled: int = 0) -> None:
-        """Count rows."""
+        """Count rows, and log if it is time."""
+        self._fade()
+        self._pushed, self._sampled = self._pushed + pushed, self._sampled + sampled
+        now, self._in, self._out = time.monotonic(), self._in + pushed, self._out + sampled
+        if now - self._since >= self._seconds:
+            stored, counts = self._count(), {"pushed_in": self._in, "sampled_out": self._out}
+            removed = self._before + self._in - stored
+            self._log.write({**counts, "removed": removed, "current_have": stored}, sec=self._times)
+            self._since, self._times, self._before, self._in, self._out = now, self._times + 1, stored, 0, 0
+
+    def _fade(self) -> None:
         seconds = int(time.monotonic() - self._second)
-        self._second += seconds
-        self._pushed = self._pushed * self._decay**seconds + pushed
-        self._sampled = self._sampled * self._decay**seconds + sampled
+        self._second, left = self._second + seconds, self._decay**seconds
+        self._pushed, self._sampled = self._pushed * left, self._sampled * left
 
     def can_push(self, rows: int) -> bool:
         """Return whether so many rows may be pushed."""
-        self.add()
-        return self._sampled < 1e-5 or (self._pushed + rows) / self._sampled <= self._most
+        self._fade()
+        return self._sampled < 1e-5 or (self._pushed + rows) / self._sampled <= self._limits["max"]
 
     def can_sample(self, rows: int) -> bool:
         """Return whether so many rows may be sampled."""
-        self.add()
-        return self._pushed >= self._least * (self._sampled + rows)
+        self._fade()
+        return self._pushed >= self._limits["min"] * (self._sampled + rows)
 
 
-class UsedDataRemover:
-    """Deletes the files of rows that left a buffer: dicts with the path as ``"data_id"``; from `start` on at once."""
-
-    def __init__(self) -> None:
-        self._left: list[str] = []
-        self._started = False
-
-    def start(self) -> None:
-        """Begin to delete."""
-        self._started = True
-
-    def add_used_data(self, data: Mapping[str, Any]) -> None:
-        """Take over the file of a row."""
-        self._left.append(data["data_id"])
-        if self._started:
-            self.close()
-
-    def close(self) -> None:
-        """Delete all files that are left."""
-        while self._left:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(self._left.pop())
+def remove_file(row: Mapping[str, Any]) -> None:
+    """Delete the file of a row that left a buffer, a dict with the path as ``"data_id"``."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(row["data_id"])

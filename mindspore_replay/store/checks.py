@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 MAX_CAPACITY = 2**31 - 1
 
 
+def need(ok: object, error: type[Exception], cls_name: str, rule: str, got: object) -> None:
+    """Raise an error with the rule and what came instead, unless it is `ok`."""
+    if not ok:
+        raise error(f"For '{cls_name}', {rule}, but got {got!r}.")
+
+
 def check_size(cls_name: str, argument: str, value: object, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
     """Check an int to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):

@@ -299,10 +299,10 @@ def test_files(objects, tmp_path):
 def test_a_state_of_other_columns_than_a_graph_draws_is_refused():
     buffer = filled(4, [{"step": 1}])
     other = filled(4, [{"step": 2.5}])
-    assert not other.load_state_dict(buffer.state_dict())
+    assert not other.table.load_state_dict(buffer.table.state_dict())
     assert buffer.replay.names == ("step",)
-    with pytest.raises(ValueError, match="the state must have the columns of 'replay', but got others"):
-        buffer.load_state_dict(filled(4, [{"step": 2.5}]).state_dict())
+    with pytest.raises(ValueError, match="the state must have the columns of 'replay', but got "):
+        buffer.table.load_state_dict(filled(4, [{"step": 2.5}]).table.state_dict())
     assert steps_of(buffer) == steps_of(other) == [1]
 
 
@@ -405,9 +405,9 @@ def test_keys_that_would_name_one_column_twice_are_those_of_an_object():
 
 def test_a_state_is_that_of_its_time():
     buffer = filled(2, [{"step": 0}, {"step": 1}], objects=True)
-    state = buffer.state_dict()
+    state = buffer.table.state_dict()
     buffer.push({"step": 2})
-    buffer.load_state_dict(state)
+    buffer.table.load_state_dict(state)
     assert steps_of(buffer) == [0, 1]
 
 
@@ -479,8 +479,8 @@ def test_rows_are_held_on_arrays_until_a_graph_may_draw_them(limits, objects):
         buffer.push({"step": step}, {"label": step})
     buffer.sample(3)
     other = copy.deepcopy(buffer)
-    assert not isinstance(buffer.shared.held, nn.Cell)
-    assert buffer.replay is buffer.view().replay is buffer.shared.held
+    assert not isinstance(buffer.table.held, nn.Cell)
+    assert buffer.replay is buffer.view().replay is buffer.table.held
     assert isinstance(buffer.replay, ElasticReplayBuffer if limits else ReplayBuffer)
     for _ in range(2):
         assert buffer.sample(4) == other.sample(4)
