@@ -2,10 +2,12 @@
 
     python benchmarks/soak_power.py [--cuts 10000] [--seed 0]  # what a disk may hold, built from what was written
     python benchmarks/soak_power.py --real 50                  # a file system that is shut down under load; needs root
+    python benchmarks/soak_power.py --trainings 5              # trainings that are killed and cut 200 times each
 
 The first builds folders from the versions of their pages, as `tests/support/power_cuts.py` says, over all kinds of
 buffers in turn. The second makes an ext4 file system in a file, lets a process insert and flush there, ends all of the
 file system's writes at a random moment (``EXT4_IOC_SHUTDOWN``, without its log), kills the process, and mounts it anew.
+The third runs the training of ``docs/training_checkpoints.md``, as `tests/support/harmed_training.py` says.
 
 Exit code: 0 without a fault, 1 with one.
 """
@@ -13,6 +15,7 @@ Exit code: 0 without a fault, 1 with one.
 import argparse
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -32,6 +35,7 @@ from mindspore_replay.store import folder as folder_module
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2
 CAPACITY, ROW = 5000, 600
 AT_ONCE = 20
+SUPPORT = Path(__file__).resolve().parent.parent / "tests" / "support"
 
 
 def each_opening_is_in_another_run() -> None:
@@ -39,9 +43,21 @@ def each_opening_is_in_another_run() -> None:
     folder_module._this_boot = lambda: np.frombuffer(os.urandom(40), np.uint8)
 
 
+def trainings(n: int, seed: int) -> int:
+    """Run n trainings that are harmed, and return the number of those that did not end as they should."""
+    wrong, script = 0, SUPPORT / "harmed_training.py"
+    for i in range(n):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as parent:
+            command = [sys.executable, str(script), parent, "200", str(seed + i), "right"]
+            found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["right"]
+        wrong += bool(found["fault"])
+        print(f"training {seed + i}: {found}", flush=True)
+    return wrong
+
+
 def simulated(n: int, seed: int) -> int:
     """Cut the power n times, and return the number of faults."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
+    sys.path.insert(0, str(SUPPORT))
     from power_cuts import CASES, cuts
 
     wrong = 0
@@ -128,7 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cuts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=int, metavar="N", help="shut a file system down so many times instead")
+    parser.add_argument("--trainings", type=int, metavar="N", help="harm N trainings instead")
     args = parser.parse_args(arguments)
+    if args.trainings is not None:
+        return int(trainings(args.trainings, args.seed) > 0)
     each_opening_is_in_another_run()
     warnings.filterwarnings("ignore", ".*the machine was started anew")
     if args.real is not None:

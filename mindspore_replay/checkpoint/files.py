@@ -39,7 +39,7 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
             text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
             raise OSError(error.errno, text) from error
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def remove_temporaries(path: Path) -> None:
@@ -52,7 +52,8 @@ def remove_temporaries(path: Path) -> None:
                     os.unlink(entry.path)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -75,7 +76,7 @@ def publish(path: Path) -> None:
     with open(staged_path(path), "rb") as file:
         number = read_header(file, staged_path(path)).number
     os.replace(staged_path(path), numbered_path(path, number))
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def incremental_paths(path: Path) -> dict[int, Path]:

@@ -172,6 +172,9 @@ class Folder:
         self._last, pages = self._flushed.newest()
         if self._last.number < 0:
             raise ValueError("neither of its files 'flushed.0' and 'flushed.1' is whole")
+        if self.is_learner:  # one that was killed may have left these in memory; the next flush replaces the one before
+            for path in (self.path / FILES[self._last.number % 2], self.path.parent):
+                folder_files.sync(path)
         if stopped:
             self._pages[:] = pages
             sharing.restart(self.arrays)

@@ -120,14 +120,15 @@ class Machine:
             return record
 
         def sync_and_note(path: Path) -> None:
-            if path.parent == self.disk.folder:
-                self.disk.look()
-                self.during_flush()
-                self.disk.sync(path.name)
+            self.disk.look()
+            self.during_flush()
+            self.disk.sync(path.name)
+
+        syncs = self.syncs(sync_and_note)
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(folder_module.Folder, "_next", next_and_note)
-            patched.setattr(folder_files, "sync", self.syncs(sync_and_note))
+            patched.setattr(folder_files, "sync", lambda path: syncs(path) if path.parent == self.disk.folder else None)
             yield
 
     def step(self) -> None:
