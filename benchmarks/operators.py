@@ -159,7 +159,7 @@ class RepeatByPriority(Repeat):
 
 
 class Update(nn.Cell):
-    """A DQN update, on a batch from the buffer after an insertion into it, or on a given batch."""
+    """A DQN update, on a batch from the buffer, after an insertion into it if a row is given; or on a given batch."""
 
     def __init__(self, buffer: ReplayBuffer | None) -> None:
         super().__init__()
@@ -173,10 +173,10 @@ class Update(nn.Cell):
         target = reward + 0.99 * self.target(next_observation).max(1)
         return ops.mean(ops.square(value - ops.stop_gradient(target)))
 
-    def construct(self, observation, action, reward, next_observation):
-        batch = (observation, action, reward, next_observation)
+    def construct(self, *batch):
         if self.buffer is not None:
-            self.buffer.insert(batch)
+            if batch:
+                self.buffer.insert(batch)
             batch = self.buffer.sample()
         loss, gradients = self.step(*batch)
         self.optimizer(gradients)
@@ -240,6 +240,20 @@ def update(with_buffer: bool) -> Callable[[], float]:
     return lambda: once(lambda: network(*inputs).asnumpy(), 25)
 
 
+def update_with_row(from_python: bool) -> Callable[[], float]:
+    """Return a DQN step from a row as an environment returns it: stored from Python, or by the graph that learns."""
+    network = Update(filled.__wrapped__(100_000))
+
+    def step() -> None:
+        if from_python:
+            network.buffer.insert(ROW)
+            network().asnumpy()
+        else:
+            network(*map(Tensor, ROW)).asnumpy()
+
+    return lambda: once(step, 25)
+
+
 @functools.cache
 def wide_rows() -> list[np.ndarray]:
     """Return a million rows."""
@@ -273,6 +287,7 @@ def uniform_cases() -> dict[str, Case]:
     for i in range(NETWORKS):
         for with_buffer in (False, True) if i % 2 else (True, False):
             cases[f"update {with_buffer} {i}"] = functools.partial(update, with_buffer)
+            cases[f"row from Python {with_buffer} {i}"] = functools.partial(update_with_row, with_buffer)
     cases["insert of 1e6 rows"] = insert_a_million
     cases["memcpy of 1e6 rows"] = copy_a_million
     return cases
@@ -288,9 +303,9 @@ def over_the_floor(operator: str) -> Figure:
     return ratio(difference(operator, 100_000), difference("empty", 100_000))
 
 
-def updates(with_buffer: bool) -> Figure:
+def updates(with_buffer: bool, kind: str = "update") -> Figure:
     """Return the microseconds of a DQN update, over all networks."""
-    return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"update {with_buffer} {i}"]]
+    return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"{kind} {with_buffer} {i}"]]
 
 
 def prioritized_figures() -> dict[str, Figure]:
@@ -320,6 +335,11 @@ def uniform_figures() -> dict[str, Figure]:
         "from Python: sample of 64": micro("from Python: sample 100000"),
         "DQN step: insert + sample + update / update": ratio(updates(True), updates(False)),
         "DQN update alone": updates(False),
+        "DQN step, its row inserted in the graph": updates(False, "row from Python"),
+        "DQN step, its row inserted from Python": updates(True, "row from Python"),
+        "DQN step, its row inserted from Python / in the graph": ratio(
+            updates(True, "row from Python"), updates(False, "row from Python")
+        ),
         "insert, 1 row, in a while loop": difference("insert", 100_000, "while"),
         "sample, 64 rows, in a while loop": difference("sample", 100_000, "while"),
     }

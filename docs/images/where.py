@@ -18,12 +18,11 @@ WORDS = {
         "network": ["network, loss,", " optimizer"],
         "batch": "batch: sample, convert, copy",
         "back": "TD errors: copy back",
-        "row": "one transition",
         "insert": "insert",
         "sample": "sample",
         "priorities": "priorities",
         "left_note": "The graph waits for Python twice a step.",
-        "right_note": "One call a step. The batch never leaves the graph.",
+        "right_note": "One compiled call a step. The batch never leaves the graph.",
     },
     "where_cn.svg": {
         "left": "图外：多数库的做法",
@@ -35,12 +34,11 @@ WORDS = {
         "network": ["网络、损失、", "优化器"],
         "batch": "批数据：采样、转换、拷贝",
         "back": "TD 误差：拷贝回来",
-        "row": "一条经验",
         "insert": "插入",
         "sample": "采样",
         "priorities": "优先级",
         "left_note": "每一步，计算图要等 Python 两次。",
-        "right_note": "每一步只调用一次，批数据不离开计算图。",
+        "right_note": "每一步只有一次编译后的调用，批数据不离开计算图。",
     },
 }
 
@@ -106,7 +104,7 @@ def beside(words: dict) -> list[str]:
 
 
 def inside(words: dict) -> list[str]:
-    """Draw a buffer in the graph."""
+    """Draw a buffer that Python fills and the graph samples."""
     first, second = words["network"]
     return [
         text(635, 32, words["right"], "title"),
@@ -114,13 +112,12 @@ def inside(words: dict) -> list[str]:
         text(458, 68, words["python"], "note", "start"),
         box(690, 60, 118, 46, "box"),
         text(749, 88, words["environment"]),
-        box(446, 146, 378, 142, "graph"),
-        arrow("M690 92 H520 V182"),
-        text(530, 136, words["row"], "label", "start"),
-        text(812, 166, words["graph"], "note", "end"),
-        text(530, 174, words["insert"], "label", "start"),
-        box(462, 184, 116, 60, "buffer"),
-        text(520, 219, words["buffer"], "on"),
+        box(446, 160, 378, 128, "graph"),
+        arrow("M690 84 H520 V132"),
+        text(605, 76, words["insert"], "label"),
+        text(812, 180, words["graph"], "note", "end"),
+        box(462, 134, 116, 110, "buffer"),
+        text(520, 194, words["buffer"], "on"),
         arrow("M578 214 H680"),
         text(629, 206, words["sample"], "label"),
         box(682, 184, 126, 60, "box"),

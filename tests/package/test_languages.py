@@ -56,7 +56,7 @@ def test_the_readme_is_short():
     ("right", "wrong", "kind"),
     [
         ("[test]", "[tests]", "commands"),
-        ("capacity=100", "capacity=200", "blocks"),
+        ("num_envs=4", "num_envs=8", "blocks"),
         ("1.06", "1.6", "figures"),
         ("270,000", "270,001", "figures"),
         ("`NStep`", "`NSteps`", "names"),

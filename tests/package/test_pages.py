@@ -91,6 +91,15 @@ def test_the_quickstart_is_the_example():
     assert code == (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
 
 
+def test_the_quickstart_sees_that_nothing_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any):
+    block = blocks_of("README", TEXTS[ROOT / "README.md"])[0]
+    assert block.output.endswith(" True\n")
+    idle = block.code.replace("        self.optimizer(gradients)\n", "")
+    assert idle != block.code
+    run(Block(block.name, idle, ""), tmp_path / "idle", monkeypatch)
+    assert capfd.readouterr().out == block.output.replace("True", "False")
+
+
 @pytest.mark.parametrize("path", PAGES, ids=NAMES.get)
 def test_links_lead_somewhere(path: Path):
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", FENCED.sub("", TEXTS[path]))
