@@ -189,7 +189,7 @@ class NaiveReplayBuffer(IBuffer):
         save(file_name, [(row.data, row.meta) for row in self.buffer])
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Push the rows of a file of `save_data`. It must be one you trust."""
+        """Push the rows of a file of `save_data` that you trust."""
         self._table.extend(load(file_name))
 
 

@@ -52,18 +52,15 @@ class Buffer:
 class DequeBuffer(Buffer):
     """The newest `size` rows, with the methods of DI-engine's class of this name.
 
-    Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row: compiled
-    graphs draw them from `replay`, and rows are copied when they go in and come out. A Python float is kept as float32.
-    Other rows are kept as the objects that they are. A row that was removed keeps its place until it is overwritten.
+    Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row. They are
+    copied when they go in and come out, a Python float as float32, and compiled graphs draw them:
+    ``buffer.replay.with_sample_size(64).sample()``. Other rows are kept as the objects that they are. A row that was
+    removed keeps its place until it is overwritten.
 
     Args:
         size (int): Most rows.
         sliced (bool): Whether windows of a group begin at multiples of `unroll_len`. Default: ``False``.
         objects (bool): Whether to keep all rows as objects. Default: ``False``.
-
-    Attributes:
-        replay (Union[ReplayBuffer, ElasticReplayBuffer]): Holds the rows; made with the first. Its samples are of one
-            row: take ``buffer.replay.with_sample_size(64)``.
 
     Examples:
         >>> from mindspore_replay.di_engine import DequeBuffer
@@ -138,13 +135,9 @@ class DequeBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[Any]:
-        """Draw `size` rows, or lists of rows, by DI-engine's arguments.
+        """Draw `size` rows, or lists of rows; a ValueError if there are too few, a KeyError for unknown `indices`.
 
         By priority a row may come again, and `sample_range` is ``slice(-n, None)``. A row that comes again is a copy.
-
-        Raises:
-            TypeError, ValueError: If arguments do not fit each other, or there are too few rows or groups.
-            KeyError: If there is no row of one of `indices`.
         """
         name, table = self._name, self.table
         by_index = indices is not None and len(indices) > 0 and not groupby and size in (None, len(indices))
@@ -228,7 +221,7 @@ class DequeBuffer(Buffer):
         save(file_name, self.table.state_dict())
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Load a file of `save_data`, of a buffer of this size and these limits. It must be one you trust."""
+        """Load a file of `save_data` that you trust, of a buffer of this size and these limits."""
         self.table.load_state_dict(load(file_name))
 
 
