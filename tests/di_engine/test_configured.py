@@ -57,10 +57,20 @@ def ids_of(rows, priorities):
     return {"priority": priorities, **{key: [row[key] for row in rows] for key in keys}}
 
 
+def filled(cls, size, count, *arguments, **cfg):
+    buffer = cls({"replay_buffer_size": size, **cfg}, *arguments)
+    buffer.push(rows_of(count), 0)
+    return buffer
+
+
+@pytest.fixture(params=[NaiveReplayBuffer, AdvancedReplayBuffer])
+def cls(request):
+    return request.param
+
+
 # All of them.
 
 
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_a_configuration_has_attributes_and_defaults(cls):
     cfg = cls.default_config()
     cfg.replay_buffer_size = 64
@@ -76,7 +86,6 @@ def test_a_configuration_has_attributes_and_defaults(cls):
         cls(5)
 
 
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_push(cls, objects):
     buffer = cls({"replay_buffer_size": 64, "objects": objects})
     for row in rows_of(100):
@@ -92,46 +101,37 @@ def test_push(cls, objects):
     assert (buffer.count(), buffer.sample(1, 0)) == (0, None)
 
 
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
-def test_nothing_of_a_list_with_a_bad_row_is_stored(cls):
-    buffer = cls({"replay_buffer_size": 8})
-    buffer.push(rows_of(2), 0)
-    with pytest.raises(ValueError, match=r"of the first, but got \{'obs': \(3,\), 'step': \(\)\}"):
-        buffer.push([*rows_of(2), {"obs": np.zeros(3, np.int64), "step": 1}], 0)
-    assert (buffer.count(), buffer.push_count, len(buffer.replay)) == (2, 2, 2)
+def test_what_does_not_fit_is_refused_and_nothing_of_it_is_stored(cls):
+    buffer = filled(cls, 8, 2)
+    for call, error, text in [
+        (
+            lambda: buffer.push([*rows_of(2), {"obs": np.zeros(3)}], 0),
+            ValueError,
+            r"of the first, but got \{'obs': \(3,\)\}",
+        ),
+        (lambda: buffer.push([*rows_of(2), 5], 0), (TypeError, ValueError), "a row must be a dict.*, but got 5"),
+        (lambda: buffer.sample(-1, 0), ValueError, r"'size' must be in \[0, 2147483647\], but got -1"),
+        (lambda: buffer.sample(2.0, 0), TypeError, "'size' must be an int"),
+    ]:
+        with pytest.raises(error, match=text):
+            call()
+    assert (buffer.count(), buffer.push_count, len(buffer.replay), len(buffer.sample(2, 0))) == (2, 2, 2, 2)
 
 
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
-def test_a_size_that_is_none_is_refused(cls):
-    buffer = cls({"replay_buffer_size": 8})
-    buffer.push(rows_of(4), 0)
-    with pytest.raises(ValueError, match=r"'size' must be in \[0, 2147483647\], but got -1"):
-        buffer.sample(-1, 0)
-    with pytest.raises(TypeError, match="'size' must be an int"):
-        buffer.sample(2.0, 0)
-    assert len(buffer.sample(4, 0)) == 4
-
-
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_files_and_states(cls, objects, tmp_path):
-    cfg = {"replay_buffer_size": 8, "objects": objects}
-    buffer = cls(cfg)
-    buffer.push(rows_of(10), 0)
-    buffer.save_data(str(tmp_path / "new" / "rows.pkl"))
-    loaded, same, rows = cls(cfg), cls(cfg), cls(cfg)
-    loaded.load_data(str(tmp_path / "new" / "rows.pkl"))
+    buffer, path = filled(cls, 8, 10, objects=objects), tmp_path / "new" / "rows.pkl"
+    buffer.save_data(str(path))
+    loaded, same, rows = (filled(cls, 8, 0, objects=objects) for _ in range(3))
+    loaded.load_data(str(path))
     same.load_state_dict(buffer.state_dict(), deepcopy=True)
     rows.load_state_dict({"data": rows_of(3)})
     assert sorted(set(steps_of(loaded.sample(8, 0)))) == list(range(2, 10))
-    assert same.push_count == 10
+    assert (same.push_count, rows.count()) == (10, 3)
     assert steps_of(same.sample(8, 0)) == steps_of(buffer.sample(8, 0))
-    assert rows.count() == 3
 
 
-@pytest.mark.parametrize("cls", [NaiveReplayBuffer, AdvancedReplayBuffer])
 def test_a_deep_copy_is_another_buffer(cls):
-    buffer = cls({"replay_buffer_size": 8}, Scalars())
-    buffer.push(rows_of(6), 0)
+    buffer = filled(cls, 8, 6, Scalars())
     other = copy.deepcopy(buffer)
     assert steps_of(other.sample(4, 0)) == steps_of(buffer.sample(4, 0))
     other.clear()
@@ -239,8 +239,7 @@ def test_advanced_rows_say_who_they_are(objects):
 
 
 def test_advanced_update(objects):
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 64, "objects": objects})
-    buffer.push(rows_of(64), 0)
+    buffer = filled(AdvancedReplayBuffer, 64, 64, objects=objects)
     rows = {row["step"]: row for row in buffer.sample(64, 0)}
     chosen = [rows[step] for step in (1, 4, 8, 30, 63)]
     buffer.push(rows_of(8), 0)  # of these the first two are gone
@@ -258,8 +257,7 @@ def test_advanced_update(objects):
 
 
 def test_advanced_max_use(objects):
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 64, "max_use": 2, "objects": objects})
-    buffer.push(rows_of(64), 0)
+    buffer = filled(AdvancedReplayBuffer, 64, 64, max_use=2, objects=objects)
     uses = np.zeros(64, int)
     while (rows := buffer.sample(8, 0)) is not None:
         assert all(row["IS"] == 1.0 for row in rows)
@@ -277,8 +275,7 @@ def test_advanced_max_staleness():
 
 
 def test_advanced_rows_without_an_iteration():
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 64, "max_staleness": 1000})
-    buffer.push(rows_of(3), 0)
+    buffer = filled(AdvancedReplayBuffer, 64, 3, max_staleness=1000)
     assert [row["staleness"] for row in buffer.sample(3, 500)] == [-1] * 3
     buffer = AdvancedReplayBuffer({"replay_buffer_size": 64})
     buffer.push({"step": [1, 2], "collect_iter": [4, 6]}, 0)
@@ -299,27 +296,13 @@ def test_advanced_beta():
         AdvancedReplayBuffer({"alpha": 3.0}).push(rows_of(1), 0)
 
 
-def test_advanced_takes_dicts():
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 4})
-    with pytest.raises(TypeError, match=r"a row must be a dict, but got 5"):
-        buffer.push([{"step": 1}, 5], 0)
-    assert buffer.count() == 0
-
-
 def test_rows_that_come_again_are_copies():
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 4, "objects": True})
-    buffer.push(rows_of(4), 0)
+    buffer = filled(AdvancedReplayBuffer, 4, 4, objects=True)
     first = buffer.sample(1, 0)[0]
     buffer.update(ids_of([first], [1e6]))
     rows = buffer.sample(4, 0)
     assert len({id(row) for row in rows}) == 4
     assert len({row["step"] for row in rows}) < 4
-
-
-def test_the_newest_rows_by_priority():
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 16})
-    buffer.push(rows_of(16), 0)
-    assert {row["step"] for row in buffer.sample(8, 0, sample_range=slice(-3, None))} == {13, 14, 15}
 
 
 def test_throughput_is_controlled(monkeypatch, caplog):
@@ -414,8 +397,7 @@ def test_a_sink_of_a_monitor_takes_the_numbers(tmp_path):
 
 def test_a_buffer_without_a_listener_logs_text_alone_and_makes_no_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 8})
-    buffer.push(rows_of(4), 0)
+    buffer = filled(AdvancedReplayBuffer, 8, 4)
     buffer.sample(2, 0)
     buffer.close()
     assert list(tmp_path.iterdir()) == []
@@ -463,8 +445,7 @@ def test_classes_by_name():
 
 
 def test_threads(objects):
-    buffer = AdvancedReplayBuffer({"replay_buffer_size": 32, "objects": objects})
-    buffer.push(rows_of(32), 0)
+    buffer = filled(AdvancedReplayBuffer, 32, 32, objects=objects)
 
     def push():
         for _ in range(100):

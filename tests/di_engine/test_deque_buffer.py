@@ -516,10 +516,3 @@ def test_threads_do_not_mix_rows():
     with ThreadPoolExecutor() as pool:
         for done in [pool.submit(work) for work in (push, read)]:
             done.result()
-
-
-def test_priorities_make_another_buffer_underneath():
-    buffer = DequeBuffer(4)
-    buffer.use(PriorityExperienceReplay(buffer))
-    buffer.push(1)
-    assert isinstance(buffer.replay, ElasticReplayBuffer)

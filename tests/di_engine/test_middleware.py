@@ -19,6 +19,14 @@ def row_of(step=0):
     return {"obs": np.full(4, step, np.float32), "step": step}
 
 
+def filled(size, rows, middleware, *arguments, meta=lambda step: None, objects=False, **more):
+    buffer = DequeBuffer(size, objects=objects)
+    buffer.use(middleware(buffer, *arguments, **more))
+    for step in range(rows):
+        buffer.push(row_of(step), meta(step))
+    return buffer
+
+
 def test_clone_object():
     buffer = DequeBuffer(10).use(clone_object())
     pushed = {"key": "v1"}
@@ -29,10 +37,7 @@ def test_clone_object():
 
 
 def test_use_time_check(objects):
-    buffer = DequeBuffer(10, objects=objects)
-    buffer.use(use_time_check(buffer, max_use=2))
-    for step in range(6):
-        buffer.push(row_of(step))
+    buffer = filled(10, 6, use_time_check, max_use=2, objects=objects)
     assert [row.meta["use_count"] for row in buffer.sample(6)] == [1] * 6
     assert [row.meta["use_count"] for row in buffer.sample(6)] == [2] * 6
     assert buffer.count() == 0
@@ -138,10 +143,8 @@ def test_rows_of_the_same_iteration_are_not_stale():
 
 
 def test_a_window_that_is_used_up_leaves_all_other_rows():
-    buffer = DequeBuffer(6)
-    buffer.use(PriorityExperienceReplay(buffer)).use(use_time_check(buffer, max_use=1))
-    for step in range(6):
-        buffer.push(row_of(step))
+    buffer = filled(6, 6, PriorityExperienceReplay)
+    buffer.use(use_time_check(buffer, max_use=1))
     buffer.sample(2, sample_range=slice(-2, None))
     with pytest.raises(ValueError, match="too few"):
         buffer.sample(5)
@@ -176,10 +179,7 @@ def test_a_row_from_a_later_iteration_than_the_last_sample():
 
 
 def test_priorities(objects):
-    buffer = DequeBuffer(10, objects=objects)
-    buffer.use(PriorityExperienceReplay(buffer))
-    for step in range(10):
-        buffer.push(row_of(step), meta={"priority": 2.0})
+    buffer = filled(10, 10, PriorityExperienceReplay, meta=lambda step: {"priority": 2.0}, objects=objects)
     rows = buffer.sample(size=10, replace=False)
     for row in rows:
         assert {"priority", "priority_idx", "priority_IS"} <= set(row.meta)
@@ -224,10 +224,7 @@ def test_a_new_row_has_the_largest_priority_or_that_in_the_row():
 
 
 def test_more_samples_than_rows_by_priority():
-    buffer = DequeBuffer(4)
-    buffer.use(PriorityExperienceReplay(buffer, IS_weight=False))
-    for step in range(3):
-        buffer.push(row_of(step))
+    buffer = filled(4, 3, PriorityExperienceReplay, IS_weight=False)
     rows = buffer.sample(8)
     assert len(rows) == 8
     assert all("priority_IS" not in row.meta and "priority_IS" not in row.data for row in rows)
@@ -250,10 +247,7 @@ def test_priorities_that_are_none():
 
 
 def test_beta_grows_to_one():
-    buffer = DequeBuffer(4)
-    buffer.use(PriorityExperienceReplay(buffer, IS_weight_power_factor=0.5, IS_weight_anneal_train_iter=2))
-    for step in range(2):
-        buffer.push(row_of(step), {"priority": 1.0 + 15 * step})
+    buffer = filled(4, 2, PriorityExperienceReplay, True, 0.6, 0.5, 2, meta=lambda step: {"priority": 1.0 + 15 * step})
     ratio = (1 / 16) ** 0.6
     for beta in (0.5, 0.75, 1.0, 1.0):
         rows = buffer.sample(9)  # more than there are: still one sample, with one beta
@@ -316,10 +310,7 @@ def test_sample_range_view():
 
 
 def test_the_newest_rows_by_priority():
-    buffer = DequeBuffer(10)
-    buffer.use(PriorityExperienceReplay(buffer))
-    for step in range(10):
-        buffer.push(row_of(step), {"priority": 1.0 + step})
+    buffer = filled(10, 10, PriorityExperienceReplay, meta=lambda step: {"priority": 1.0 + step})
     assert {row.data["step"] for row in buffer.sample(30, sample_range=slice(-2, None))} == {8, 9}
     assert len({row.data["step"] for row in buffer.sample(30)}) > 2
     buffer.replay.set_window(4)
