@@ -218,6 +218,7 @@ def test_sequences_are_of_one_episode_of_500():
     for rows in buffer.sample(7, 200, 0, replace=True):
         assert steps_of(rows) == list(range(rows[0]["step"], rows[0]["step"] + 200))
         assert rows[0]["step"] // 500 == rows[-1]["step"] // 500
+    assert {steps_of(rows)[0] for rows in buffer.sample(20, 500, 0, replace=True)} == {1000, 1500}
     assert buffer.sample(1, 501, 0) is None
 
 
@@ -247,7 +248,8 @@ def test_advanced_update(objects):
     found = {row["replay_buffer_idx"]: row["priority"] for _ in range(30) for row in buffer.sample(64, 0)}
     assert [found[place] for place in (1, 4, 8, 30, 63)] == [1.0, 1.0, 50.0, 34.0, 1.0]
     buffer.push({"obs": np.zeros(4, np.int64), "step": 0}, 0)
-    assert buffer.replay.info([72])[0].asnumpy() == 50.0  # the largest so far
+    buffer.push([{**one, "priority": priority} for one, priority in zip(rows_of(2), (2.0, None))], 0)
+    assert buffer.replay.info([72, 73, 74])[0].asnumpy().tolist() == [50.0, 2.0, 50.0]  # the largest so far
     buffer.update({"replay_unique_id": [], "replay_buffer_idx": []})
     wrong = {"replay_unique_id": ["other_70", "buffer_70", "x"], "replay_buffer_idx": [6, 7, 0], "priority": [9.0] * 3}
     buffer.update(wrong)

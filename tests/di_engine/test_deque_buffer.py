@@ -406,9 +406,11 @@ def test_keys_that_would_name_one_column_twice_are_those_of_an_object():
 def test_a_state_is_that_of_its_time():
     buffer = filled(2, [{"step": 0}, {"step": 1}], objects=True)
     state = buffer.table.state_dict()
-    buffer.push({"step": 2})
-    buffer.table.load_state_dict(state)
-    assert steps_of(buffer) == [0, 1]
+    for _ in range(2):
+        buffer.push({"step": 2})
+        buffer.table.load_state_dict(state)
+        assert steps_of(buffer) == [0, 1]
+        buffer[0].data["step"] = 9
 
 
 def test_a_deep_copy_shares_nothing(objects):
