@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Mapping
 from itertools import count
-from types import TracebackType
 from typing import Any, NoReturn
 
 import mindspore as ms
@@ -17,6 +16,7 @@ from ..store.arrays import FrontMethods
 from ..store.checks import check_number, check_size, need_episodes
 from ..store.habits import wrong_sample
 from ..store.limiter import check_limiter
+from ..store.mixins import Closing
 from ..store.recipe.registry import registered
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
@@ -34,7 +34,7 @@ _NAME = "ShardedReplay"
 
 
 @registered
-class ShardedReplay(FrontMethods[Tensor, Tensor]):
+class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
     r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
 
     Each shard is a Ray actor with a buffer of `mindspore_replay.host`, without MindSpore. Writers, in any process,
@@ -366,11 +366,3 @@ class ShardedReplay(FrontMethods[Tensor, Tensor]):
             f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._exchange.inserted}, "
             f"on_their_way={self._writers.on_their_way}, sampled={self._exchange.sampled}, limiter={self.limiter})"
         )
-
-    def __enter__(self) -> "ShardedReplay":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -1,9 +1,24 @@
-"""Names of methods in Python's own errors."""
+"""Bases of classes, and the names of their methods in Python's own errors."""
 
 import inspect
 from typing import TypeVar
 
 _Class = TypeVar("_Class", bound=type)
+_Closing = TypeVar("_Closing", bound="Closing")
+
+
+class Closing:
+    """Closed at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Free what is held."""
+        raise NotImplementedError
+
+    def __enter__(self: _Closing) -> _Closing:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 def mixin(cls: _Class) -> _Class:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ..buffers.base import Buffer
 from ..store.checks import check_size
+from ..store.mixins import Closing
 from .sinks import Sink
 from .statistics import Histogram, Statistics, statistics_of
 
@@ -23,7 +24,7 @@ class Measured(Protocol):
         """Return the statistics of its rows."""
 
 
-class ReplayMonitor:
+class ReplayMonitor(Closing):
     r"""Reads a buffer's counters every so many operations and passes them to sinks.
 
     The counters are Parameters that the buffer's own operators update, in compiled graphs too, so between two readings
@@ -167,12 +168,6 @@ class ReplayMonitor:
         """
         for sink in self._sinks:
             sink.close()
-
-    def __enter__(self) -> "ReplayMonitor":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
 
 def _reading(buffer: Buffer | Measured) -> Statistics:

@@ -6,10 +6,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from ..store.checks import check_size
+from ..store.mixins import Closing
 
 #: Seconds after which a call that waits checks whether the interpreter is about to end.
 _LONGEST_WAIT = 0.5
@@ -148,7 +148,7 @@ class _Drawing:
         self._ready.clear()
 
 
-class Prefetch:
+class Prefetch(Closing):
     r"""Draws samples ahead in a thread, so that drawing overlaps with the learner's step.
 
     The thread calls ``buffer.sample(...)`` from Python and keeps up to `depth` batches ready. Each is the result of
@@ -283,11 +283,3 @@ class Prefetch:
             >>> batches.close()
         """
         self._drawing.close()
-
-    def __enter__(self) -> "Prefetch":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
