@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 GOLDEN = json.loads(operators_of_graphs.GOLDEN.read_text(encoding="utf-8"))
 OPERATORS: dict[str, list[str]] = GOLDEN["operators"]
-PAGE = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "appendix" / "ascend.md").read_text(encoding="utf-8")
 
 #: For each primitive the page in `mindspore.ops` that is its own or that of the function that makes it.
 PAGES = {

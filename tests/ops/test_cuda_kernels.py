@@ -35,7 +35,7 @@ def test_the_library_that_nvcc_builds():
 
 
 def test_what_the_page_says():
-    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "appendix" / "gpu.md").read_text(encoding="utf-8")
     files = [path for path in (ROOT / "mindspore_replay" / "csrc").rglob("*.*") if path.is_file()]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     statuses = {int(value) for value in re.findall(r"^  k\w+ = (\d+),(?! +// CPU:)", sources["status.h"], re.MULTILINE)}
