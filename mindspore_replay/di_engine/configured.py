@@ -4,6 +4,7 @@ import copy
 import importlib
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..store.checks import check_number, need
 from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check
-from .monitors import Log, SampledDataAttrMonitor, Throughput, remove_file
+from .monitors import CONTROL, MONITOR, Monitor
 
 _INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
@@ -24,9 +25,7 @@ _FILES = {"deepcopy": False, "enable_track_used_data": False}
 _NAIVE = {"replay_buffer_size": 10000, **_FILES, "periodic_thruput_seconds": 60}
 _LIMITS = {"max_use": _INFINITY, "max_staleness": _INFINITY}
 _PRIORITIES = {"alpha": 0.6, "beta": 0.4, "anneal_step": 100000}
-_CONTROL = {"push_sample_rate_limit": {"max": _INFINITY, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
-_MONITOR = {"sampled_data_attr": {"average_range": 5, "print_freq": 200}, "periodic_thruput": {"seconds": 60}}
-_WATCHED = {"thruput_controller": _CONTROL, "monitor": _MONITOR}
+_WATCHED = {"thruput_controller": CONTROL, "monitor": MONITOR}
 _DEQUE = {"replay_buffer_size": 10000, "max_use": _INFINITY, "train_iter_per_log": 100, "priority_max_limit": 1000}
 #: Arguments of `PriorityExperienceReplay`, in their order.
 _WEIGHTS = {"priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4}
@@ -34,6 +33,11 @@ _WEIGHTS |= {"IS_weight_anneal_train_iter": 100000}
 _OTHERS = (
     "type cfg_type name import_names multi_buffer objects set_buffer_size min_sample_ratio replay_buffer_start_size"
 )
+
+
+def _remove_file(row: Mapping[str, Any]) -> None:
+    """Delete the file of a row that left, a dict with the path as ``"data_id"``."""
+    Path(row["data_id"]).unlink(missing_ok=True)
 
 
 class Config(dict):  # type: ignore[type-arg]
@@ -91,15 +95,11 @@ class NaiveReplayBuffer(IBuffer):
         unknown = sorted(map(str, set(cfg).difference(_OTHERS.split(), *(one.config for one in _CLASSES.values()))))
         need(not unknown, ValueError, self._class, "'cfg' must have keys of DI-engine's buffers", unknown)
         self.cfg = cfg = Config(self.config, cfg)
-        self._log = Log(tb_logger, exp_name, instance_name)
+        self._monitor = Monitor(cfg, tb_logger, exp_name, instance_name)
         self._tracks = cfg.get("enable_track_used_data", False)
         self.buffer = DequeBuffer(cfg.replay_buffer_size, objects=cfg.get("objects", False) or self._tracks)
         self._table = self.buffer.table
-        self._table.gone = remove_file if self._tracks else None
-        seconds = cfg.monitor.periodic_thruput.seconds if "monitor" in cfg else cfg.get("periodic_thruput_seconds")
-        control = cfg.get("thruput_controller") or Config(_CONTROL)
-        self._thruput = Throughput(self._log, self.count, float(seconds or _INFINITY), control)
-        self._ratio = control.sample_min_limit_ratio
+        self._table.gone = _remove_file if self._tracks else None
         self._begin(cfg)
 
     def _begin(self, cfg: Config) -> None:
@@ -120,19 +120,19 @@ class NaiveReplayBuffer(IBuffer):
     def close(self) -> None:
         """Remove all rows, with their files if `enable_track_used_data`, and flush what was logged."""
         self.clear()
-        getattr(self._log.tb_logger, "flush", lambda: None)()
+        self._monitor.flush()
 
     def push(self, data: object, cur_collector_envstep: int) -> None:
         """Append a row, or a list of them, all or none; none if too few were sampled."""
         rows = data if isinstance(data, list) else [data]
-        if not self._thruput.can_push(len(rows)):
-            self._log.say(f"refused {len(rows)} rows, since too few were sampled")
+        if not self._monitor.can_push(len(rows)):
+            self._monitor.say(f"refused {len(rows)} rows, since too few were sampled")
             return
         fits = not self._tracks or all(isinstance(row, dict) and "data_id" in row for row in rows)
         need(fits, TypeError, self._class, "a row must be a dict with a 'data_id'", data)
         self._table.extend([self._taken(row) for row in self._copied(rows)])
         self._envstep = cur_collector_envstep
-        self._thruput.add(pushed=len(rows))
+        self._monitor.add(self.count, pushed=len(rows))
 
     def _copied(self, rows: list[Any]) -> list[Any]:
         return copy.deepcopy(rows) if self.cfg.deepcopy else rows
@@ -148,12 +148,12 @@ class NaiveReplayBuffer(IBuffer):
         By priority a row may come again, and `sample_range` is ``slice(-n, None)``; with a window it is ``None``.
         """
         chosen = self._range(sample_range, cur_learner_iter)
-        may = self._thruput.can_sample(size) and (replace or self.count() >= size * self._ratio)
+        may = self._monitor.can_sample(size, replace, self.count())
         rows = self._table.draw(size, replace, chosen) if may else []
         if len(rows) < size:
-            self._log.say(f"refused a sample of {size} rows of {self.count()}")
+            self._monitor.say(f"refused a sample of {size} rows of {self.count()}")
             return None
-        self._thruput.add(sampled=size)
+        self._monitor.add(self.count, sampled=size)
         return self._copied(self._returned(rows, cur_learner_iter))
 
     def _range(self, sample_range: slice | None, cur_learner_iter: int) -> slice | None:  # to draw from
@@ -237,7 +237,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             return None
         chosen = np.random.choice(starts, batch)[:, None] + np.arange(sequence)
         rows = iter(self._table.items(chosen.reshape(-1)))
-        self._thruput.add(sampled=batch)
+        self._monitor.add(self.count, sampled=batch)
         return self._copied([[next(rows).data for _ in range(sequence)] for _ in range(batch)])
 
 
@@ -267,7 +267,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._table.limit(
             max_use=cfg.max_use, max_staleness=stale, alpha=cfg.alpha, beta=cfg.beta, beta_steps=cfg.anneal_step
         )
-        self._monitor = SampledDataAttrMonitor(self._log, **cfg.monitor.sampled_data_attr)
 
     @property
     def beta(self) -> float:
@@ -297,7 +296,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
                 row.data["staleness"] = -1
         drawn = [row.data for row in rows]
         if drawn:
-            self._monitor.add(drawn, self.beta, cur_learner_iter, self._envstep)
+            self._monitor.sampled(drawn, self.beta, cur_learner_iter, self._envstep)
         return drawn
 
     def update(self, info: Any) -> None:
@@ -332,7 +331,7 @@ class DequeBufferWrapper(NaiveReplayBuffer):
             uses, priorities = ([row.meta[key] for row in rows if key in row.meta] for key in ("use_count", "priority"))
             values = {"use_count_avg": np.mean(uses)} if uses else {}
             values |= {"priority_avg": np.mean(priorities), "priority_max": np.max(priorities)} if priorities else {}
-            self._log.write({**values, "buffer_data_count": self.count()}, iter=train_iter)
+            self._monitor.write({**values, "buffer_data_count": self.count()}, iter=train_iter)
         for row in rows if self.cfg.priority and self.cfg.priority_IS_weight else ():
             row.data["IS"] = row.meta["priority_IS"]
         return [row.data for row in rows]

@@ -1,8 +1,7 @@
-"""What DI-engine's buffers log, limit by time and delete."""
+"""What DI-engine's buffers log, and limit by time."""
 
-import contextlib
+import copy
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -10,44 +9,65 @@ from typing import Any
 
 import numpy as np
 
+_INFINITY = float("inf")
 _ATTRIBUTES = "use", "priority", "staleness"
+CONTROL: dict[str, Any] = {
+    "push_sample_rate_limit": {"max": _INFINITY, "min": 0},
+    "window_seconds": 30,
+    "sample_min_limit_ratio": 1,
+}
+MONITOR: dict[str, Any] = {
+    "sampled_data_attr": {"average_range": 5, "print_freq": 200},
+    "periodic_thruput": {"seconds": 60},
+}
 
 
-class Log:
-    """Writes numbers as text, by Python's ``logging``, and to a SummaryWriter or a sink, if there is one."""
+class Monitor:
+    """Logs what a configuration asks for, and refuses rows by the ratio of those pushed and sampled.
 
-    def __init__(self, tb_logger: Any, exp_name: str, name: str) -> None:
-        self.tb_logger, self._name = tb_logger, name
+    Numbers go to Python's ``logging`` as text, and to `tb_logger`, a SummaryWriter or a sink, unless it is ``None``.
+    For refusals a hundredth of a row counts after ``window_seconds``. `count` returns how many rows are stored.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], tb_logger: Any, exp_name: str, name: str) -> None:
+        self._tb_logger, self._name, self._times, self._before, self._samples = tb_logger, name, 0, 0, 0
         self._text = logging.getLogger(f"mindspore_replay.di_engine.{exp_name}.{name}")
+        control, logged = cfg.get("thruput_controller") or CONTROL, MONITOR | (cfg.get("monitor") or {})
+        self._limits, self._ratio = control["push_sample_rate_limit"], control["sample_min_limit_ratio"]
+        self._decay = 0.01 ** (1 / control["window_seconds"])
+        self._seconds = cfg.get("periodic_thruput_seconds", logged["periodic_thruput"]["seconds"]) or _INFINITY
+        self._every, length = (logged["sampled_data_attr"][key] for key in ("print_freq", "average_range"))
+        self._last: deque[np.ndarray] = deque(maxlen=length)
+        self._since = self._second = time.monotonic()
+        self._in = self._out = 0  # since the last log
+        self._pushed = self._sampled = 0.0  # of late
 
-    def __deepcopy__(self, memo: object) -> "Log":
-        return self
+    def __deepcopy__(self, memo: object) -> "Monitor":
+        made = copy.copy(self)  # a SummaryWriter has threads
+        made._last = self._last.copy()  # noqa: SLF001
+        return made
+
+    def say(self, text: str) -> None:
+        """Log a line of text."""
+        self._text.info("%s: %s", self._name, text)
 
     def write(self, values: Mapping[str, float], **steps: int) -> None:
         """Log numbers, with a tag for each kind of step that is known."""
         self.say(", ".join(f"{key} {value:g}" for key, value in values.items()))
         for kind, step in steps.items():
             tagged = {f"{self._name}_{kind}/{key}": value for key, value in values.items() if step >= 0}
-            if hasattr(self.tb_logger, "add_scalar"):
+            if hasattr(self._tb_logger, "add_scalar"):
                 for tag, value in tagged.items():
-                    self.tb_logger.add_scalar(tag, value, step)
-            elif self.tb_logger is not None and tagged:
-                self.tb_logger.write(step, tagged, {})
+                    self._tb_logger.add_scalar(tag, value, step)
+            elif self._tb_logger is not None and tagged:
+                self._tb_logger.write(step, tagged, {})
 
-    def say(self, text: str) -> None:
-        """Log a line of text."""
-        self._text.info("%s: %s", self._name, text)
+    def flush(self) -> None:
+        """Flush what listens."""
+        getattr(self._tb_logger, "flush", lambda: None)()
 
-
-class SampledDataAttrMonitor:
-    """Logs use counts, priorities and staleness over the last `average_range` samples, each `print_freq` samples."""
-
-    def __init__(self, log: Log, average_range: int, print_freq: int) -> None:
-        self._log, self._every, self._samples = log, print_freq, 0
-        self._last: deque[np.ndarray] = deque(maxlen=average_range)
-
-    def add(self, rows: Sequence[Mapping[str, Any]], beta: float, learner_iter: int, envstep: int) -> None:
-        """Take in a sample, and log if it is time."""
+    def sampled(self, rows: Sequence[Mapping[str, Any]], beta: float, learner_iter: int, envstep: int) -> None:
+        """Log use counts, priorities and staleness over the last samples, each ``print_freq`` samples."""
         sampled = np.array([[row[key] for key in _ATTRIBUTES] for row in rows], float)
         self._last.append(np.stack([sampled.mean(0), sampled.max(0), sampled.min(0)]))
         if self._samples % self._every == 0:
@@ -55,33 +75,18 @@ class SampledDataAttrMonitor:
             values = {f"{key}_avg": one for key, one in zip(_ATTRIBUTES, mean.mean(0))}
             values |= {f"{key}_max": one for key, one in zip(_ATTRIBUTES, largest.max(0))}
             values |= {"priority_min": smallest.min(0)[1], "beta": beta}
-            self._log.write(values, iter=learner_iter, step=envstep)
+            self.write(values, iter=learner_iter, step=envstep)
         self._samples += 1
 
-
-class Throughput:
-    """Counts rows pushed and sampled: logs them each so many `seconds`, and refuses by their ratio.
-
-    For refusals a hundredth of a row counts after ``window_seconds`` of `control`, and its ``push_sample_rate_limit``
-    has the ``min`` and ``max`` of rows pushed for each row sampled. `count` returns how many rows are stored.
-    """
-
-    def __init__(self, log: Log, count: Callable[[], int], seconds: float, control: Mapping[str, Any]) -> None:
-        self._log, self._count, self._seconds, self._times, self._before = log, count, seconds, 0, 0
-        self._limits, self._decay = control["push_sample_rate_limit"], 0.01 ** (1 / control["window_seconds"])
-        self._since = self._second = time.monotonic()
-        self._in = self._out = 0  # since the last log
-        self._pushed = self._sampled = 0.0  # of late
-
-    def add(self, pushed: int = 0, sampled: int = 0) -> None:
-        """Count rows, and log if it is time."""
+    def add(self, count: Callable[[], int], pushed: int = 0, sampled: int = 0) -> None:
+        """Count rows, and log the throughput at the first call after so many seconds."""
         self._fade()
         self._pushed, self._sampled = self._pushed + pushed, self._sampled + sampled
         now, self._in, self._out = time.monotonic(), self._in + pushed, self._out + sampled
         if now - self._since >= self._seconds:
-            stored, counts = self._count(), {"pushed_in": self._in, "sampled_out": self._out}
+            stored, counts = count(), {"pushed_in": self._in, "sampled_out": self._out}
             removed = self._before + self._in - stored
-            self._log.write({**counts, "removed": removed, "current_have": stored}, sec=self._times)
+            self.write({**counts, "removed": removed, "current_have": stored}, sec=self._times)
             self._since, self._times, self._before, self._in, self._out = now, self._times + 1, stored, 0, 0
 
     def _fade(self) -> None:
@@ -94,13 +99,9 @@ class Throughput:
         self._fade()
         return self._sampled < 1e-5 or (self._pushed + rows) / self._sampled <= self._limits["max"]
 
-    def can_sample(self, rows: int) -> bool:
-        """Return whether so many rows may be sampled."""
+    def can_sample(self, rows: int, replace: bool, stored: int) -> bool:
+        """Return whether so many of the stored rows may be sampled."""
         self._fade()
-        return self._pushed >= self._limits["min"] * (self._sampled + rows)
-
-
-def remove_file(row: Mapping[str, Any]) -> None:
-    """Delete the file of a row that left a buffer, a dict with the path as ``"data_id"``."""
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(row["data_id"])
+        return self._pushed >= self._limits["min"] * (self._sampled + rows) and (
+            replace or stored >= rows * self._ratio
+        )

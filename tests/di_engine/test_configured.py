@@ -329,16 +329,16 @@ def test_throughput_is_controlled(monkeypatch, caplog):
 def test_counts_of_the_throughput_decay(monkeypatch):
     clock = Clock(monkeypatch)
     limits = {"push_sample_rate_limit": {"min": 1.0, "max": 2.0}, "window_seconds": 10}
-    controller = monitors.Throughput(None, None, float("inf"), limits)
-    controller.add(pushed=100, sampled=50)
-    assert [controller.can_push(1), controller.can_push(0), controller.can_sample(50), controller.can_sample(51)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    controller = monitors.Monitor({"thruput_controller": {**limits, "sample_min_limit_ratio": 1}}, None, "", "")
+    controller.add(None, pushed=100, sampled=50)
+    assert [
+        controller.can_push(1),
+        controller.can_push(0),
+        controller.can_sample(50, True, 0),
+        controller.can_sample(51, True, 0),
+    ] == [False, True, True, False]
     clock.now = 10.0  # a hundredth is left
-    assert [controller.can_push(1), controller.can_sample(1)] == [False, False]
+    assert [controller.can_push(1), controller.can_sample(1, True, 0)] == [False, False]
     clock.now = 40.0
     assert controller.can_push(1000)
 
