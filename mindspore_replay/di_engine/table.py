@@ -1,10 +1,9 @@
 """Rows with an index and a `meta` each, in a buffer of this library that decides which are drawn, used up and stale."""
 
-import contextlib
 import copy
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -168,14 +167,11 @@ class RowTable:
         with self.lock:
             if not known:
                 return []
-            rows, metas = zip(*known)
-            if not self.pushed()[0]:  # columns are those of the first row that is stored
+            first, (rows, metas) = self.pushed()[0], zip(*known)
+            if not first:  # columns are those of the first row that is stored
                 layout = None if self._objects else RowLayout.of(rows[0])
                 self._hold(self._make(layout), layout)
-            described = self._described(metas)
-            with self._fields(rows) as fields:
-                self.held.insert(fields, **described)
-            first = self.pushed()[0] - len(rows)
+            self._with_fields(self.held.insert, rows=rows, **self._described(metas))
             pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(known)]
             for handle, row in enumerate(pushed, first):
                 self._keep(handle, BufferedData(None, row.index, row.meta) if self.layout else row)
@@ -186,20 +182,18 @@ class RowTable:
         priority, kept = (meta or {}).get("priority") if self.by_priority else None, self.known(handle)
         priority = None if priority is None else as_priority(self.owner, priority, 1)
         if data is not None and self.layout:
-            with self._fields([data]) as fields:
-                self.held.update(handle, fields)
+            self._with_fields(self.held.update, handle, rows=[data])
         elif data is not None:
             kept.data = data
         if priority is not None:
             self.held.update_priorities(handle, priority)
         kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
 
-    @contextlib.contextmanager
-    def _fields(self, rows: Sequence[object]) -> Iterator[Any]:
-        """Give the columns of rows; errors in the block say how to keep rows that differ."""
+    def _with_fields(self, call: Callable[..., Any], *arguments: Any, rows: Sequence[object], **more: Any) -> None:
+        """Call with the columns of rows; an error says how to keep rows that differ."""
         objects = [0] if len(rows) == 1 else [[0] * len(rows)]
         try:
-            yield self.layout.fields(self.owner, rows) if self.layout else objects
+            call(*arguments, self.layout.fields(self.owner, rows) if self.layout else objects, **more)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} {_HINT}") from None
 

@@ -233,7 +233,7 @@ def test_more_samples_than_rows_by_priority():
 def test_priorities_that_are_none():
     buffer = DequeBuffer(4)
     buffer.use(PriorityExperienceReplay(buffer))
-    with pytest.raises(ValueError, match="a priority must be finite and at least 0, but got -1"):
+    with pytest.raises(ValueError, match=r"a priority must be finite and at least 0, but got -1\.0\.$"):
         buffer.push(row_of(), {"priority": -1.0})
     assert buffer.count() == 0
     row = buffer.push(row_of(), {"priority": 1.0})
