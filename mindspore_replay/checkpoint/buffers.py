@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from ..store.checks import check_bool, check_size
 from ..store.limiter import RateLimiter
+from ..store.memory import memory_limit
 from ..store.mixture import MixedRecipe
 from ..store.recipe.arguments import decoded, encoded, given_arguments
 from .file_format import MIXTURE, check_description, summary
@@ -14,6 +15,9 @@ from .loading import load_parts
 from .parts import Part, Saved, SavedBuffer, is_buffer
 from .saving import save_parts
 from .sources import Source, open_sources
+
+#: Arguments that no file may give: where rows are, and what computes.
+_CHOSEN_HERE = {"storage", "backend"}
 
 
 class Maker(NamedTuple):
@@ -46,6 +50,8 @@ class Maker(NamedTuple):
                 "for saving, and give it as 'buffer'"
             )
         arguments = decoded(description["arguments"])
+        if chosen := sorted(_CHOSEN_HERE & arguments.keys()):
+            raise ValueError(f"it says {chosen}, which is for the program to choose")
         if cls_name == MIXTURE:
             sources = [self.make(part) for part in description["sources"]]
             return self.find(cls_name)(list(zip(sources, arguments.pop("ratios"), strict=True)), seed=0, **arguments)
@@ -128,7 +134,11 @@ def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
             f"{capacity}. Make them with the capacities you want and give them as 'buffer'."
         )
     try:
-        return maker.make(description, capacity)
+        made = maker.make(description, capacity)
+        nbytes, most = sum(part.owner.nbytes for part in parts_of("load", made) if part.is_buffer), memory_limit()
+        if nbytes > most:
+            raise ValueError(f"it would have {nbytes} bytes, and there is memory for {most}: give a 'capacity'")
+        return made
     except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
 

@@ -41,6 +41,10 @@ VALUES = "values"
 _ALIGNMENT = 64
 _LONGEST_HEADER = 100_000_000  # the limit of safetensors
 _NO_CHECKSUM = "0" * 8
+#: Deepest nesting of dicts and lists of buffers.
+_DEEPEST = 100
+#: What an array of NumPy may have, also one of no elements: axes, and elements if each axis had one at least.
+_MOST_AXES, _MOST_ELEMENTS = 32, 2**59
 #: First bytes of other kinds of files, and the function that reads such a file.
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive, as NumPy's .npz files are, which datasets.from_npz",
@@ -253,6 +257,8 @@ def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
         _check_ints("shape", given["shape"])
         _check_ints("data_offsets", given["data_offsets"])
         entry = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
+        if len(entry.shape) > _MOST_AXES or math.prod(max(axis, 1) for axis in entry.shape) > _MOST_ELEMENTS:
+            raise ValueError(f"{name!r} has the shape {given['shape']}"[:200])
         end += entry.nbytes
         if given["data_offsets"] != [entry.start, end]:
             raise ValueError(f"{name!r} lies at {given['data_offsets']}, not at {[entry.start, end]}")
@@ -295,9 +301,9 @@ def is_value(name: str) -> bool:
 def check_description(path: str | os.PathLike[str], description: Any) -> None:
     """Raise a ValueError if a description is malformed."""
     try:
-        nodes = descriptions(description)
-        right = bool(nodes) and all(map(_describes_one, nodes))
-    except (AttributeError, KeyError, RecursionError, TypeError):
+        names, nodes = zip(*named_descriptions(description))
+        right = max(name.count("/") for name in names) < _DEEPEST and all(map(_describes_one, nodes))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         right = False
     if not right:
         raise damaged(path, f"describes no buffer: {str(description)[:200]}")

@@ -39,6 +39,8 @@ _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEV
 _MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
 #: The key of the buffer's configuration in that of a whole training, at any depth.
 _PART = "replay_buffer"
+#: Values that a file may hold.
+_MOST_VALUES = 100_000
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
@@ -53,7 +55,8 @@ def load_config(path: str | Path) -> dict[str, Any]:
     Raises:
         ImportError: If PyYAML is not installed.
         FileNotFoundError: If there is no such file.
-        ValueError: If the file holds no mapping.
+        ValueError: If the file is no YAML, holds no mapping, has a key twice in one, or more than 100,000 values, those
+            of aliases counted again.
 
     Examples:
         >>> import pathlib, tempfile
@@ -67,11 +70,33 @@ def load_config(path: str | Path) -> dict[str, Any]:
         import yaml
     except ImportError as error:
         raise ImportError(f"'load_config' needs PyYAML: {install_command('examples')}") from error
-    with open(path, encoding="utf-8") as file:
-        config = yaml.safe_load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            loader = yaml.SafeLoader(file)
+            node = loader.get_single_node()
+            _checked_size(node, {})
+            config = None if node is None else loader.construct_document(node)
+    except (ArithmeticError, RecursionError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"For 'load_config', {path} must be a YAML file, but got: {str(error)[:500]}.") from None
     if not isinstance(config, dict):
         raise ValueError(f"For 'load_config', {path} must hold a mapping, but got {type(config).__name__}.")
     return config
+
+
+def _checked_size(node: Any, sizes: dict[int, int]) -> int:
+    """Return how many values a node of YAML holds, those of an alias again; raise a ValueError for too many."""
+    if id(node) not in sizes:
+        sizes[id(node)] = _MOST_VALUES  # of a node within itself
+        is_mapping = node is not None and node.id == "mapping"
+        items = node.value if node is not None and node.id != "scalar" else []
+        keys = [(key.tag, key.value) for key, _ in items if key.id == "scalar"] if is_mapping else []
+        if len(set(keys)) < len(keys):
+            raise ValueError(f"a key comes twice in a mapping{node.start_mark}")
+        parts = [part for item in items for part in (item if is_mapping else (item,))]
+        sizes[id(node)] = 1 + sum(_checked_size(part, sizes) for part in parts)
+    if sizes[id(node)] > _MOST_VALUES:
+        raise ValueError(f"it holds more than {_MOST_VALUES} values, those of aliases counted again")
+    return sizes[id(node)]
 
 
 def buffer_class(config: Mapping[str, Any], find: Callable[[str], Any]) -> type:

@@ -1,5 +1,7 @@
 """Makes buffers from HDF5 files with D4RL's keys."""
 
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -8,7 +10,7 @@ import numpy as np
 
 from .filling import Field, fill, optional
 from .steps import Arrays, Episodes
-from .tables import D4RL, d4rl_source
+from .tables import D4RL, check_expanded, d4rl_source
 
 if TYPE_CHECKING:
     import h5py
@@ -93,17 +95,24 @@ class Hdf5Table:
         self.label = label
         self._file = file
         self.arrays: dict[str, Field] = {}
-        for key, item in file.items():
+        for key in file:
+            link = file.get(key, getlink=True)
             if key not in D4RL:
                 self.arrays[key] = (), np.dtype(np.bool_)
-            elif not hasattr(item, "visititems"):
-                self._add(key, item)
-            else:
+            elif hasattr(link, "path"):
+                raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is a link.")
+            elif hasattr(item := file[key], "visititems"):
                 item.visititems(lambda name, dataset, key=key: self._add(f"{key}/{name}", dataset))
+            else:
+                self._add(key, item)
+        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
+        check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
 
     def _add(self, key: str, item: "h5py.Dataset | h5py.Group") -> None:
-        if hasattr(item, "dtype"):
-            self.arrays[key] = tuple(item.shape), item.dtype
+        if hasattr(item, "external"):
+            if item.external or item.is_virtual:
+                raise ValueError(f"For 'from_hdf5', {self.label} must hold its arrays, but {key!r} is in another file.")
+            self.arrays[key] = tuple(item.shape or ()), item.dtype
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
         """Return the arrays of these keys, `rows` rows of each at a time."""

@@ -3,9 +3,10 @@
 import io
 import itertools
 import math
+import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
 from typing import IO, Any, cast
 
@@ -17,7 +18,7 @@ from .export import StoredRows
 from .filling import Bar, Field, check_buffer, class_of, column_fields, fill, knows_episodes
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, Episodes, chunk_rows
-from .tables import TableSource, d4rl_source
+from .tables import TableSource, check_expanded, d4rl_source
 
 #: Names of the flags of rows in a file.
 _FLAGS = {"end": END, "final": FINAL}
@@ -87,12 +88,11 @@ def from_npz(
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
     if buffer is not None:
         check_buffer("from_npz", buffer, attached=True)
-    try:
-        opened = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"For 'from_npz', {fspath(path)} must be an npz file, but got: {error}.") from None
-    with opened as file:
-        table = NpzTable("from_npz", file, fspath(path))
+    label = fspath(path)
+    with ExitStack() as stack:
+        with _explained("from_npz", label):
+            file = stack.enter_context(zipfile.ZipFile(path))
+        table = NpzTable("from_npz", file, label)
         if "observations" in {key.split("/")[0] for key in table.arrays}:
             source = d4rl_source("from_npz", table)
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
@@ -111,6 +111,19 @@ def from_npz(
         return fill("from_npz", source, buffer, episodes, types, progress, arguments)
 
 
+@contextmanager
+def _explained(what: str, label: str, member: str = "") -> Iterator[None]:
+    """Raise a ValueError that names the file for whatever goes wrong while it is read."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        where = f"{member!r}: " if member else ""
+        text = f"For '{what}', {label} must be an npz file of arrays, but got {where}{str(error)[:500]}."
+        raise ValueError(text) from error
+
+
 class NpzTable:
     """An open npz file as a `Table`. Arrays are read from the stream of their entry in the archive.
 
@@ -123,22 +136,24 @@ class NpzTable:
     def __init__(self, what: str, file: zipfile.ZipFile, label: str) -> None:
         self._what, self._file, self.label = what, file, label
         self.arrays: dict[str, Field] = {}
-        for member in file.namelist():
-            with file.open(member) as stream:
-                shape, _, dtype = self._header(member, stream)
+        members = {info.filename: info for info in file.infolist()}
+        check_expanded(what, label, sum(info.file_size for info in members.values()), os.stat(label).st_size)
+        if len(members) < len(file.infolist()):
+            raise ValueError(f"For '{what}', {label} must hold each array once, but got {file.namelist()[:20]}.")
+        for member, info in members.items():
+            with _explained(what, label, member), file.open(member) as stream:
+                shape, _, dtype = self._header(stream)
+                if not member.endswith(".npy"):
+                    raise ValueError("its name ends otherwise than in '.npy'")
+                if len(shape) > 32 or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
+                    raise ValueError(f"it has {info.file_size} bytes, which are none of an array {dtype} {list(shape)}")
             self.arrays[member.removesuffix(".npy")] = shape, dtype.newbyteorder("=")
 
-    def _header(self, member: str, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    @staticmethod
+    def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         """Read the shape, whether it is in Fortran order, and the dtype; the stream is then at the first number."""
-        try:
-            version = npy.read_magic(stream)
-            if version == (1, 0):
-                return npy.read_array_header_1_0(stream)
-            return npy.read_array_header_2_0(stream)
-        except ValueError as error:
-            raise ValueError(
-                f"For '{self._what}', {self.label} must hold arrays, but got {member!r}: {error}."
-            ) from None
+        version = npy.read_magic(stream)
+        return npy.read_array_header_1_0(stream) if version == (1, 0) else npy.read_array_header_2_0(stream)
 
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
         """Return the arrays of these keys, `rows` rows of each at a time."""
@@ -147,11 +162,13 @@ class NpzTable:
             streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
             readers = {key: self._reader(key, stream) for key, stream in streams.items()}
             for begin in range(0, length, rows):
-                yield {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
+                with _explained(self._what, self.label):
+                    arrays = {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
+                yield arrays
 
     def _reader(self, key: str, stream: IO[bytes]) -> Callable[[int, int], np.ndarray]:
         """Return a function of a first row and a count that reads consecutive rows in order."""
-        shape, fortran, dtype = self._header(key, stream)
+        shape, fortran, dtype = self._header(stream)
         if fortran:
             with self._file.open(f"{key}.npy") as again:
                 whole = npy.read_array(again, allow_pickle=False)
@@ -161,7 +178,7 @@ class NpzTable:
         def read(begin: int, count: int) -> np.ndarray:
             data = stream.read(count * size)
             if len(data) < count * size:
-                raise ValueError(f"For '{self._what}', {self.label} must hold all of {key!r}, but the file ends early.")
+                raise ValueError(f"{key!r} ends early")
             array: np.ndarray = np.ndarray((count, *shape[1:]), dtype, data)
             return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 

@@ -20,6 +20,18 @@ D4RL = {
 _ENDS = ("terminated", "truncated", END, FINAL)
 
 
+#: Most bytes that a byte of a file can stand for, if it is compressed by deflate.
+_MOST_EXPANDED = 1032
+
+
+def check_expanded(what: str, label: str, nbytes: int, size: int) -> None:
+    """Raise a ValueError for a file whose arrays would be larger than what its bytes can hold."""
+    if nbytes > _MOST_EXPANDED * size:
+        raise ValueError(
+            f"For '{what}', {label} must hold its arrays, but it has {size} bytes, and they would have {nbytes}."
+        )
+
+
 class Table(Protocol):
     """An open file."""
 

@@ -161,7 +161,7 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
         raise FileNotFoundError(
             f"For '{function}', 'folder' must be that of a buffer, but there is no folder {folder}."
         )
-    if not (folder / HEADER).is_file():
+    if (folder / HEADER).is_symlink() or not (folder / HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {HEADER!r}")
     spec = read_header(folder, folder / HEADER, function)
     for name, size in {**sizes_of(places_of(spec)), OWNER: 0}.items():

@@ -4,6 +4,7 @@ import contextlib
 import math
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ _LIMITS = "/sys/fs/cgroup{}/memory.max", "/sys/fs/cgroup/memory{}/memory.limit_i
 
 def memory_limit() -> int:
     """Return the bytes of memory that this process may use: the machine's, or the limit of its control groups."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else sys.maxsize]
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             number, controllers, group = line.split(":", 2)
