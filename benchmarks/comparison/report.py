@@ -13,7 +13,7 @@ import numpy as np
 from .cases import Case
 from .environments import LIMIT, OURS
 from .figures import CaseResults, measured, middle, ratio, shown
-from .summary import aims, picture
+from .summary import picture, summary
 
 
 def machine() -> str:
@@ -118,7 +118,7 @@ class Report:
             raise ValueError(f"{page} must have a line {missing[0]}, but got none.")
         before, rest = text.split(SUMMARY, 1)
         after = rest.split(SUMMARY_END, 1)[1].split(MARK, 1)[0]
-        summary = f"{SUMMARY}\n\n{aims(self.data)}\n\n{FIGURE}\n\n{SUMMARY_END}"
-        page.write_text(f"{before}{summary}{after}{MARK}\n\n{markdown(self.data)}", encoding="utf-8")
+        head = f"{SUMMARY}\n\n{summary(self.data)}\n\n{FIGURE}\n\n{SUMMARY_END}"
+        page.write_text(f"{before}{head}{after}{MARK}\n\n{markdown(self.data)}", encoding="utf-8")
         (page.parent / "images").mkdir(exist_ok=True)
         shutil.copyfile(self._folder / "comparison.png", page.parent / "images" / "comparison.png")

@@ -1,6 +1,5 @@
-"""The head of a page of results: what the project aims at, whether it holds, and bars of a few cases."""
+"""The head of a page of results: how many times faster or slower this project is, and bars of a few cases."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +13,35 @@ from .rounds import Result
 matplotlib.use("Agg")
 
 
-@dataclass(frozen=True)
-class Aim:
-    """A case, and how good this project wants to be in it.
-
-    Args:
-        case (str): Name of the case.
-        factor (float): The cost of the other over this project's is to be at least this.
-        against (str): Name of the other; empty for the fastest peer.
-    """
-
-    case: str
-    factor: float
-    against: str = ""
-
-
-AIMS = (
-    Aim("insert_1", 2),
-    Aim("insert_1", 1, "numpy ring"),
-    Aim("insert_64", 2),
-    Aim("insert_million", 2),
-    Aim("sample_64", 1.2),
-    Aim("sample_64_arrays", 1),
-    Aim("prioritized_update", 2.7),
-    Aim("prioritized_update_compiled", 2.5),
-    Aim("atari_256", 1),
-    Aim("atari_256", 0.7, LIMIT),
-    Aim("sequences", 1.5),
-    Aim("n_step", 1, "numpy ring"),
-    Aim("files_insert", 1),
-    Aim("files_sample", 1),
-    Aim("frames_bytes", 1),
-    Aim("save", 1),
-    Aim("save", 1, LIMIT),
-    Aim("load", 1),
-    Aim("load", 1, LIMIT),
-    Aim("dqn", 1.5, "stable-baselines3"),
-    Aim("dqn", 1),
-    Aim("dqn_bursts", 1.5),
+#: Cases at the head of the page, and with whom this project is compared there; ``None`` for the fastest peer.
+COMPARED: tuple[tuple[str, str | None], ...] = (
+    ("insert_1", None),
+    ("insert_1", "numpy ring"),
+    ("insert_64", None),
+    ("insert_million", None),
+    ("sample_64", None),
+    ("sample_64_arrays", None),
+    ("prioritized_update", None),
+    ("prioritized_update_compiled", None),
+    ("atari_256", None),
+    ("atari_256", LIMIT),
+    ("sequences", None),
+    ("n_step", "numpy ring"),
+    ("files_insert", None),
+    ("files_sample", None),
+    ("frames_bytes", None),
+    ("save", None),
+    ("save", LIMIT),
+    ("load", None),
+    ("load", LIMIT),
+    ("dqn", "stable-baselines3"),
+    ("dqn", None),
+    ("dqn_bursts", None),
 )
 
 EXPLANATION = (
-    "Aim and measurement say how many times as much as this project the fastest other library needs, in time or bytes.",
-    "Where the table names no library, the comparison is with the same bytes copied, written or read.",
+    "Cases in which the other is faster come first. Where the table names no library, the comparison is with the same",
+    "bytes copied, written or read.",
 )
 
 #: The panels of the figure: a case, and a title short enough for its panel.
@@ -72,25 +57,32 @@ MOST_PEERS = 5
 CUT = 5.0  # multiples of this project's time
 
 
-def aims(report: dict[str, Any]) -> str:
-    """Format the aims in Markdown; a case that was not measured says so."""
+def verdict(times: float, unit: str) -> str:
+    """Say how many times faster this project is than another, or slower; of bytes, smaller or larger."""
+    better, worse = ("smaller", "larger") if unit == "bytes" else ("faster", "slower")
+    if abs(times - 1) < 0.01:
+        return "the same"
+    return f"{times:.2f} times {better}" if times > 1 else f"{1 / times:.2f} times {worse}"
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Format the comparisons in Markdown, those first in which the other is faster; the last were not measured."""
     found = {case.name: (case, results) for case, results in measured(report)}
-    lines = ["| | aim | measured | this project | compared with | holds |", "|---|---|---|---|---|---|"]
-    for aim in AIMS:
-        if aim.case not in found:
+    rows: list[tuple[float, str]] = []
+    for name, against in COMPARED:
+        if name not in found:
             continue
-        case, results = found[aim.case]
-        other = aim.against or best_peer(results)
+        case, results = found[name]
+        other = against or best_peer(results)
         if other is None or not all(name in results and results[name].values for name in (OURS, other)):
-            lines.append(f"| {case.title} | {aim.factor:g} | not measured | | {other or 'no other'} | |")
+            rows.append((float("inf"), f"| {case.title} | not measured | | {other or 'no other'} |"))
             continue
         times = middle(results[other]) / middle(results[OURS])
-        against = results[other].note or "the limit" if other == LIMIT else other
-        lines.append(
-            f"| {case.title} | {aim.factor:g} | {times:.3g} | {shown(case, middle(results[OURS]))} "
-            f"| {against}: {shown(case, middle(results[other]))} | {'yes' if times >= aim.factor else 'no'} |"
-        )
-    return "\n".join([*EXPLANATION, "", *lines])
+        words = results[other].note or "the limit" if other == LIMIT else other
+        ours, theirs = (shown(case, middle(results[name])) for name in (OURS, other))
+        rows.append((times, f"| {case.title} | {verdict(times, case.unit)} | {ours} | {words}: {theirs} |"))
+    lines = ["| | this project is | this project | compared with |", "|---|---|---|---|"]
+    return "\n".join([*EXPLANATION, "", *lines, *(row for _, row in sorted(rows))])
 
 
 def bars(results: CaseResults) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_readme_is_short():
         ("1.06", "1.6", "figures"),
         ("270,000", "270,001", "figures"),
         ("`NStep`", "`NSteps`", "names"),
-        ("docs/costs.md", "docs/ray.md", "links"),
+        ("docs/ends.md", "docs/ray.md", "links"),
         ("\n## ", "\n### ", "sections"),
         ("| `ReplayQueue` |", "`ReplayQueue` |", "rows of tables"),
     ],
