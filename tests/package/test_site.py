@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import griffe
 import pytest
 from places import ROOT
 
@@ -52,6 +53,30 @@ def test_the_theme_s_scripts_load_nothing(tmp_path: Path):
     script.write_text('load("https://unpkg.com/mermaid@11/dist/mermaid.min.js")')
     hooks["on_post_build"]({"site_dir": str(tmp_path)})
     assert script.read_text() == 'load("")'
+
+
+def test_each_class_of_the_api_has_a_page():
+    of_classes = runpy.run_path(str(ROOT / "docs" / "classes.py"))
+    text = "# A\n\n::: m.First\n    options:\n      members: false\n\n::: m.Second\n\nWords.\n\n::: m.function\n"
+    page, classes = of_classes["split"](text, "a")
+    assert page == "# A\n\n- [`First`](a/First.md)\n- [`Second`](a/Second.md)\n\nWords.\n\n::: m.function\n"
+    assert classes == {"First": "::: m.First\n    options:\n      members: false\n", "Second": "::: m.Second\n"}
+    menu = of_classes["in_menu"](
+        [{"API": ["api/index.md", {"A": "api/a.md"}, {"B": "api/b.md"}]}], {"a": list(classes)}
+    )
+    first, second = {"First": "api/a/First.md"}, {"Second": "api/a/Second.md"}
+    assert menu == [{"API": ["api/index.md", {"A": ["api/a.md", first, second]}, {"B": "api/b.md"}]}]
+
+
+def test_the_api_shows_no_private_names():
+    source = "def call(self: _Self, x: list[_Array], *_misplaced: None, **_unknown: None) -> dict[str, _Self]: ..."
+    with griffe.temporary_visited_module(source) as module:
+        runpy.run_path(str(ROOT / "docs" / "formulas.py"))["public"](module["call"])
+        assert [(one.name, str(one.annotation)) for one in module["call"].parameters] == [
+            ("self", "Self"),
+            ("x", "list[Array]"),
+        ]
+        assert str(module["call"].returns) == "dict[str, Self]"
 
 
 def test_the_menu_has_every_page():

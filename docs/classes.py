@@ -1,0 +1,59 @@
+"""Gives each class of a page in docs/api a page of its own, below that page in the menu."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "api"
+#: A directive for a class, with its options.
+CLASS = re.compile(r"^::: (\S+\.([A-Z]\w*))\n(?:    .*\n)*", re.MULTILINE)
+
+
+def split(text: str, stem: str) -> tuple[str, dict[str, str]]:
+    """Return a page with a list of links in the place of its classes, and the page of each class by its name.
+
+    Args:
+        text (str): The page, in Markdown.
+        stem (str): Its name without the suffix, which is the folder of the pages of classes.
+    """
+    pages = {match[2]: match[0] for match in CLASS.finditer(text)}
+    listed = CLASS.sub(lambda match: f"- [`{match[2]}`]({stem}/{match[2]}.md)\n", text)
+    return re.sub(r"(?<=\.md\)\n)\n(?=- \[`)", "", listed), pages
+
+
+def read() -> dict[str, tuple[str, dict[str, str]]]:
+    """Return what `split` makes of each page, by the page's name."""
+    return {path.stem: split(path.read_text(encoding="utf-8"), path.stem) for path in sorted(FOLDER.glob("*.md"))}
+
+
+def in_menu(menu: Any, pages: dict[str, list[str]]) -> Any:
+    """Return the menu with the pages of classes below those that they were taken from."""
+    if isinstance(menu, list):
+        return [in_menu(entry, pages) for entry in menu]
+    if isinstance(menu, dict):
+        return {title: in_menu(entry, pages) for title, entry in menu.items()}
+    match = re.fullmatch(r"api/(\w+)\.md", menu)
+    names = pages.get(match[1], []) if match else []
+    return [menu, *({name: f"api/{match[1]}/{name}.md"} for name in names)] if match and names else menu
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages to the menu; mkdocs calls this."""
+    config.nav = in_menu(config.nav, {stem: list(pages) for stem, (_, pages) in read().items()})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages; mkdocs calls this."""
+    from mkdocs.structure.files import File
+
+    for stem, (_, pages) in read().items():
+        for name, text in pages.items():
+            files.append(File.generated(config, f"api/{stem}/{name}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put links in the place of classes; mkdocs calls this."""
+    path = Path(page.file.src_uri)
+    return split(markdown, path.stem)[0] if path.parent == Path("api") else markdown
