@@ -1,7 +1,7 @@
 """Middleware of `DequeBuffer`. Limits and draws by priority are those of the buffer underneath."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +13,10 @@ _Chain = Callable[..., Any]
 
 
 class _Middleware:
-    """Calls its method of an action, such as `_sample`, and where it has none the rest of the chain."""
+    """Calls its method of an action, such as `_sample`, and where it has none the rest of the chain.
 
-    #: Arguments of the buffer underneath.
-    limits: ClassVar[dict[str, float]] = {}
+    Its `limits`, if it has any, are arguments of the buffer underneath.
+    """
 
     def __call__(self, action: str, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         """Call the buffer."""
@@ -57,7 +57,7 @@ class PriorityExperienceReplay(_Middleware):
         IS_weight_anneal_train_iter: int = 100000,  # noqa: N803
     ) -> None:
         self._buffer, factors = buffer, (priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter)
-        self.limits, self._weighs = dict(zip(("alpha", "beta", "beta_steps"), factors)), IS_weight  # type: ignore[misc]
+        self.limits, self._weighs = dict(zip(("alpha", "beta", "beta_steps"), factors)), IS_weight
 
     def _push(self, chain: _Chain, data: object, meta: object = None, **more: Any) -> Any:
         if meta is None and isinstance(data, dict) and "priority" in data:
@@ -89,7 +89,7 @@ class use_time_check(_Middleware):  # noqa: N801
     """Removes rows that were delivered `max_use` times, and counts that in ``meta["use_count"]``."""
 
     def __init__(self, buffer_: DequeBuffer, max_use: float = float("inf")) -> None:
-        self.limits = {"max_use": max_use}  # type: ignore[misc]
+        self.limits = {"max_use": max_use}
 
 
 class staleness_check(_Middleware):  # noqa: N801
@@ -100,7 +100,7 @@ class staleness_check(_Middleware):  # noqa: N801
     """
 
     def __init__(self, buffer_: DequeBuffer, max_staleness: float = float("inf")) -> None:
-        self.limits, self._buffer = {"max_staleness": max_staleness}, buffer_  # type: ignore[misc]
+        self.limits, self._buffer = {"max_staleness": max_staleness}, buffer_
 
     def _push(self, chain: _Chain, data: object, meta: Any = None, **more: Any) -> Any:
         rule = "a row must be pushed with meta={'train_iter_data_collected': <iteration>}"
