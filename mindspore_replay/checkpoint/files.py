@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 from isal import isal_zlib
@@ -28,8 +28,9 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
     """Open a temporary file, which replaces `path` after the block, when it is complete and on the disk."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb", buffering=0) as file:
-            yield cast(BinaryIO, file)
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
@@ -122,7 +123,7 @@ class WriteAll:
     system begins to write each chunk to the disk at once, so that `fsync` finds little left to do.
 
     Args:
-        file (BinaryIO): The file, unbuffered.
+        file (BinaryIO): The file.
         progress (Callable): Called with the number of bytes of each piece.
 
     Attributes:
@@ -143,15 +144,10 @@ class WriteAll:
             piece = self._copy[: min(_PIECE, length - i)]
             piece[:] = view[i : i + _PIECE]
             self.crc32 = isal_zlib.crc32(piece, self.crc32)
-            self._write(piece.data)
+            self._file.write(piece.data)
+            self._progress(len(piece))
         if hasattr(os, "posix_fadvise"):  # Linux; changed pages are written, and stay in memory
             os.posix_fadvise(self._file.fileno(), start, length, os.POSIX_FADV_DONTNEED)
-
-    def _write(self, piece: memoryview) -> None:
-        while len(piece):
-            written = self._file.write(piece)
-            self._progress(written)
-            piece = piece[written:]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Makes buffers from NumPy's npz files, and npz files from buffers."""
 
-import io
 import itertools
 import math
 import os
@@ -8,7 +7,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from os import PathLike, fspath
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -229,14 +228,11 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         with (
             Bar("to_npz", progress, len(stored) * len(fields)) as shown,
             replacing(real_path(path), "to_npz") as target,
+            zipfile.ZipFile(target, "w") as file,
         ):
-            buffered = io.BufferedWriter(cast(io.RawIOBase, target))
-            with zipfile.ZipFile(buffered, "w") as file:
-                for name, field in fields.items():
-                    with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                        _write(stream, stored, name, field, shown)
-            buffered.flush()
-            buffered.detach()
+            for name, field in fields.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                    _write(stream, stored, name, field, shown)
 
 
 def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, shown: Bar) -> None:

@@ -1,7 +1,6 @@
 """DI-engine's `DequeBuffer`."""
 
 import functools
-import io
 import logging
 import os
 import pickle
@@ -230,9 +229,7 @@ def save(file_name: str | os.PathLike[str], content: object) -> None:
     path = real_path(file_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, "save_data") as file:
-        buffered = io.BufferedWriter(file)  # type: ignore[arg-type]
-        pickle.dump(content, buffered)
-        buffered.detach()  # written, and open for `replacing`
+        pickle.dump(content, file)
 
 
 def load(file_name: str | os.PathLike[str]) -> Any:
