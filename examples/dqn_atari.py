@@ -5,10 +5,10 @@
     python examples/dqn_atari.py --resume       # after a kill, from the last checkpoint
     python examples/dqn_atari.py --steps 12000 --check
 
-Double Q-learning with a dueling network, prioritized replay and 3-step returns. The agent sees the last four frames of
-42 by 42 pixels. Rows hold only the newest of them: `FrameStack` builds the stacks when a batch is drawn, for the
-observation and for the next one, and `NStep` computes the returns and the discounts. One call of a compiled graph
-samples, learns and writes the new priorities.
+Double Q-learning with a dueling network, prioritized replay and 3-step returns. The agent sees the last four frames,
+of 33 by 42 pixels without the score. Rows hold only the newest of them: `FrameStack` builds the stacks when a batch is
+drawn, for the observation and for the next one, and `NStep` computes the returns and the discounts. One call of a
+compiled graph samples, learns and writes the new priorities.
 
 The environments are ale-py's own vector. It resets an environment in the step after its episode's last one, so the row
 of that step holds the final frame, and an episode that is cut off is bootstrapped from it.
@@ -56,7 +56,7 @@ CLOCKS = {"elapsed": time.perf_counter, "processor": time.process_time}
 
 
 class Network(nn.Cell):
-    """Stacks of frames ``[B, k, 42, 42]`` uint8 in, the value of each action out."""
+    """Stacks of frames ``[B, k, 33, 42]`` uint8 in, the value of each action out."""
 
     def __init__(self, frames: int, actions: int, settings: Mapping[str, Any]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Network(nn.Cell):
         self.background, self.contrast = settings["background"], settings["contrast"]
         plain = {"pad_mode": "valid", "has_bias": True}
         convolutions = nn.Conv2d(frames, first, 6, 3, **plain), nn.ReLU(), nn.Conv2d(first, second, 4, 2, **plain)
-        dense = nn.ReLU(), nn.Flatten(), nn.Dense(second * 5 * 5, hidden), nn.ReLU()
+        dense = nn.ReLU(), nn.Flatten(), nn.Dense(second * 4 * 5, hidden), nn.ReLU()
         self.body = nn.SequentialCell(*convolutions, *dense)
         self.value, self.advantage = nn.Dense(hidden, 1), nn.Dense(hidden, actions)
 
@@ -134,15 +134,21 @@ class Frames(gym.vector.VectorWrapper):
         options = {"vectorization_mode": "vector_entry_point", **config["environment_options"]}
         super().__init__(gym.make_vec(config["environment"], number, **options))
         self.actions, self.done = np.array(config["actions"]), np.zeros(number, bool)
+        self.field = slice(*config["field"])
 
     def reset(self, *, seed: int, options: None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         stack, info = self.env.reset(seed=seed % 2**30)  # the games take seeds of 32 bits with a sign
-        return {"observation": stack[:, -1], "stack": stack}, info
+        return self.seen(stack), info
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], Any, Any, Any, dict[str, Any]]:
         stack, reward, terminated, truncated, info = self.env.step(self.actions[action])
         self.done = terminated | truncated
-        return {"observation": stack[:, -1], "stack": stack}, reward, terminated, truncated, info
+        return self.seen(stack), reward, terminated, truncated, info
+
+    def seen(self, stack: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the newest frames and the stacks, without the rows of pixels outside the field."""
+        stack = stack[:, :, self.field]
+        return {"observation": stack[:, -1], "stack": stack}
 
 
 class Run:
