@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from places import TESTS
+from places import ROOT, TESTS
 
 #: Files that are what they seem, some with names that mean nothing here.
 READ = {
@@ -32,3 +32,10 @@ def test_hostile_files_are_refused(tmp_path: Path):
     assert len(results) > 60
     assert found["memory"] < 64 << 20
     assert found["files"] == ["checkpoint", "file.hdf5", "file.npz", "file.yaml", "other.hdf5"]
+
+
+def test_files_with_random_changes_are_read_or_refused():
+    script = str(ROOT / "benchmarks" / "soak_readers.py")
+    ran = subprocess.run([sys.executable, script, "--plain", "200"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [f"{reader}: 200 inputs" for reader in ("checkpoint", "npz", "yaml", "folder")]

@@ -62,7 +62,9 @@ class Checkpoint:
 
     def write(self, header: Any) -> None:
         """Write a header, a dict or text."""
-        text = header.encode() if isinstance(header, str) else json.dumps(header, separators=(",", ":")).encode()
+        text = (
+            header.encode("latin-1") if isinstance(header, str) else json.dumps(header, separators=(",", ":")).encode()
+        )
         start, checked = file_format._START, text[file_format._CHECKED_FROM :]
         text = start + f"{zlib.crc32(checked):08x}".encode() + checked
         self.path.write_bytes(len(text).to_bytes(8, "little") + text + self.data)
@@ -129,9 +131,14 @@ def _header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     data = (folder / "header").read_bytes()
     content = json.loads(data[24:])
     change(content)
-    text = json.dumps(content).encode()
-    rest = data[12:16] + len(text).to_bytes(8, "little") + text
-    (folder / "header").write_bytes(data[:8] + zlib.crc32(rest).to_bytes(4, "little") + rest)
+    write_header(folder, json.dumps(content).encode())
+
+
+def write_header(folder: Path, text: bytes) -> None:
+    """Write a header with this JSON, whose checksum fits."""
+    begin = (folder / "header").read_bytes()[:16]
+    rest = begin[12:] + len(text).to_bytes(8, "little") + text
+    (folder / "header").write_bytes(begin[:8] + zlib.crc32(rest).to_bytes(4, "little") + rest)
 
 
 def _moved(folder: Path, name: str) -> None:

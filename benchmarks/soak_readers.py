@@ -1,0 +1,218 @@
+"""Reads files that a fuzzer makes, in place of those of strangers.
+
+    pip install atheris
+    python benchmarks/soak_readers.py [--reader checkpoint] [--seconds 3600]  # guided by the lines that were reached
+    python benchmarks/soak_readers.py --plain 2000 [--seed 0]                 # so many random changes, without atheris
+    python benchmarks/soak_readers.py --sanitized --plain 20000               # the kernels under sanitizers; needs g++
+
+Readers are ``checkpoint``, ``npz``, ``yaml``, and ``folder``, whose rows are then used; the default is each in turn.
+A checksum of a header is made to fit, since an attacker would do so too. A fault is any error but those that the
+readers document, a crash, more than 2 GB of memory, or 20 seconds for one file.
+
+Exit code: 0 without a fault; the last lines name the input otherwise.
+"""
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SUPPORT = ROOT / "tests" / "support"
+READERS = ("checkpoint", "npz", "yaml", "folder")
+#: Of the compiler, for kernels under sanitizers.
+FLAGS = ["-std=c++17", "-g1", "-O1", "-pthread", "-shared", "-fPIC"]
+FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+#: Numbers that are often at a limit.
+LIMITS = [0, 1, -1, 2**7, 2**8, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
+
+
+class Readers:
+    """What reads files, with inputs to begin with.
+
+    Args:
+        folder (Path): An empty folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.strangers: Any = importlib.import_module("strangers")
+        self.folder = folder
+        self.checkpoint = self.strangers.Checkpoint(folder / "checkpoint")
+        self.strangers.make(storage=folder / "rows").close()
+        self.whole = {path.name: path.read_bytes() for path in (folder / "rows").iterdir()}
+
+    def seeds(self, reader: str) -> list[bytes]:
+        """Return inputs to begin with."""
+        strangers, checkpoint = self.strangers, self.checkpoint
+        if reader == "yaml":
+            return [text.encode(errors="surrogateescape") for text in strangers.YAML.values()]
+        if reader == "npz":
+            return [members[0][1] for members in strangers.NPZ.values()]
+        if reader == "folder":
+            return [b"\0" * 13, self.whole["header"][24:]]
+        found = []
+        for change in strangers.CHECKPOINTS.values():
+            change(checkpoint)
+            content = checkpoint.path.read_bytes()
+            if len(content) < 10_000:
+                found.append(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return found
+
+    def read(self, reader: str, data: bytes) -> None:
+        """Read an input; raise an error that no reader documents."""
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            {"checkpoint": self.load, "folder": self.rows, "npz": self.npz, "yaml": self.yaml}[reader](data)
+
+    def yaml(self, data: bytes) -> None:
+        (self.folder / "yaml").write_bytes(data)
+        self.strangers.load_config(self.folder / "yaml")
+
+    def npz(self, data: bytes) -> None:
+        path = self.folder / "npz"
+        if data[:2] == b"PK":
+            path.write_bytes(data)
+        else:
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("x.npy", data)
+        self.strangers.READERS["npz"](path)
+
+    def load(self, data: bytes) -> None:
+        self.checkpoint.write(data.decode("latin-1"))
+        self.strangers.host.load(self.folder / "checkpoint")
+
+    def rows(self, data: bytes) -> None:
+        """Change the header, or bytes of the state, of a folder; then use its rows."""
+        for name, content in self.whole.items():
+            (self.folder / "rows" / name).write_bytes(content)
+        if data[:1] == b"{":
+            self.strangers.write_header(self.folder / "rows", data)
+        else:
+            with open(self.folder / "rows" / "state", "r+b") as file:
+                for i in range(0, len(data) - 12, 13):
+                    at = int.from_bytes(data[i : i + 4], "little") % len(self.whole["state"])
+                    file.seek(at)
+                    file.write(data[i + 4 : i + 4 + 1 + data[i + 12] % 8][: len(self.whole["state"]) - at])
+        buffer = self.strangers.host.PrioritizedReplayBuffer.open(self.folder / "rows", verify=len(data) % 2 == 0)
+        with contextlib.suppress(RuntimeError):  # too few rows
+            for _ in range(3):
+                indices = buffer.sample()[0]
+                buffer.insert([[[1.0, 2.0]] * 3, [1, 2, 3]])
+                buffer.update_priorities(indices, [1.0, 2.0])
+                buffer.delete(indices[:1])
+        buffer.close()
+
+
+def mutated(data: bytes, chance: random.Random) -> bytes:
+    """Return an input that differs in a few places."""
+    changed = bytearray(data)
+    for _ in range(chance.choice([1, 1, 2, 4, 8])):
+        at, kind = chance.randrange(len(changed) + 1), chance.randrange(5)
+        if kind == 0 and changed:
+            changed[at % len(changed)] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            changed[at:at] = bytes(chance.randrange(256) for _ in range(chance.choice([1, 4, 13])))
+        elif kind == 2:
+            del changed[at : at + chance.choice([1, 2, 8, 64])]
+        elif kind == 3:
+            limit = chance.choice(LIMITS)
+            changed[at : at + 8] = chance.choice([str(limit).encode(), (limit % 2**64).to_bytes(8, "little")])
+        else:
+            begin = chance.randrange(len(changed) + 1)
+            changed[at:at] = changed[begin : begin + chance.choice([4, 16, 64])]
+    return bytes(changed)
+
+
+def plain(readers: Readers, names: Sequence[str], n: int, seed: int) -> None:
+    """Read n inputs of each reader with random changes."""
+    chance = random.Random(seed)
+    for name in names:
+        inputs = readers.seeds(name)
+        for i in range(n):
+            data = mutated(chance.choice(inputs), chance) if i else inputs[0]
+            try:
+                readers.read(name, data)
+            except BaseException:
+                print(f"{name}: input {data!r}", file=sys.stderr)
+                raise
+        print(f"{name}: {n} inputs", flush=True)
+
+
+def guided(name: str, seconds: int) -> None:
+    """Read inputs of a reader for so many seconds, changed so that new lines are reached."""
+    import atheris
+
+    with atheris.instrument_imports(include=["mindspore_replay", "yaml"]), tempfile.TemporaryDirectory() as folder:
+        readers = Readers(Path(folder))
+        (corpus := Path(folder, "corpus")).mkdir()
+        for i, data in enumerate(readers.seeds(name)):
+            (corpus / str(i)).write_bytes(data)
+        options = [
+            f"-max_total_time={seconds}",
+            "-timeout=20",
+            "-rss_limit_mb=2048",
+            "-max_len=4096",
+            "-print_final_stats=1",
+        ]
+        atheris.Setup([sys.argv[0], *options, str(corpus)], lambda data: readers.read(name, data))
+        atheris.Fuzz()
+
+
+def sanitized(arguments: Sequence[str]) -> int:
+    """Run this program with kernels that are compiled with sanitizers, and return its exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy, compiler = Path(folder, "mindspore_replay"), os.environ.get("CXX", "g++")
+        shutil.copytree(ROOT / "mindspore_replay", copy, ignore=shutil.ignore_patterns("__pycache__", "_kernels*"))
+        sources = map(str, (copy / "csrc" / "cpu").glob("*.cc"))
+        subprocess.run(
+            [compiler, *FLAGS, "-I", str(copy / "csrc"), *sources, "-o", str(copy / "_kernels.so")], check=True
+        )
+        runtime = subprocess.run(
+            [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        ).stdout
+        environment = {
+            **os.environ,
+            "PYTHONPATH": folder,
+            "LD_PRELOAD": runtime.strip(),
+            "ASAN_OPTIONS": "detect_leaks=0:handle_sigbus=0:allocator_may_return_null=1",
+        }
+        return subprocess.run([sys.executable, __file__, *arguments], env=environment, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(description="Read files that a fuzzer makes.")
+    parser.add_argument("--reader", choices=READERS)
+    parser.add_argument("--seconds", type=int, default=3600)
+    parser.add_argument("--plain", type=int, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sanitized", action="store_true")
+    args = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    if args.sanitized:
+        return sanitized([argument for argument in arguments if argument != "--sanitized"])
+    sys.path.insert(0, str(SUPPORT))
+    names = (args.reader,) if args.reader else READERS
+    if args.plain is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            plain(Readers(Path(folder)), names, args.plain, args.seed)
+        return 0
+    if args.reader:
+        guided(args.reader, args.seconds)
+    each = [sys.executable, __file__, "--seconds", str(args.seconds // len(names)), "--reader"]
+    return max(subprocess.run([*each, name], check=False).returncode != 0 for name in names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
