@@ -6,7 +6,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "api"
 #: A directive for a class, with its options.
-CLASS = re.compile(r"^::: (\S+\.([A-Z]\w*))\n(?:    .*\n)*", re.MULTILINE)
+CLASS = re.compile(r"^(::: \S+\.([A-Z]\w*)\n)(?:    options:\n)?((?:      .*\n)*)", re.MULTILINE)
 
 
 def split(text: str, stem: str) -> tuple[str, dict[str, str]]:
@@ -16,7 +16,7 @@ def split(text: str, stem: str) -> tuple[str, dict[str, str]]:
         text (str): The page, in Markdown.
         stem (str): Its name without the suffix, which is the folder of the pages of classes.
     """
-    pages = {match[2]: match[0] for match in CLASS.finditer(text)}
+    pages = {match[2]: f"{match[1]}    options:\n      heading_level: 1\n{match[3]}" for match in CLASS.finditer(text)}
     listed = CLASS.sub(lambda match: f"- [`{match[2]}`]({stem}/{match[2]}.md)\n", text)
     return re.sub(r"(?<=\.md\)\n)\n(?=- \[`)", "", listed), pages
 

@@ -60,7 +60,8 @@ def test_each_class_of_the_api_has_a_page():
     text = "# A\n\n::: m.First\n    options:\n      members: false\n\n::: m.Second\n\nWords.\n\n::: m.function\n"
     page, classes = of_classes["split"](text, "a")
     assert page == "# A\n\n- [`First`](a/First.md)\n- [`Second`](a/Second.md)\n\nWords.\n\n::: m.function\n"
-    assert classes == {"First": "::: m.First\n    options:\n      members: false\n", "Second": "::: m.Second\n"}
+    level = "    options:\n      heading_level: 1\n"
+    assert classes == {"First": f"::: m.First\n{level}      members: false\n", "Second": f"::: m.Second\n{level}"}
     menu = of_classes["in_menu"](
         [{"API": ["api/index.md", {"A": "api/a.md"}, {"B": "api/b.md"}]}], {"a": list(classes)}
     )
