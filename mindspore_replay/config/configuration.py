@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint.buffers import Maker
+from ..store.checks import check_size
 from ..store.habits import hint
 from ..store.limiter import RateLimiter
 from ..store.optional import install_command
@@ -134,11 +135,7 @@ def create(
             raise ValueError("For 'create_buffer', 'shards' needs mindspore_replay.create_buffer: Ray needs MindSpore.")
         return sharded(config)
     buffer_cls, arguments, limits = arguments_of(config, maker.find)
-    number = config.get("number", 1)
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"For 'create_buffer', 'number' must be an int, but got {number!r} ({type(number).__name__}).")
-    if number < 1:
-        raise ValueError(f"For 'create_buffer', 'number' must be positive, but got {number}.")
+    number = check_size("create_buffer", "number", config.get("number", 1))
     if number == 1:
         return _made(maker, buffer_cls, arguments, limits)
     seed = arguments.pop("seed", None)

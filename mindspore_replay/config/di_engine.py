@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ..store.checks import any_number, check_bool, need
+
 #: DI-engine's keys, with the argument that each stands for.
 RENAMED = {
     "replay_buffer_size": "capacity",
@@ -67,7 +69,7 @@ def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], 
     names = "ReplayBuffer", PRIORITIZED
     if priority is None or buffer_cls not in map(find, names):
         return buffer_cls
-    made: type = find(names[_checked_bool("priority", priority)])
+    made: type = find(names[check_bool("create_buffer", "priority", priority)])
     return made
 
 
@@ -111,7 +113,9 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[st
 
 def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any]) -> dict[str, Any]:
     """Replace `priority` and `priority_IS_weight` by the arguments that they stand for."""
-    switches = {key: _checked_bool(key, values[key]) for key in SWITCHES if key in values and key not in accepted}
+    switches = {
+        key: check_bool("create_buffer", key, values[key]) for key in SWITCHES if key in values and key not in accepted
+    }
     values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = getattr(buffer_cls, "kind", None) == PRIORITIZED
@@ -157,14 +161,13 @@ def _renamed(accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, 
     return {key: value for key, value in arguments.items() if key != "window" or value is not None}
 
 
-def _first_window(accepted: Collection[str], size: object, values: Mapping[str, Any]) -> int | None:
+def _first_window(accepted: Collection[str], size: Any, values: Mapping[str, Any]) -> int | None:
     """Return the window at the start of the training: a larger one than the capacity holds all rows."""
     if size is None:
         return None
     if "window" not in accepted:
         raise ValueError("For 'create_buffer', 'set_buffer_size' needs the type 'elastic'.")
-    if not callable(size):
-        raise TypeError(f"For 'create_buffer', 'set_buffer_size' must be a function, but got {size!r}.")
+    need(callable(size), TypeError, "create_buffer", "'set_buffer_size' must be a function", size)
     return min(int(size(0)), *(values[key] for key in ("capacity", "replay_buffer_size") if key in values))
 
 
@@ -203,10 +206,7 @@ def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs:
     rates = controller.get(_RATES) or {}
     _check_keys(_RATES, rates, ("max", "min"))
     numbers = {"max": rates.get("max", math.inf), "min": rates.get("min", 0), _RATIO: controller.get(_RATIO, 1)}
-    for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise TypeError(f"For 'create_buffer', {key!r} must be a number, but got {value!r}.")
-    fewest, most, ratio = numbers["min"], numbers["max"], numbers[_RATIO]
+    most, fewest, ratio = (any_number("create_buffer", key, value) for key, value in numbers.items())
     if not (0 <= fewest <= most and most > 0 and 0 <= ratio < math.inf and fewest < math.inf):
         raise ValueError(
             f"For 'create_buffer', {LIMITER!r} must have 0 <= min <= max and a ratio of at least 0, but got "
@@ -222,15 +222,7 @@ def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs:
     }
 
 
-def _check_keys(name: str, value: object, known: Collection[str]) -> None:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r}.")
+def _check_keys(name: str, value: Any, known: Collection[str]) -> None:
+    need(isinstance(value, Mapping), TypeError, "create_buffer", f"{name!r} must be a mapping", value)
     unknown = sorted(map(str, set(value) - set(known)))
-    if unknown:
-        raise ValueError(f"For 'create_buffer', {name!r} must hold some of {list(known)}, but got {unknown}.")
-
-
-def _checked_bool(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"For 'create_buffer', {key!r} must be a bool, but got {value!r} ({type(value).__name__}).")
-    return value
+    need(not unknown, ValueError, "create_buffer", f"{name!r} must hold some of {list(known)}", unknown)

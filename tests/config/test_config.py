@@ -272,7 +272,7 @@ ERRORS = {
     ),
     "number": (TypeError, changed(number=2.0), "'number' must be an int, but got 2.0 (float)."),
     "bool as number": (TypeError, changed(number=True), "'number' must be an int, but got True (bool)."),
-    "zero": (ValueError, changed(number=0), "'number' must be positive, but got 0."),
+    "zero": (ValueError, changed(number=0), "'number' must be in [1, 2147483647], but got 0."),
 }
 
 
