@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from isal import isal_zlib
 
+from ..store.checks import check_bool
 from ..store.optional import install_command
 from .file_format import Header, is_ours, read_header
 
@@ -151,14 +152,16 @@ class WriteAll:
 
 
 @contextlib.contextmanager
-def progress_bar(function: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar during the block; the block gets a function to call with the bytes of each step."""
-    if not shown:
+def progress_bar(
+    function: str, total: int, progress: bool, unit: str = "B", extra: str = "examples"
+) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar during the block, if wanted; the block gets a function to call with the units of a step."""
+    if not check_bool(function, "progress", progress):
         yield lambda done: None
         return
     try:
         from tqdm import tqdm
     except ImportError as error:
-        raise ImportError(f"'{function}' with progress=True needs tqdm: {install_command('examples')}") from error
-    with tqdm(total=total, unit="B", unit_scale=True, desc=function) as bar:
+        raise ImportError(f"'{function}' with progress=True needs tqdm: {install_command(extra)}") from error
+    with tqdm(total=total, unit=unit, unit_scale=True, desc=function) as bar:
         yield bar.update

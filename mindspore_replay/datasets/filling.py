@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
 from ..store.attached import AttachedBuffer
 from ..store.checks import check_size
@@ -95,10 +96,11 @@ def fill(
     else:
         check_given(what, buffer, types, arguments)
     filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
-    with Bar(what, progress, source.size if chosen is None else int(source.lengths()[0][chosen].sum())) as shown:
+    total = source.size if chosen is None else int(source.lengths()[0][chosen].sum())
+    with progress_bar(what, total, progress, "row", "datasets") as done:
         for steps in source.steps(chosen):
             filler.put(steps)
-            shown.update(len(steps.end))
+            done(len(steps.end))
     filler.finish()
     return buffer
 
@@ -262,27 +264,6 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
     if not chosen.any():
         raise ValueError(f"For '{what}', 'episodes' must name at least one of the {count} in {source.label}.")
     return chosen
-
-
-class Bar:
-    """A progress bar over rows, or nothing if none is wanted."""
-
-    def __init__(self, what: str, progress: bool, total: int) -> None:
-        if not isinstance(progress, bool):
-            raise TypeError(f"For '{what}', 'progress' must be a bool, but got {progress!r}.")
-        self._bar = optional("tqdm", what).tqdm(total=total, unit="row", unit_scale=True) if progress else None
-
-    def update(self, rows: int) -> None:
-        """Advance the bar by a number of rows."""
-        if self._bar is not None:
-            self._bar.update(rows)
-
-    def __enter__(self) -> "Bar":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
 
 
 class Filler:

@@ -4,15 +4,16 @@ import contextlib
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checkpoint.files import progress_bar
 from . import spaces
 from .export import StoredRows
-from .filling import Bar, Field, Source, check_buffer, fill, fit, log, optional, with_next
+from .filling import Field, Source, check_buffer, fill, fit, log, optional, with_next
 from .steps import Episodes, Steps
 
 if TYPE_CHECKING:
@@ -253,13 +254,13 @@ def to_minari(
     _check_images(env_spaces, metadata.get("data_format"))
     with (
         buffer.snapshot(columns=True) as state,
-        Bar("to_minari", progress, int(state["count"])) as shown,
+        progress_bar("to_minari", int(state["count"]), progress, "row", "datasets") as done,
         warnings.catch_warnings(),
     ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
         export = _EpisodeExport(env_spaces, dataset_id)
-        buffers = export.buffers(StoredRows(buffer.spec, state).episodes(names, tuple(export.observations)), shown)
+        buffers = export.buffers(StoredRows(buffer.spec, state).episodes(names, tuple(export.observations)), done)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
@@ -281,10 +282,10 @@ class _EpisodeExport:
         self._fields = {**self.observations, **spaces.leaves("to_minari", env_spaces["action"], "action")}
         self._episodes = self._repeated = self._dropped = 0
 
-    def buffers(self, episodes: Iterator[Steps], shown: Bar) -> Iterator["EpisodeBuffer"]:
+    def buffers(self, episodes: Iterator[Steps], done: Callable[[int], object]) -> Iterator["EpisodeBuffer"]:
         """Return each episode that has a step, in Minari's form."""
         for steps in episodes:
-            shown.update(len(steps.end))
+            done(len(steps.end))
             whole = bool(steps.known[-1] or steps.flag("terminated")[-1])
             n = len(steps.end) - (not whole)
             self._dropped += not whole

@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ..checkpoint.files import real_path, replacing
+from ..checkpoint.files import progress_bar, real_path, replacing
 from .export import StoredRows
-from .filling import Bar, Field, check_buffer, class_of, column_fields, fill, knows_episodes
+from .filling import Field, check_buffer, class_of, column_fields, fill, knows_episodes
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, Episodes, chunk_rows
 from .tables import TableSource, check_expanded, d4rl_source
@@ -226,16 +226,16 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         if not len(stored):
             raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")
         with (
-            Bar("to_npz", progress, len(stored) * len(fields)) as shown,
+            progress_bar("to_npz", len(stored) * len(fields), progress, "row", "datasets") as done,
             replacing(real_path(path), "to_npz") as target,
             zipfile.ZipFile(target, "w") as file,
         ):
             for name, field in fields.items():
                 with file.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                    _write(stream, stored, name, field, shown)
+                    _write(stream, stored, name, field, done)
 
 
-def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, shown: Bar) -> None:
+def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, done: Callable[[int], object]) -> None:
     """Write one array of rows."""
     shape, dtype = field
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}
@@ -243,4 +243,4 @@ def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, shown
     source = _FLAGS.get(name, name) if name not in stored.fields else name
     for slots in itertools.chain.from_iterable(stored.slots(chunk_rows(bytes_of([field])))):
         stream.write(stored.read(source, slots).tobytes())
-        shown.update(len(slots))
+        done(len(slots))

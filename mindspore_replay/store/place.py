@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
 
+from .checks import check_bool, need
 from .folder import Folder
 from .folder_header import bad_folder
 from .folder_opening import create, open_as_learner
@@ -22,22 +23,17 @@ IN_MEMORY = (None, DEVICE, HOST)
 Storage = str | os.PathLike[str] | Folder
 
 
-def checked_storage(cls_name: str, storage: object, default: str) -> Storage:
+def checked_storage(cls_name: str, storage: Any, default: str) -> Storage:
     """Return the place of the rows, for ``None`` the default; raise a TypeError or ValueError if it is none."""
     if storage is None:
         return default
     if isinstance(storage, Folder):
         return storage
-    if not isinstance(storage, (str, os.PathLike)):
-        raise TypeError(
-            f"For '{cls_name}', 'storage' must be None, 'device', 'host' or the path of a folder, but got {storage!r}."
-        )
+    rule = "'storage' must be None, 'device', 'host' or the path of a folder"
+    need(isinstance(storage, (str, os.PathLike)), TypeError, cls_name, rule, storage)
     text = os.fspath(storage)
-    if not text or (text not in (DEVICE, HOST) and text.lower() in (DEVICE, HOST)):
-        raise ValueError(
-            f"For '{cls_name}', 'storage' must be None, 'device', 'host' or the path of a folder, but got {storage!r}."
-        )
-    return storage
+    need(text and (text in (DEVICE, HOST) or text.lower() not in (DEVICE, HOST)), ValueError, cls_name, rule, storage)
+    return storage  # type: ignore[no-any-return]
 
 
 def shown(storage: Storage) -> str:
@@ -101,8 +97,7 @@ def open_buffer(
         find (Callable): Returns the class of a name.
     """
     function = f"{cls.__name__}.open"
-    if not isinstance(verify, bool):
-        raise TypeError(f"For '{function}', 'verify' must be a bool, but got {verify!r}.")
+    check_bool(function, "verify", verify)
     with contextlib.ExitStack() as stack:
         opened = open_as_learner(folder, function, verify)
         stack.callback(opened.close)
