@@ -12,7 +12,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..store.checks import check_bool
-from ..store.optional import install_command
+from ..store.optional import optional
 from .file_format import Header, is_ours, read_header
 
 #: Bytes to copy and write at once: few enough to be in a core's cache when they are written.
@@ -159,9 +159,5 @@ def progress_bar(
     if not check_bool(function, "progress", progress):
         yield lambda done: None
         return
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError(f"'{function}' with progress=True needs tqdm: {install_command(extra)}") from error
-    with tqdm(total=total, unit=unit, unit_scale=True, desc=function) as bar:
+    with optional("tqdm", function, extra).tqdm(total=total, unit=unit, unit_scale=True, desc=function) as bar:
         yield bar.update

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoint.overview import Overview, overview
-from ..store.optional import install_command
+from ..store.optional import optional
 from ..store.recipe.arguments import encoded
 from ..store.recipe.spec import recipes
 from ..training.sinks import as_json, bars, number_text
@@ -100,11 +100,7 @@ def _as_text(buffer: Overview, reading: Statistics) -> str:
 
 
 def _plot(buffers: list[Overview], readings: list[Statistics], path: str) -> None:
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(f"'--plot' needs matplotlib: {install_command('examples')}") from error
-    matplotlib.use("Agg")
+    optional("matplotlib", "--plot", "examples").use("Agg")
     from matplotlib import pyplot as plt
 
     figure, grid = plt.subplots(len(buffers), 3, figsize=(12, 3.4 * len(buffers)), layout="constrained", squeeze=False)

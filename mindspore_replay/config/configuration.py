@@ -9,7 +9,7 @@ from ..checkpoint.buffers import Maker
 from ..store.checks import check_size
 from ..store.habits import hint
 from ..store.limiter import RateLimiter
-from ..store.optional import install_command
+from ..store.optional import optional
 from ..store.place import IN_MEMORY
 from . import di_engine
 
@@ -67,10 +67,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
         >>> print(load_config(path))
         {'type': 'prioritized', 'capacity': 1000}
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise ImportError(f"'load_config' needs PyYAML: {install_command('examples')}") from error
+    yaml = optional("yaml", "load_config", "examples", "PyYAML")
     try:
         with open(path, encoding="utf-8") as file:
             loader = yaml.SafeLoader(file)

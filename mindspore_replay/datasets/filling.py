@@ -1,11 +1,9 @@
 """Fills buffers with steps: makes the buffer, matches its columns to the dataset's, casts, and inserts in chunks."""
 
 import functools
-import importlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
 from ..store.attached import AttachedBuffer
 from ..store.checks import check_size
-from ..store.optional import install_command
 from ..store.recipe.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe
 from ..store.recipe.registry import find
 from ..store.saved import SavedState
@@ -29,14 +26,6 @@ _SAMPLE_SIZE = 256
 
 #: Shape of one row, and dtype.
 Field = tuple[tuple[int, ...], np.dtype]
-
-
-def optional(module: str, what: str) -> ModuleType:
-    """Import an optional package, or raise an ImportError with the pip line."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f"'{what}' needs {module}: {install_command('datasets')}") from error
 
 
 class Source:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .filling import Field, fill, optional
+from ..store.optional import optional
+from .filling import Field, fill
 from .steps import Arrays, Episodes
 from .tables import D4RL, check_expanded, d4rl_source
 
@@ -82,7 +83,7 @@ def from_hdf5(
          [0. 0.]
          [0. 0.]] [0. 1. 2. 3. 4.] [1. 2. 2. 4. 5.] [False False  True False False] [False False False False False]
     """
-    with optional("h5py", "from_hdf5").File(path, "r") as file:
+    with optional("h5py", "from_hdf5", "datasets").File(path, "r") as file:
         source = d4rl_source("from_hdf5", Hdf5Table(file, fspath(path)))
         arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
         return fill("from_hdf5", source, buffer, episodes, types, progress, arguments)

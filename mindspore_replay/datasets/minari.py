@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoint.files import progress_bar
+from ..store.optional import optional
 from . import spaces
 from .export import StoredRows
-from .filling import Field, Source, check_buffer, fill, fit, log, optional, with_next
+from .filling import Field, Source, check_buffer, fill, fit, log, with_next
 from .steps import Episodes, Steps
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class MinariSource(Source):
 
 def _opened(what: str, dataset: object) -> "MinariDataset":
     """Open a dataset, which is passed itself, or as its folder or id."""
-    minari = optional("minari", what)
+    minari = optional("minari", what, "datasets")
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, (str, os.PathLike)):
@@ -247,7 +248,7 @@ def to_minari(
         [0. 1. 2. 3.] True False
         [3. 4. 5.] False True
     """
-    minari = optional("minari", "to_minari")
+    minari = optional("minari", "to_minari", "datasets")
     check_buffer("to_minari", buffer)
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
@@ -276,7 +277,7 @@ class _EpisodeExport:
     """Converts steps to Minari's episodes, and counts steps that were repeated or dropped."""
 
     def __init__(self, env_spaces: Mapping[str, object], dataset_id: str) -> None:
-        self._minari_episode = optional("minari.data_collector", "to_minari").EpisodeBuffer
+        self._minari_episode = optional("minari.data_collector", "to_minari", "datasets", "minari").EpisodeBuffer
         self._spaces, self._dataset_id = env_spaces, dataset_id
         self.observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
         self._fields = {**self.observations, **spaces.leaves("to_minari", env_spaces["action"], "action")}
@@ -339,7 +340,7 @@ def _spaces(env: object, observation_space: object, action_space: object) -> dic
     if env is None:
         raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
     if not hasattr(env, "action_space"):
-        with contextlib.closing(optional("gymnasium", "to_minari").make(env)) as made:
+        with contextlib.closing(optional("gymnasium", "to_minari", "datasets").make(env)) as made:
             return _spaces(made, observation_space, action_space)
     return {key: getattr(env, f"{key}_space") if space is None else space for key, space in env_spaces.items()}
 

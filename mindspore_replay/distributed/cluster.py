@@ -10,10 +10,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
-from ..store.optional import install_command
+from ..store.optional import optional
 from ..store.recipe.spec import BufferSpec
 from .shard import Report, Shard
 
@@ -40,16 +39,9 @@ class ShardActor(Protocol):
     settle: RemoteMethod
 
 
-def ray_module() -> ModuleType:
-    """Import Ray.
-
-    Raises:
-        ImportError: If it is not installed.
-    """
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError(f"'mindspore_replay.distributed' needs Ray: {install_command('ray')}") from error
+def ray_module() -> Any:
+    """Import Ray; raise an ImportError if it is not installed."""
+    return optional("ray", "mindspore_replay.distributed", "ray", "Ray")
 
 
 @functools.cache
@@ -67,7 +59,7 @@ def session() -> object:
     return client.get_context().client_worker if worker.mode is None else worker.node
 
 
-def connect() -> ModuleType:
+def connect() -> Any:
     """Connect to Ray, and return its module.
 
     It connects to the cluster that the process uses, else to that of ``RAY_ADDRESS``, else to a new one on this machine

@@ -1,4 +1,7 @@
-"""Optional dependencies: the command that installs a missing one."""
+"""Optional dependencies: imports them, with the command that installs a missing one in errors."""
+
+import importlib
+from typing import Any
 
 
 def install_command(extra: str) -> str:
@@ -8,6 +11,14 @@ def install_command(extra: str) -> str:
         extra (str): A key of the project's optional dependencies.
     """
     return f'pip install ".[{extra}]" in a checkout of mindspore_replay'
+
+
+def optional(module: str, what: str, extra: str, package: str = "") -> Any:
+    """Import a module of an optional package for `what`; raise an ImportError with the command for its `extra`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"'{what}' needs {package or module}: {install_command(extra)}") from error
 
 
 def needs_mindspore(what: str, error: ModuleNotFoundError) -> ImportError:

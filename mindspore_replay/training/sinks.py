@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
-from ..store.optional import install_command
+from ..store.optional import optional
 from .statistics import Histogram
 
 
@@ -51,14 +51,8 @@ class TensorBoardSink:
     """
 
     def __init__(self, folder: str | os.PathLike[str], prefix: str = "replay/") -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise ImportError(
-                f"For 'TensorBoardSink', tensorboardX is needed: {install_command('monitor')}."
-            ) from error
         self._prefix = prefix
-        self._writer = SummaryWriter(os.fspath(folder))
+        self._writer = optional("tensorboardX", "TensorBoardSink", "monitor").SummaryWriter(os.fspath(folder))
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:
         """Add a point to each curve and a histogram to each distribution."""
@@ -139,12 +133,8 @@ class TerminalSink:
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
-        try:
-            from rich.console import Console
-            from rich.live import Live
-        except ImportError as error:
-            raise ImportError(f"For 'TerminalSink', rich is needed: {install_command('monitor')}.") from error
-        self._live = Live(console=Console(file=file or sys.stderr), auto_refresh=False)
+        console, live = (optional(f"rich.{name}", "TerminalSink", "monitor", "rich") for name in ("console", "live"))
+        self._live = live.Live(console=console.Console(file=file or sys.stderr), auto_refresh=False)
         self._live.start()
 
     def write(self, step: int, values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> None:

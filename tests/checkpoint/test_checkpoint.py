@@ -473,7 +473,7 @@ def test_progress(capsys: pytest.CaptureFixture[str]):
 def test_progress_needs_tqdm(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
     with pytest.raises(
-        ImportError, match=r"'save' with progress=True needs tqdm: pip install \"\.\[examples\]\" in a checkout"
+        ImportError, match=r"'save' needs tqdm: pip install \"\.\[examples\]\" in a checkout"
     ):
         save(filled(RINGS["uniform"]), PATH, progress=True)
     assert not list(Path().iterdir())

@@ -31,8 +31,8 @@ def test_without_what_is_optional(tmp_path: Path):
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip().splitlines() == [
         f"'load_config' needs PyYAML: {INSTALL.format('examples')}",
-        f"For 'TensorBoardSink', tensorboardX is needed: {INSTALL.format('monitor')}.",
-        f"For 'TerminalSink', rich is needed: {INSTALL.format('monitor')}.",
+        f"'TensorBoardSink' needs tensorboardX: {INSTALL.format('monitor')}",
+        f"'TerminalSink' needs rich: {INSTALL.format('monitor')}",
         f"'mindspore_replay.distributed' needs Ray: {INSTALL.format('ray')}",
         "For 'ReplayBuffer', 'compress' needs the package lz4, with the functions of the LZ4 library: "
         f"{INSTALL.format('compress')}.",
