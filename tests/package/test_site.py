@@ -85,3 +85,10 @@ def test_the_menu_has_every_page():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     notebooks = {f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.ipynb")}
     assert menu == pages | notebooks | set(hooks["OUTSIDE"])
+
+
+def test_the_guides_together_are_short():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("  - Guides:\n")[1].split("\n  - ")[0]
+    guides = [ROOT / "docs" / name for name in re.findall(r": (\w+\.md)$", menu, re.MULTILINE)]
+    assert len(guides) > 15
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in guides) <= 20_000
