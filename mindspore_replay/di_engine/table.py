@@ -264,7 +264,13 @@ class RowTable:
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        self.held.load_state_dict(self.held.state_dict() | {"beta": np.array([beta])})
+        if isinstance(self.held, host.HostBuffer):
+            self.held.arrays["beta"][0] = beta
+        else:
+            from ..buffers.parameters import overwrite
+
+            with self.held.exclusive():
+                overwrite(self.held.beta, np.array([beta]))
 
     def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, also `again` the same, or of a slice of all, oldest first; none if there are too few."""

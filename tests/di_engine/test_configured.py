@@ -290,8 +290,10 @@ def test_advanced_beta():
     buffer.push(rows_of(4), 0)
     buffer.sample(2, 0)
     assert buffer.beta == pytest.approx(0.625)
+    buffer.beta = 0.25
+    assert buffer.beta == buffer.replay.beta == 0.25
     buffer.beta = 1.0
-    assert buffer.beta == 1.0
+    assert buffer.beta == buffer.replay.beta == 1.0
     with pytest.raises(ValueError, match=r"'beta' must be in \[0, 1\], but got 2"):
         buffer.beta = 2
     with pytest.raises(ValueError, match=r"'alpha' must be in \[0, 1\]"):
