@@ -37,9 +37,11 @@ from typing import Any
 import gymnasium as gym
 import mindspore as ms
 import numpy as np
+from dqn import value_of
+from dqn_prioritized import DuelingHead
 from drawing import pyplot
 from mindspore import Tensor, nn, ops
-from run import command_line, use_device
+from run import command_line, learning_rate, use_device
 from tqdm import tqdm
 
 from mindspore_replay import Collector, FrameStack, NStep, TrainingCheckpoint, create_buffer, load_config
@@ -65,13 +67,10 @@ class Network(nn.Cell):
         plain = {"pad_mode": "valid", "has_bias": True}
         convolutions = nn.Conv2d(frames, first, 6, 3, **plain), nn.ReLU(), nn.Conv2d(first, second, 4, 2, **plain)
         dense = nn.ReLU(), nn.Flatten(), nn.Dense(second * 4 * 5, hidden), nn.ReLU()
-        self.body = nn.SequentialCell(*convolutions, *dense)
-        self.value, self.advantage = nn.Dense(hidden, 1), nn.Dense(hidden, actions)
+        self.layers = nn.SequentialCell(*convolutions, *dense, DuelingHead(hidden, actions))
 
     def construct(self, frames: Tensor) -> Tensor:
-        x = self.body((ops.cast(frames, ms.float32) - self.background) * (1 / self.contrast))
-        advantage = self.advantage(x)
-        return self.value(x) + advantage - ops.mean(advantage, 1, True)
+        return self.layers((ops.cast(frames, ms.float32) - self.background) * (1 / self.contrast))
 
 
 class Greedy(nn.Cell):
@@ -95,9 +94,7 @@ class Learner(nn.Cell):
         for weight in self.target_weights:
             weight.requires_grad = False
         self.update_target()
-        plan = settings["learning_rate"]
-        rate = nn.PolynomialDecayLR(plan["start"], plan["end"], plan["steps"], power=1.0)
-        self.optimizer = nn.Adam(self.weights, rate, eps=1e-5)
+        self.optimizer = nn.Adam(self.weights, learning_rate(settings["learning_rate"]), eps=1e-5)
         self.gradients = ms.value_and_grad(self.loss, None, self.weights, has_aux=True)
 
     def construct(self) -> tuple[Tensor, Tensor]:
@@ -120,11 +117,6 @@ class Learner(nn.Cell):
         """Return the mean Huber loss, each row with its importance weight, and the sizes of the errors."""
         value = value_of(self.network(frames), action)
         return ops.mean(weights * ops.huber_loss(value, wanted, reduction="none")), ops.abs(wanted - value)
-
-
-def value_of(values: Tensor, action: Tensor) -> Tensor:
-    """Return the value of one action for each row of `values`. Shape ``[B]``."""
-    return ops.gather_elements(values, 1, ops.expand_dims(action, 1))[:, 0]
 
 
 class Frames(gym.vector.VectorWrapper):
