@@ -37,7 +37,7 @@ assert 0.8 < inside.mean() < 1  # rows in order: only where an episode ends does
 """
 
 
-PAGE = (ROOT / "docs" / "mindspore_rl.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "appendix" / "algorithms.md").read_text(encoding="utf-8")
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("mindspore_rl", "astor", "gym")),
