@@ -1,6 +1,8 @@
 """What it costs that a buffer in a folder survives a loss of power, beside SQLite at the same promise.
 
     python benchmarks/durability.py [--folder DISK] [--rounds 5] [--rows 1000000] [--json FILE]
+        [--torchrl PYTHON] [--reverb PYTHON]
+    python benchmarks/durability.py --open 100000000 [--folder DISK]
 
 Figures are medians of rounds in which each case runs once, one after the other:
 
@@ -8,8 +10,12 @@ Figures are medians of rounds in which each case runs once, one after the other:
   thread flushes every second;
 - rows a second, and milliseconds a flush, with a flush after 1, 100 and 10,000 rows; SQLite commits where we flush, in
   a table of one blob a row, with a write-ahead log and `synchronous=FULL`;
+- the same for torchrl and dm-reverb, if the interpreters of environments with them are given; see
+  `comparison/processes/durable.py`;
 - seconds to open a full buffer of `--rows` CartPole rows after a stop of the machine and after a death alone, by the
   clock and of the processor.
+
+`--open` measures only how long it takes to open a full buffer of so many rows of one int64, uniform and by priority.
 
 A folder on a file system in memory has nothing to flush: `--folder` must be on a disk.
 """
@@ -19,17 +25,18 @@ import json
 import os
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mindspore_replay.host import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.host import HostBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.store import folder as folder_module
 
 CARTPOLE = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
@@ -37,6 +44,7 @@ ATARI = [(84, 84, 4), (84, 84, 4), (), ()], ["uint8", "uint8", "int32", "float32
 FLUSHES = (1, 100, 10_000)
 #: Seconds that a case of a round takes at most.
 LONGEST = 3.0
+PEERS = Path(__file__).resolve().parent / "comparison" / "processes" / "durable.py"
 
 
 def rows_of(columns: tuple[list[Any], list[str]], n: int) -> list[np.ndarray]:
@@ -66,6 +74,32 @@ def flushing(insert: Callable[[int], None], flush: Callable[[], None], each: int
     return rows / (time.perf_counter() - begin), 1e3 * spent / (rows / each)
 
 
+def peer(kind: str, python: str, parent: Path, each: int) -> tuple[float, float]:
+    """Return what `flushing` does, of another library."""
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        command = [python, str(PEERS), kind, folder, str(each), str(LONGEST)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    rows, milliseconds = json.loads(next(line for line in lines if line.startswith("[")))
+    return rows, milliseconds
+
+
+def opening(parent: Path, rows: int, rounds: int) -> None:
+    """Print how long it takes to open a full buffer of so many rows."""
+    for cls in (ReplayBuffer, PrioritizedReplayBuffer):
+        buffer = cls(1, rows, [()], ["int64"], storage=parent / cls.__name__)
+        for first in range(0, rows, 1_000_000):
+            buffer.insert([np.arange(first, min(first + 1_000_000, rows))])
+        begin = time.perf_counter()
+        buffer.flush()
+        print(f"{cls.__name__}: first flush of {rows} rows {time.perf_counter() - begin:.2f} s", flush=True)
+        buffer._front.calls.detach()
+        del buffer
+        for name, stopped in (("a stop", True), ("a death", False)):
+            found = [opened(parent / cls.__name__, stopped) for _ in range(rounds)]
+            clock, processor = (statistics.median(column) for column in zip(*found))
+            print(f"{cls.__name__}: opened after {name}: {clock:.2f} s, {processor:.2f} s of the processor", flush=True)
+
+
 def opened(folder: Path, stopped: bool) -> tuple[float, float]:
     """Return the seconds to open a folder, and those of the processor."""
     boot = folder_module._this_boot
@@ -74,7 +108,7 @@ def opened(folder: Path, stopped: bool) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         begin, processor = time.perf_counter(), time.process_time()
-        buffer = PrioritizedReplayBuffer.open(folder)
+        buffer: Any = HostBuffer.open(folder)
         seconds = time.perf_counter() - begin, time.process_time() - processor
     folder_module._this_boot = boot
     buffer._front.shared.folder.arrays["shared.boot"][:] = boot()
@@ -82,7 +116,7 @@ def opened(folder: Path, stopped: bool) -> tuple[float, float]:
     return seconds
 
 
-def cases(parent: Path, rows: int) -> dict[str, Callable[[], Any]]:
+def cases(parent: Path, rows: int, peers: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
     """Return what is measured, by name."""
     measured: dict[str, Callable[[], Any]] = {}
     for name, columns, capacity, n, repeat in (
@@ -103,6 +137,10 @@ def cases(parent: Path, rows: int) -> dict[str, Callable[[], Any]]:
             buffer = cls(1, 100_000, *CARTPOLE, storage=parent / f"{cls.__name__} {each}")
             measured[f"rows/s and ms a flush, after {each}: {cls.__name__}"] = lambda b=buffer, e=each: flushing(
                 lambda _: b.insert(one), b.flush, e
+            )
+        for kind, python in peers.items():
+            measured[f"rows/s and ms to the disk, after {each}: {kind}"] = lambda k=kind, p=python, e=each: peer(
+                k, p, parent, e
             )
         base = sqlite3.connect(parent / f"{each}.sqlite", isolation_level=None)
         base.executescript(
@@ -140,10 +178,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--torchrl", metavar="PYTHON")
+    parser.add_argument("--reverb", metavar="PYTHON")
+    parser.add_argument("--open", type=int, metavar="ROWS")
     args = parser.parse_args(arguments)
+    if args.open:
+        with tempfile.TemporaryDirectory(dir=args.folder) as parent:
+            opening(Path(parent), args.open, args.rounds)
+        return 0
+    peers = {kind: python for kind, python in (("torchrl", args.torchrl), ("reverb", args.reverb)) if python}
     found: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory(dir=args.folder) as parent:
-        measured = cases(Path(parent), args.rows)
+        measured = cases(Path(parent), args.rows, peers)
         for _ in range(args.rounds):
             for name, measure in measured.items():
                 found.setdefault(name, []).append(measure())

@@ -34,6 +34,8 @@ READERS = ("checkpoint", "npz", "yaml", "folder")
 #: Of the compiler, for kernels under sanitizers.
 FLAGS = ["-std=c++17", "-g1", "-O1", "-pthread", "-shared", "-fPIC"]
 FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+#: Bytes that a buffer made from a file may have.
+MEMORY = 1 << 28
 #: Numbers that are often at a limit.
 LIMITS = [0, 1, -1, 2**7, 2**8, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
 
@@ -48,6 +50,7 @@ class Readers:
     def __init__(self, folder: Path) -> None:
         self.strangers: Any = importlib.import_module("strangers")
         self.folder = folder
+        importlib.import_module("mindspore_replay.checkpoint.buffers").memory_limit = lambda: MEMORY  # type: ignore[attr-defined]
         self.checkpoint = self.strangers.Checkpoint(folder / "checkpoint")
         self.strangers.make(storage=folder / "rows").close()
         self.whole = {path.name: path.read_bytes() for path in (folder / "rows").iterdir()}

@@ -1,16 +1,19 @@
 """Saves buffers to files, and makes or fills those of a file."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from ..store import state
 from ..store.checks import check_bool, check_size
 from ..store.limiter import RateLimiter
 from ..store.memory import memory_limit
 from ..store.mixture import MixedRecipe
 from ..store.recipe.arguments import decoded, encoded, given_arguments
-from .file_format import MIXTURE, check_description, summary
+from ..store.recipe.classes import read
+from .file_format import MIXTURE, check_description, descriptions, summary
 from .loading import load_parts
 from .parts import Part, Saved, SavedBuffer, is_buffer
 from .saving import save_parts
@@ -134,13 +137,25 @@ def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
             f"{capacity}. Make them with the capacities you want and give them as 'buffer'."
         )
     try:
-        made = maker.make(description, capacity)
-        nbytes, most = sum(part.owner.nbytes for part in parts_of("load", made) if part.is_buffer), memory_limit()
-        if nbytes > most:
-            raise ValueError(f"it would have {nbytes} bytes, and there is memory for {most}: give a 'capacity'")
-        return made
+        _check_memory(description, capacity)
+        return maker.make(description, capacity)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"For 'load', no buffer can be made from {source.path}: {error}") from error
+
+
+def _check_memory(description: dict[str, Any], capacity: int | None) -> None:
+    """Raise a ValueError if buffers would not fit in memory, as a file of a few bytes can ask for."""
+    nbytes, most = 0, memory_limit()
+    for node in descriptions(description):
+        if "arguments" in node and node["class"] != MIXTURE:
+            spec = read(node)
+            compressed = {f"column.{spec.columns.names[i]}" for i in spec.columns.compressed}
+            for key, (shape, dtype) in state.layout(spec.columns, spec.options).items():
+                if key not in compressed:
+                    nbytes += math.prod(shape) * spec.columns.numpy_type(dtype).itemsize
+            nbytes = nbytes * (capacity or spec.capacity) // spec.capacity  # it is given for one buffer alone
+    if nbytes > most:
+        raise ValueError(f"it would have {nbytes} bytes, and there is memory for {most}: give a 'capacity'")
 
 
 def describe(buffers: object, in_folders: bool = False) -> dict[str, Any]:
