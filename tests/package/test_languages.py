@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 import pytest
-from pages import FENCED
+from pages import FENCED, tables
 from places import ROOT
 
 ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_CN.md"))
@@ -15,6 +15,7 @@ def parts(text: str) -> dict[str, list[str]]:
     prose = FENCED.sub("", text)
     words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", re.sub(r"^    .*", "", prose, flags=re.MULTILINE))
     links = [link.replace("_CN.md", ".md").replace("_cn.svg", ".svg") for link in re.findall(r"\]\(([^)]*)\)", prose)]
+    links = [link for link in links if not link.startswith("docs/cn/")]  # pages in Chinese alone
     return {
         "blocks": [block[0] for block in FENCED.finditer(text)],
         "commands": re.findall(r"^    .*", prose, re.MULTILINE),
@@ -68,3 +69,17 @@ def test_the_readme_is_short():
 def test_a_difference_is_found(right: str, wrong: str, kind: str):
     assert right in CHINESE
     assert kind in differences(ENGLISH, CHINESE.replace(right, wrong, 1))
+
+
+def named(page: str) -> tuple[list[set[str]], set[str]]:
+    """Return the names in each row of a page's first table, and all messages in its last one."""
+    first, *_, last = tables((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    return [set(re.findall(r"`[^`]*`", " ".join(row))) for row in first], {row[0] for row in last[2:]}
+
+
+def test_the_page_in_chinese_has_the_classes_and_messages_of_the_english_ones():
+    rows, messages = named("cn/choosing.md")
+    assert rows == named("sampling.md")[0]
+    english = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert len(messages) == 4
+    assert [message for message in messages if f"| {message}" not in english] == []
