@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import json
 import mmap
 import os
@@ -414,6 +415,17 @@ def test_a_failure_in_an_empty_folder_leaves_it_empty(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="bytes could not be made: No space left on device"):
         make("uniform", storage=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_of_a_folder_is_removed(tmp_path: Path):
+    left, others = (tmp_path / f"rows.{digit * 16}.tmp" for digit in "ab")
+    for folder in (left, others):
+        folder.mkdir()
+        (folder / "owner").touch()
+    with open(others / "owner") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)  # a process that makes the folder now
+        make("uniform", storage=tmp_path / "rows").close()
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "rows", others]
 
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
