@@ -30,7 +30,7 @@ class DuelingHead(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         advantage = self.advantage(x)
-        return self.value(x) + advantage - ops.mean(advantage, 1, True)
+        return self.value(x) + advantage - ops.mean(advantage, -1, True)
 
 
 class PrioritizedLearner(Learner):

@@ -41,7 +41,7 @@ def plot_together(runs: dict[str, dict[str, Any]], path: Path, config: dict[str,
     axes.set(xlabel="environment steps", ylabel="mean return of greedy episodes")
     axes.set_ylim(config.get("return_range", (0, 515)))
     axes.set_title(f"{config.get('title', 'DQN')} on {config['environment']}: median and range")
-    axes.legend(loc="upper left")
+    axes.legend(loc="lower right")
     figure.savefig(path)
     plt.close(figure)
 

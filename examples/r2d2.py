@@ -1,6 +1,6 @@
 """R2D2 on CartPole without velocities: Q-learning with an LSTM, from prioritized sequences.
 
-    python examples/r2d2.py                     # two minutes of processor time
+    python examples/r2d2.py                     # two to five minutes of processor time
     python examples/r2d2.py --seed 1
     python examples/r2d2.py --refresh           # learning writes newer LSTM states over the stored ones
     python examples/r2d2.py --memoryless        # the same, but the LSTM forgets everything before each step
@@ -36,6 +36,7 @@ import gymnasium as gym
 import mindspore as ms
 import numpy as np
 from dqn import Learner, Scale, train
+from dqn_prioritized import DuelingHead
 from mindspore import Tensor, nn, ops
 from run import Run, command_line, make_envs
 
@@ -61,7 +62,7 @@ class PositionsOnly(gym.Wrapper):
 
 
 class RecurrentNetwork(nn.Cell):
-    """A dense layer, an LSTM, and a value for each action.
+    """A dense layer, an LSTM, and a dueling head: a value for each action.
 
     Axes: ``B`` sequences, ``T`` steps, ``F`` inputs, ``H`` units, ``A`` actions.
     """
@@ -71,7 +72,7 @@ class RecurrentNetwork(nn.Cell):
         self.encoder = nn.SequentialCell(Scale(scale), nn.Dense(len(scale), hidden), nn.ReLU())
         # Without a bias, a zero state stays zero while the inputs are zero.
         self.lstm = nn.LSTM(hidden, hidden, has_bias=False, batch_first=True)
-        self.head = nn.Dense(hidden, outputs)
+        self.head = nn.SequentialCell(nn.Dense(hidden, hidden), nn.ReLU(), DuelingHead(hidden, outputs))
         self.hidden = hidden
         self.memoryless = memoryless
 
