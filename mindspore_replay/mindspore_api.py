@@ -179,6 +179,24 @@ make_dict: Callable[[tuple[str, ...], tuple[Tensor, ...]], dict[str, Tensor]] = 
     instead=lambda: ops.Primitive("make_dict"),
 )
 
+_find(
+    "EXACT",
+    "mindspore._c_expression.amp:create_amp_strategy",
+    without="under amp level 'auto' composite buffers round the sums of their weights",
+)
+_amp: Any = _module_of("EXACT")
+_EXACT = None if _amp is None else _amp.create_amp_strategy(_amp.AmpLevel.AmpO0, ms.float32, [], [])
+
+
+def exact(function: Callable[..., Any]) -> None:
+    """Have a function and all that it calls compiled in their own dtypes, whatever amp level their caller has.
+
+    Without that, a function that is first compiled while a Cell of level ``"auto"`` runs keeps its level for good.
+    """
+    if _EXACT is not None:
+        function.amp_strategy = _EXACT  # type: ignore[attr-defined]
+
+
 #: The parser's function that mistakes a bare statement ``a.insert(...)`` for a list's method. No public switch.
 EXPAND_STATEMENT = "expand_expr_statement"
 #: The parser's functions that return the target of ``+=`` in place, and of a plain assignment.

@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor
 
 from ..ops import native
 from ..ops.checks import raise_earlier_failure
-from ..ops.eager import wait_for_work
+from ..ops.eager import compiled, wait_for_work
 from ..ops.operators import Operators
 from ..store import library
 from ..store.calls import Calls
@@ -90,7 +90,7 @@ class CompiledCalls(Calls):
             body = getattr(self._operators, operator)
             if operator == "insert":
                 body = _Insertion(self._operators, len(self._schema), self.options.rule is not None)
-            self._graphs[operator] = ms.jit(body if inspect.ismethod(body) else body.__call__)
+            self._graphs[operator] = compiled(body if inspect.ismethod(body) else body.__call__)
         raise_earlier_failure()
         result = self._graphs[operator](*inputs)
         if not self.checks_first and operator in self._may_fail:

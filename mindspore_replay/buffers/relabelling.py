@@ -17,6 +17,7 @@ from mindspore import Tensor, ops
 
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
+from ..ops.eager import compiled
 from ..ops.primitives import columns, named_in_graph
 from ..ops.windows import products_of
 from ..store.naming import named
@@ -269,7 +270,7 @@ class RelabelFromPython(RelabelOfArrays):
         tensors = _shared(arguments)
         try:
             if self._graph is None:
-                self._graph = ms.jit(self._rewards.__call__)
+                self._graph = compiled(self._rewards.__call__)
             return self._graph(*tensors)
         except Exception:
             self._graph = self._function

@@ -1,11 +1,16 @@
-"""Joins the two bodies of a method: one for the compiler, and one for Python, which begins with `wait_for_work`."""
+"""Joins the two bodies of a method: one for the compiler, and one for Python, which begins with `wait_for_work`.
+
+The compiler's bodies compute in their own dtypes, whatever mixed precision their caller has.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..mindspore_api import wait_for_work
+import mindspore as ms
 
-__all__ = ["graph_body", "wait_for_work"]
+from ..mindspore_api import exact, wait_for_work
+
+__all__ = ["compiled", "graph_body", "wait_for_work"]
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -24,6 +29,14 @@ def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
 
     def join(method: _Method) -> _Method:
         method.__wrapped__ = body  # type: ignore[attr-defined]
+        exact(method)
+        exact(body)
         return method
 
     return join
+
+
+def compiled(method: Any) -> Callable[..., Any]:
+    """Return a function that compiles a bound method when it is called first."""
+    exact(method.__func__)
+    return ms.jit(method)

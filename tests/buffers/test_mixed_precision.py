@@ -17,11 +17,15 @@ LEVELS = ["to_float", "O1", "O2", "O3", "auto"]
 
 
 @pytest.fixture
-def _graph_mode() -> Iterator[None]:
+def _mode_is_set_back() -> Iterator[None]:
     before = ms.get_context("mode")
-    ms.set_context(mode=ms.GRAPH_MODE)
     yield
     ms.set_context(mode=before)
+
+
+@pytest.fixture
+def _graph_mode(_mode_is_set_back: None) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
 
 
 def with_precision(cell: nn.Cell, level: str, dtype: str = "float16") -> nn.Cell:
@@ -129,12 +133,18 @@ def test_a_compiled_step_is_exact_for_every_buffer(kind: str, backend: str) -> N
 
 @pytest.mark.usefixtures("_graph_mode")
 @pytest.mark.parametrize(
-    ("level", "dtype"),
-    # "O2" in float16 is above.
-    [("to_float", "float16"), ("O3", "float16"), ("O1", "bfloat16"), ("auto", "bfloat16")],
+    ("backend", "level", "dtype"),
+    [
+        # "O2" in float16 is above.
+        *[
+            ("native", *at)
+            for at in (("to_float", "float16"), ("O3", "float16"), ("O1", "bfloat16"), ("auto", "bfloat16"))
+        ],
+        ("composite", "auto", "float16"),
+    ],
 )
-def test_a_compiled_step_is_exact_at_every_level(level: str, dtype: str) -> None:
-    assert_step_is_exact("prioritized", "native", level, dtype)
+def test_a_compiled_step_is_exact_at_every_level(backend: str, level: str, dtype: str) -> None:
+    assert_step_is_exact("prioritized", backend, level, dtype)
 
 
 @pytest.mark.usefixtures("_graph_mode")
@@ -149,6 +159,14 @@ def test_batches_from_several_buffers_are_exact() -> None:
 )
 def test_calls_in_pynative_mode_are_exact(kind: str, backend: str, level: str) -> None:
     assert_step_is_exact(kind, backend, level, "float16")
+
+
+@pytest.mark.usefixtures("_mode_is_set_back")
+def test_functions_keep_no_level_of_a_caller() -> None:
+    """MindSpore notes the level of its first caller with each function that it compiles, for the whole process."""
+    for mode, level in ((ms.PYNATIVE_MODE, "auto"), (ms.PYNATIVE_MODE, "auto"), (ms.GRAPH_MODE, "O0")):
+        ms.set_context(mode=mode)
+        assert_step_is_exact("prioritized", "composite", level, "float16")
 
 
 @pytest.mark.usefixtures("_graph_mode")

@@ -164,7 +164,7 @@ def lacks(what: str, place: str) -> str:
 
 #: What differs without a name: at the least nothing, as fallbacks do what the names do.
 CHANGES: dict[str, dict[str, str]] = {
-    **{name: {} for name in ("address", "share", "wait", "PARAMETERS", "isconstant", "make_dict")},
+    **{name: {} for name in ("address", "share", "wait", "PARAMETERS", "isconstant", "make_dict", "EXACT")},
     "EXPAND_STATEMENT": {
         "statement": "RuntimeError: In a graph, 'insert' and 'update' of a buffer need MindSpore's parser to take "
         "them for what they are, and it was not found in this version: write buffer.add(rows), and call 'update' from "
