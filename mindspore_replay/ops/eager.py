@@ -30,7 +30,6 @@ def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
     def join(method: _Method) -> _Method:
         method.__wrapped__ = body  # type: ignore[attr-defined]
         exact(method)
-        exact(body)
         return method
 
     return join
