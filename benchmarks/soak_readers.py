@@ -49,6 +49,7 @@ class Readers:
 
     def __init__(self, folder: Path) -> None:
         self.strangers: Any = importlib.import_module("strangers")
+        self.headers: Any = importlib.import_module("headers")
         self.folder = folder
         importlib.import_module("mindspore_replay.checkpoint.buffers").memory_limit = lambda: MEMORY  # type: ignore[attr-defined]
         self.checkpoint = self.strangers.Checkpoint(folder / "checkpoint")
@@ -99,7 +100,7 @@ class Readers:
         for name, content in self.whole.items():
             (self.folder / "rows" / name).write_bytes(content)
         if data[:1] == b"{":
-            self.strangers.write_header(self.folder / "rows", data)
+            self.headers.write_header(self.folder / "rows", data)
         else:
             with open(self.folder / "rows" / "state", "r+b") as file:
                 for i in range(0, len(data) - 12, 13):

@@ -17,6 +17,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checkpoint_cases import RESERVOIRS, RINGS, assert_same_state, filled, insert
+from headers import START, checkpoint_header
 from isal import isal_zlib
 from safetensors.numpy import save_file
 
@@ -25,7 +26,6 @@ from mindspore_replay.checkpoint import saving, sources
 from mindspore_replay.checkpoint.parts import Slots
 
 PATH = "buffer.safetensors"
-START = b'{"__metadata__":{"header_crc32":"'
 
 
 @pytest.fixture(scope="module")
@@ -169,13 +169,7 @@ def sealed(header: dict[str, Any], arrays: dict[str, bytearray], moved: bool = T
     header["__metadata__"].setdefault("checksums", "")
     if header["__metadata__"]["checksums"] != "wrong":
         header["__metadata__"]["checksums"] = json.dumps({key: f"{zlib.crc32(a):08x}" for key, a in arrays.items()})
-    return sealed_text(json.dumps(header, separators=(",", ":")).encode()) + data
-
-
-def sealed_text(text: bytes) -> bytes:
-    """Return the length and a header with its own valid checksum."""
-    checked = text[len(START) + 8 :]
-    return len(text).to_bytes(8, "little") + START + f"{zlib.crc32(checked):08x}".encode() + checked
+    return checkpoint_header(json.dumps(header, separators=(",", ":")).encode()) + data
 
 
 def in_metadata(key: str, value: Any) -> Callable[[dict[str, Any], dict[str, bytearray]], None]:
@@ -327,7 +321,7 @@ def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
     content, _, given = saved
     length = 8 + int.from_bytes(content[:8], "little")
     text = content[8:length].replace(b',"serials":', b',"serials":{},"serials":', 1)
-    assert "a key comes twice" in refused(sealed_text(text) + content[length:], given)
+    assert "a key comes twice" in refused(checkpoint_header(text) + content[length:], given)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +338,7 @@ def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
     ids=["nested", "long number", "no metadata", "half an entry", "no entry", "no text", "little"],
 )
 def test_headers_with_right_checksums(saved: tuple[bytes, Any, Any], text: bytes):
-    assert NONSENSE in refused(sealed_text(START + b"0" * 8 + text), saved[2])
+    assert NONSENSE in refused(checkpoint_header(START + b"0" * 8 + text), saved[2])
 
 
 def test_arguments_in_a_file_that_no_constructor_takes(saved: tuple[bytes, Any, Any]):

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import json
 import mmap
 import os
 import re
@@ -13,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,6 +20,7 @@ import mindspore as ms
 import numpy as np
 import psutil
 import pytest
+from headers import new_header
 from kinds import KINDS as EVERY
 from kinds import Kind, full_sample
 from mindspore import nn
@@ -857,16 +856,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def arguments(header: dict[str, Any]) -> dict[str, Any]:
     return header["buffer"]["arguments"]  # type: ignore[no-any-return]
-
-
-def new_header(folder: Path, change: Any, version: int = 4) -> None:
-    """Write a header with other content and a right checksum."""
-    data = (folder / "header").read_bytes()
-    content = json.loads(data[24:])
-    change(content)
-    text = json.dumps(content).encode()
-    rest = version.to_bytes(4, "little") + len(text).to_bytes(8, "little") + text
-    (folder / "header").write_bytes(b"MSREPLAY" + zlib.crc32(rest).to_bytes(4, "little") + rest)
 
 
 def flip(name: str, at: int) -> Any:

@@ -15,16 +15,15 @@ import struct
 import sys
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+from headers import START, checkpoint_header, new_header
 
 from mindspore_replay import host
-from mindspore_replay.checkpoint import file_format
 from mindspore_replay.config.configuration import load_config
 from mindspore_replay.datasets import from_hdf5, from_npz
 
@@ -65,9 +64,7 @@ class Checkpoint:
         text = (
             header.encode("latin-1") if isinstance(header, str) else json.dumps(header, separators=(",", ":")).encode()
         )
-        start, checked = file_format._START, text[file_format._CHECKED_FROM :]
-        text = start + f"{zlib.crc32(checked):08x}".encode() + checked
-        self.path.write_bytes(len(text).to_bytes(8, "little") + text + self.data)
+        self.path.write_bytes(checkpoint_header(text) + self.data)
 
     def with_metadata(self, **values: Any) -> None:
         """Write other metadata; a description is given as a dict or as JSON."""
@@ -119,26 +116,11 @@ CHECKPOINTS: dict[str, Callable[[Checkpoint], Any]] = {
     "an open nesting": lambda c: c.write('{"__metadata__":{"header_crc32":"00000000","a":' + "[" * 100_000),
     "numbers of 5000 digits": lambda c: c.with_metadata(number="9" * 5000),
     "serial numbers of 2^63": lambda c: c.with_metadata(since=[2**63]),
-    "a header of 2^63": lambda c: c.path.write_bytes((2**63).to_bytes(8, "little") + file_format._START),
+    "a header of 2^63": lambda c: c.path.write_bytes((2**63).to_bytes(8, "little") + START),
     "nothing": lambda c: c.path.write_bytes(b""),
 }
 
 # Folders.
-
-
-def _header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Write another header, whose checksum fits."""
-    data = (folder / "header").read_bytes()
-    content = json.loads(data[24:])
-    change(content)
-    write_header(folder, json.dumps(content).encode())
-
-
-def write_header(folder: Path, text: bytes) -> None:
-    """Write a header with this JSON, whose checksum fits."""
-    begin = (folder / "header").read_bytes()[:16]
-    rest = begin[12:] + len(text).to_bytes(8, "little") + text
-    (folder / "header").write_bytes(begin[:8] + zlib.crc32(rest).to_bytes(4, "little") + rest)
 
 
 def _moved(folder: Path, name: str) -> None:
@@ -156,10 +138,10 @@ FOLDERS: dict[str, Callable[[Path], Any]] = {
     "as closed": lambda f: None,
     **{f"a link to {name}": lambda f, n=name: _moved(f, n) for name in ("header", "state", "columns", "owner")},
     **{f"a pipe as {name}": lambda f, n=name: _fifo(f, n) for name in ("header", "state")},
-    "2^62 slots": lambda f: _header(f, lambda h: h["buffer"].update(capacity=2**62)),
-    "rows of 2^62": lambda f: _header(f, lambda h: h["buffer"]["arguments"].update(shapes=[[2**62], []])),
-    "a folder to write to": lambda f: _header(f, lambda h: h["buffer"]["arguments"].update(storage="elsewhere")),
-    "nesting": lambda f: _header(f, lambda h: h["buffer"].update(arguments=json.loads("[" * 900 + "]" * 900))),
+    "2^62 slots": lambda f: new_header(f, lambda h: h["buffer"].update(capacity=2**62)),
+    "rows of 2^62": lambda f: new_header(f, lambda h: h["buffer"]["arguments"].update(shapes=[[2**62], []])),
+    "a folder to write to": lambda f: new_header(f, lambda h: h["buffer"]["arguments"].update(storage="elsewhere")),
+    "nesting": lambda f: new_header(f, lambda h: h["buffer"].update(arguments=json.loads("[" * 900 + "]" * 900))),
 }
 
 # Files of NumPy.
