@@ -21,6 +21,7 @@ A folder on a file system in memory has nothing to flush: `--folder` must be on 
 """
 
 import argparse
+import functools
 import json
 import os
 import sqlite3
@@ -83,17 +84,25 @@ def peer(kind: str, python: str, parent: Path, each: int) -> tuple[float, float]
     return rows, milliseconds
 
 
+def fill(cls: type[HostBuffer], folder: Path, columns: tuple[list[Any], list[str]], rows: int) -> None:
+    """Make a folder with so many rows, whose learner died, and print how long its flushes take."""
+    buffer: Any = cls(1, rows, *columns, storage=folder)  # type: ignore[call-arg, arg-type]
+    chunk = rows_of(columns, min(rows, 100_000))
+    for first in range(0, rows, 100_000):
+        buffer.insert([column[: rows - first] for column in chunk])
+    begin = time.perf_counter()
+    buffer.flush()
+    print(f"{cls.__name__}: first flush of {rows} rows: {time.perf_counter() - begin:.2f} s", flush=True)
+    begin = time.perf_counter()
+    buffer.insert([column[0] for column in chunk]).flush()
+    print(f"{cls.__name__}: flush of one more row: {time.perf_counter() - begin:.3f} s", flush=True)
+    buffer._front.calls.detach()
+
+
 def opening(parent: Path, rows: int, rounds: int) -> None:
     """Print how long it takes to open a full buffer of so many rows."""
     for cls in (ReplayBuffer, PrioritizedReplayBuffer):
-        buffer = cls(1, rows, [()], ["int64"], storage=parent / cls.__name__)
-        for first in range(0, rows, 1_000_000):
-            buffer.insert([np.arange(first, min(first + 1_000_000, rows))])
-        begin = time.perf_counter()
-        buffer.flush()
-        print(f"{cls.__name__}: first flush of {rows} rows {time.perf_counter() - begin:.2f} s", flush=True)
-        buffer._front.calls.detach()
-        del buffer
+        fill(cls, parent / cls.__name__, ([()], ["int64"]), rows)
         for name, stopped in (("a stop", True), ("a death", False)):
             found = [opened(parent / cls.__name__, stopped) for _ in range(rounds)]
             clock, processor = (statistics.median(column) for column in zip(*found))
@@ -139,9 +148,8 @@ def cases(parent: Path, rows: int, peers: Mapping[str, str]) -> dict[str, Callab
                 lambda _: b.insert(one), b.flush, e
             )
         for kind, python in peers.items():
-            measured[f"rows/s and ms to the disk, after {each}: {kind}"] = lambda k=kind, p=python, e=each: peer(
-                k, p, parent, e
-            )
+            title = f"rows/s and ms to the disk, after {each}: {kind}"
+            measured[title] = functools.partial(peer, kind, python, parent, each)
         base = sqlite3.connect(parent / f"{each}.sqlite", isolation_level=None)
         base.executescript(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE r (i INTEGER PRIMARY KEY, b)"
@@ -156,16 +164,7 @@ def cases(parent: Path, rows: int, peers: Mapping[str, str]) -> dict[str, Callab
             base.execute("INSERT OR REPLACE INTO r VALUES (?, ?)", (i % 100_000, blob))
 
         measured[f"rows/s and ms a flush, after {each}: SQLite"] = lambda p=put, c=commit, e=each: flushing(p, c, e)
-    big = PrioritizedReplayBuffer(1, rows, *CARTPOLE, storage=parent / "big")
-    for _ in range(rows // 10_000):
-        big.insert(rows_of(CARTPOLE, 10_000))
-    begin = time.perf_counter()
-    big.flush()
-    print(f"first flush of {rows} rows: {time.perf_counter() - begin:.2f} s", flush=True)
-    begin = time.perf_counter()
-    big.insert(one).flush()
-    print(f"flush of one more row: {time.perf_counter() - begin:.3f} s", flush=True)
-    big._front.calls.detach()
+    fill(PrioritizedReplayBuffer, parent / "big", CARTPOLE, rows)
     for name, stopped in (("a stop", True), ("a death", False)):
         measured[f"s to open {rows} rows after {name}"] = lambda s=stopped: opened(parent / "big", s)
     return measured
