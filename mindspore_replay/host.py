@@ -341,10 +341,8 @@ class ElasticReplayBuffer(ElasticRecipe, HostBuffer):
     def set_window(self, window: int) -> "ElasticReplayBuffer":
         """Set the number of newest rows to draw from, as `mindspore_replay.ElasticReplayBuffer.set_window` does."""
         size = check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
-        with self._front.lock:
-            self._front.ready()
-            with self._front.calls.kernels_kept_out():
-                self.arrays["window"][0] = size
+        with self.exclusive():
+            self.arrays["window"][0] = size
         return self
 
 

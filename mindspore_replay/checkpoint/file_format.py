@@ -44,7 +44,7 @@ _NO_CHECKSUM = "0" * 8
 #: Deepest nesting of dicts and lists of buffers.
 _DEEPEST = 100
 #: What an array of NumPy may have, also one of no elements: axes, and elements if each axis had one at least.
-_MOST_AXES, _MOST_ELEMENTS = 32, 2**59
+MOST_AXES, _MOST_ELEMENTS = 32, 2**59
 #: First bytes of other kinds of files, and the function that reads such a file.
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive, as NumPy's .npz files are, which datasets.from_npz",
@@ -257,7 +257,7 @@ def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
         _check_ints("shape", given["shape"])
         _check_ints("data_offsets", given["data_offsets"])
         entry = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
-        if len(entry.shape) > _MOST_AXES or math.prod(max(axis, 1) for axis in entry.shape) > _MOST_ELEMENTS:
+        if len(entry.shape) > MOST_AXES or math.prod(max(axis, 1) for axis in entry.shape) > _MOST_ELEMENTS:
             raise ValueError(f"{name!r} has the shape {given['shape']}"[:200])
         end += entry.nbytes
         if given["data_offsets"] != [entry.start, end]:

@@ -12,6 +12,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..store.checks import check_bool
+from ..store.folder_files import sync
 from ..store.optional import optional
 from .file_format import Header, is_ours, read_header
 
@@ -41,7 +42,7 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
             text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
             raise OSError(error.errno, text) from error
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def remove_temporaries(path: Path) -> None:
@@ -52,15 +53,6 @@ def remove_temporaries(path: Path) -> None:
             if ours.fullmatch(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def numbered_path(path: Path, number: int) -> Path:
@@ -78,7 +70,7 @@ def publish(path: Path) -> None:
     with open(staged_path(path), "rb") as file:
         number = read_header(file, staged_path(path)).number
     os.replace(staged_path(path), numbered_path(path, number))
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def incremental_paths(path: Path) -> dict[int, Path]:

@@ -72,8 +72,10 @@ def load_config(path: str | Path) -> dict[str, Any]:
         with open(path, encoding="utf-8") as file:
             loader = yaml.SafeLoader(file)
             node = loader.get_single_node()
-            _checked_size(node, {})
-            config = None if node is None else loader.construct_document(node)
+            config = None
+            if node is not None:
+                _checked_size(node, {})
+                config = loader.construct_document(node)
     except (ArithmeticError, RecursionError, TypeError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"For 'load_config', {path} must be a YAML file, but got: {str(error)[:500]}.") from None
     if not isinstance(config, dict):
@@ -85,8 +87,7 @@ def _checked_size(node: Any, sizes: dict[int, int]) -> int:
     """Return how many values a node of YAML holds, those of an alias again; raise a ValueError for too many."""
     if id(node) not in sizes:
         sizes[id(node)] = _MOST_VALUES  # of a node within itself
-        is_mapping = node is not None and node.id == "mapping"
-        items = node.value if node is not None and node.id != "scalar" else []
+        is_mapping, items = node.id == "mapping", [] if node.id == "scalar" else node.value
         keys = [(key.tag, key.value) for key, _ in items if key.id == "scalar"] if is_mapping else []
         if len(set(keys)) < len(keys):
             raise ValueError(f"a key comes twice in a mapping{node.start_mark}")

@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
 from .export import StoredRows
 from .filling import Field, check_buffer, class_of, column_fields, fill, knows_episodes
@@ -144,7 +145,11 @@ class NpzTable:
                 shape, _, dtype = self._header(stream)
                 if not member.endswith(".npy"):
                     raise ValueError("its name ends otherwise than in '.npy'")
-                if len(shape) > 32 or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > info.file_size:
+                if (
+                    len(shape) > MOST_AXES
+                    or min(shape, default=0) < 0
+                    or math.prod(shape) * dtype.itemsize > info.file_size
+                ):
                     raise ValueError(f"it has {info.file_size} bytes, which are none of an array {dtype} {list(shape)}")
             self.arrays[member.removesuffix(".npy")] = shape, dtype.newbyteorder("=")
 

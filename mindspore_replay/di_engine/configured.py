@@ -4,6 +4,7 @@ import copy
 import importlib
 import os
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +16,6 @@ from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check
 from .monitors import CONTROL, MONITOR, Monitor
 
-_INFINITY = float("inf")
 _EPISODE = 500  # rows of an episode, of which a sequence is a part
 #: Keys that a sample adds to rows, and where `meta` has their values.
 _ADDED = {"replay_buffer_idx": "priority_idx", "IS": "priority_IS", "use": "use_count", "staleness": "staleness"}
@@ -23,10 +23,10 @@ _ADDED = {"replay_buffer_idx": "priority_idx", "IS": "priority_IS", "use": "use_
 # Default configurations, of parts.
 _FILES = {"deepcopy": False, "enable_track_used_data": False}
 _NAIVE = {"replay_buffer_size": 10000, **_FILES, "periodic_thruput_seconds": 60}
-_LIMITS = {"max_use": _INFINITY, "max_staleness": _INFINITY}
+_LIMITS = {"max_use": inf, "max_staleness": inf}
 _PRIORITIES = {"alpha": 0.6, "beta": 0.4, "anneal_step": 100000}
 _WATCHED = {"thruput_controller": CONTROL, "monitor": MONITOR}
-_DEQUE = {"replay_buffer_size": 10000, "max_use": _INFINITY, "train_iter_per_log": 100, "priority_max_limit": 1000}
+_DEQUE = {"replay_buffer_size": 10000, "max_use": inf, "train_iter_per_log": 100, "priority_max_limit": 1000}
 #: Arguments of `PriorityExperienceReplay`, in their order.
 _WEIGHTS = {"priority_IS_weight": False, "priority_power_factor": 0.6, "IS_weight_power_factor": 0.4}
 _WEIGHTS |= {"IS_weight_anneal_train_iter": 100000}
@@ -314,12 +314,12 @@ class DequeBufferWrapper(NaiveReplayBuffer):
     config = {**_DEQUE, "priority": False, **_WEIGHTS}  # noqa: RUF012
 
     def _begin(self, cfg: Config) -> None:
-        if cfg.max_use != _INFINITY:
+        if cfg.max_use != inf:
             self.buffer.use(use_time_check(self.buffer, cfg.max_use))
         if cfg.priority:
             self.buffer.use(PriorityExperienceReplay(self.buffer, *(cfg[name] for name in _WEIGHTS)))
         self._last: list[BufferedData] = []
-        self._due = -_INFINITY
+        self._due = -inf
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:  # type: ignore[override]
         """Draw rows; ``None`` if there are too few."""

@@ -5,14 +5,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
-_INFINITY = float("inf")
 _ATTRIBUTES = "use", "priority", "staleness"
 CONTROL: dict[str, Any] = {
-    "push_sample_rate_limit": {"max": _INFINITY, "min": 0},
+    "push_sample_rate_limit": {"max": inf, "min": 0},
     "window_seconds": 30,
     "sample_min_limit_ratio": 1,
 }
@@ -35,7 +35,7 @@ class Monitor:
         control, logged = cfg.get("thruput_controller") or CONTROL, MONITOR | (cfg.get("monitor") or {})
         self._limits, self._ratio = control["push_sample_rate_limit"], control["sample_min_limit_ratio"]
         self._decay = 0.01 ** (1 / control["window_seconds"])
-        self._seconds = cfg.get("periodic_thruput_seconds", logged["periodic_thruput"]["seconds"]) or _INFINITY
+        self._seconds = cfg.get("periodic_thruput_seconds", logged["periodic_thruput"]["seconds"]) or inf
         self._every, length = (logged["sampled_data_attr"][key] for key in ("print_freq", "average_range"))
         self._last: deque[np.ndarray] = deque(maxlen=length)
         self._since = self._second = time.monotonic()

@@ -4,6 +4,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from ..store.library import library_for
 from ..store.recipe.registry import find
 from .layout import BufferedData, RowLayout, copied
 
-_INFINITY = float("inf")
 #: Arguments of the buffer underneath, and what a sample says in `meta` if they are given; in the order of `info`.
 _SHOWN = {"alpha": "priority", "max_use": "use_count", "max_staleness": "staleness"}
 _UNIFORM: dict[str, Any] = {"weighted": True, "replace": False}
@@ -45,7 +45,7 @@ class RowTable:
         self._sized = functools.lru_cache(maxsize=32)(held.with_sample_size)
 
     def _given(self) -> dict[str, Any]:
-        return {key: value for key, value in self._arguments.items() if value != _INFINITY}
+        return {key: value for key, value in self._arguments.items() if value != inf}
 
     def _make(self, layout: RowLayout | None) -> Any:
         name, given = ("ElasticReplayBuffer", _BY_PRIORITY) if self.by_priority else ("ReplayBuffer", _UNIFORM)
@@ -80,7 +80,7 @@ class RowTable:
         with self.lock:
             before, given = dict(vars(self)), self._given()
             for key in arguments.keys() & {"max_use", "max_staleness"}:
-                limit = min(any_number(self.owner, key, arguments[key]), self._arguments.get(key, _INFINITY))
+                limit = min(any_number(self.owner, key, arguments[key]), self._arguments.get(key, inf))
                 arguments[key] = int(limit) if limit % 1 == 0 else limit
             self._arguments, self.by_priority = self._arguments | arguments, self.by_priority or "alpha" in arguments
             try:

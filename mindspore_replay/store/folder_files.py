@@ -22,7 +22,7 @@ def descriptor_of(path: Path, stack: contextlib.ExitStack) -> int:
 @contextlib.contextmanager
 def opened(path: str | Path, flags: int) -> Iterator[int]:
     """Open a file during the block, which gets its descriptor."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, flags, 0o600)
     try:
         yield descriptor
     finally:

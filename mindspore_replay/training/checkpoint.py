@@ -13,12 +13,13 @@ from ..buffers.base import Buffer
 from ..buffers.parameters import Held
 from ..checkpoint.buffers import describe, is_mixture, parts_of
 from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, summary
-from ..checkpoint.files import real_path, sync_folder
+from ..checkpoint.files import real_path
 from ..checkpoint.loading import Restored, load_checked
 from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
 from ..host import HostBuffer
+from ..store.folder_files import sync
 from ..store.saved import Plain
 from .values import GENERATORS, RandomStates, decoded, encoded
 
@@ -148,7 +149,7 @@ class TrainingCheckpoint:
         path = real_path(self.path)
         if not path.exists():
             return None
-        sync_folder(path.parent)  # a killed process may have left the file's name in memory, and rows will follow it
+        sync(path.parent)  # a killed process may have left the file's name in memory, and rows will follow it
         with contextlib.ExitStack() as stack:
             sources = open_sources(self.path, stack)
             self._check_kinds(sources)
