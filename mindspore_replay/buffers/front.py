@@ -6,6 +6,7 @@ from typing import Any
 from ..mindspore_api import share
 from ..ops.eager import wait_for_work
 from ..store.front import LocalFront
+from ..store.kinds import Form
 from ..store.naming import named
 from ..store.nested import NO_NAMES
 from ..store.types import Sample, Values
@@ -33,9 +34,11 @@ class BufferFront(LocalFront):
         """The buffer's limiter, or ``None``."""
         return self._buffer().limiter  # type: ignore[union-attr]
 
-    def sample(self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool) -> Sample:
+    def sample(
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+    ) -> Sample:
         """Draw a batch, in the default way without the lock, which the kernels take themselves."""
-        plain = sample_range is None and beta is None and self.finish is None
+        plain = sample_range is None and beta is None and self.finish is None and form is None
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
             skip, limiter = self.drops_handles and not with_indices, self._buffer().limiter  # type: ignore[union-attr]
@@ -45,4 +48,4 @@ class BufferFront(LocalFront):
                 batch = limiter.try_sample(self.calls, skip, self.spec.sample_size)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
-        return super().sample(sample_range, beta, as_dict, with_indices)
+        return super().sample(sample_range, beta, as_dict, with_indices, form)

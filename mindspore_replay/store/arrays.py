@@ -1,10 +1,13 @@
 """The methods of buffers that a `Front` answers, on NumPy arrays or on Tensors."""
 
+from collections.abc import Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
 from .habits import NoContainer, wrong_sample
+from .items import with_lengths
+from .kinds import Form
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 from .showing import table, text
@@ -33,7 +36,7 @@ class Insertable:
 
     def __init__(self, spec: BufferSpec, front: Any) -> None:
         self.spec, self._front, self.options, columns = spec, front, spec.options, spec.columns
-        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
+        self.names, self.shapes, self.types = columns.given_names, columns.given_shapes, columns.types
         self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
         self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
 
@@ -45,6 +48,7 @@ class Insertable:
         end: Values = False,
         final: Values = False,
         version: Values | None = None,
+        lengths: Values | Mapping[str, Values] | None = None,
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
@@ -59,6 +63,9 @@ class Insertable:
                 ``False``.
             version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
                 clock then. Default: ``None``, for the clock now.
+            lengths (Union[numpy.ndarray, dict, None]): Lengths of the rows of a batch whose arrays hold the items of
+                all, ``[N, *F]``, or padded rows, ``[n, L, *F]``: ints ``[n]``, or a dict of them by column. Default:
+                ``None``, for a list of arrays.
             with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
 
         Returns:
@@ -73,6 +80,8 @@ class Insertable:
         """
         if _misplaced or _unknown:
             raise self.spec.columns.wrong_insert(exp, _misplaced, _unknown)
+        if lengths is not None and exp is not None:
+            exp = with_lengths(self.spec.columns, exp, lengths)
         front = self._front
         if not with_indices and front.try_insert(exp, priority, end, final, version):
             return self
@@ -154,6 +163,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         beta: float | None = None,
         as_dict: bool = False,
         with_indices: bool = False,
+        longest: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
         """Draw `sample_size` rows as the learner's buffer does.
@@ -163,6 +173,8 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
             beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
+            longest (bool): Whether rows that differ in length are padded to the longest of the batch. Default:
+                ``False``, to ``sample_length``.
 
         Returns:
             Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as the learner gets
@@ -175,7 +187,36 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         if _misplaced or _unknown or type(sample_range) is int:
             given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
             raise wrong_sample(self.spec.cls_name, self, given, _unknown, self._OTHER_SIZE)
-        return self._front.sample(sample_range, beta, as_dict, with_indices)
+        return self._front.sample(sample_range, beta, as_dict, with_indices, Form(longest=True) if longest else None)
+
+    def sample_packed(self, max_items: int | None = None, *, as_dict: bool = False, with_indices: bool = False) -> Any:
+        """Draw rows that differ in length as `sample` does, with their items one behind the other.
+
+        Args:
+            max_items (Union[int, None]): Most items of each column that differs in length; the batch ends before the
+                first row that does not fit, and holds each row once. A queue keeps the others. Default: ``None``, for
+                `sample_size` rows.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+            with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
+
+        Returns:
+            Union[tuple, dict]: Bookkeeping; offsets, int32 ``[B + 1]``: row i has the items from offset i to the next;
+            and columns, ``[N, *F]``, and ``[B, *F]`` where all rows are equally long.
+
+        Raises:
+            ValueError: If no column differs in length, if `max_items` is less than the longest row, or if a row that
+                does not fit could not be drawn again.
+            RuntimeError: As for `sample`.
+
+        Examples:
+            >>> import numpy as np
+            >>> from mindspore_replay.host import ReplayQueue
+            >>> queue = ReplayQueue(2, 8, [(None,), ()], ["int32", "float32"], max_length=4, items=32)
+            >>> queue = queue.insert([[np.arange(3, dtype="int32"), np.arange(2, dtype="int32")], [0.5, 1.0]])
+            >>> print(*queue.sample_packed())
+            [0 3 5] [0 1 2 0 1] [0.5 1. ]
+        """
+        return self._front.sample(None, None, as_dict, with_indices, Form(packed=True, max_items=max_items))
 
     def end_episodes(self) -> int:
         """End all open episodes, as `Buffer.end_episodes` does, and return their number."""

@@ -14,6 +14,8 @@ from .folder import Folder
 from .folder_header import bad_folder
 from .folder_opening import open_to_attach
 from .front import Front
+from .kinds import Form
+from .ragged import make_store
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
 from .recipe.spec import BufferSpec
 from .store import Store
@@ -100,7 +102,7 @@ class AttachedBuffer(ArrayBuffer):
             wanted = options.plan.n if sample_size is None else sample_size
             spec = opened.spec.resized(check_size("attach", "sample_size", wanted, options.most_starts))
             try:
-                store = Store(spec.columns, spec.options, folder=opened)
+                store = make_store(spec, folder=opened)
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
             stack.pop_all()
@@ -150,12 +152,12 @@ class AttachedFront(Front):
             self.ready()
             return not (self._is_queue or self._limited[0]) and self.calls.try_insert(*given)
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""
         if self.spec.achieved_goal is not None:
             name = self.spec.cls_name
             raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
-        return super().drawn(bounds, beta)
+        return super().drawn(bounds, beta, form)
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""

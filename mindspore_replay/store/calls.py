@@ -9,6 +9,7 @@ import numpy as np
 from . import state
 from .epochs import OF_BATCHES, has_batch, progress
 from .inputs import NewRows
+from .kinds import Form
 from .mixins import mixin
 from .options import Options
 from .random import ALL_ROWS
@@ -87,6 +88,14 @@ class Calls(BaseCalls, Protocol):
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
         return self._between(lambda: state.room(self.options, self._arrays(*state.ROOM)))
+
+    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, form: Form) -> tuple[Any, ...]:
+        """Draw a batch as `sample` does, with rows that differ in length in some form."""
+        return self.sample(bounds, beta)
+
+    def fits(self, rows: int, in_progress: int) -> bool:
+        """Return True if there is room for the items of new rows, if rows differ in length."""
+        return True
 
     def pending_note(self) -> str:
         """Return a sentence on the rows that wait for late columns; empty if there are none."""

@@ -111,12 +111,22 @@ def _columns(arrays: Arrays) -> list[np.ndarray]:
     return [array for name, array in arrays.items() if name.startswith("column.")]
 
 
-def _row_checksums(arrays: Arrays, slots: np.ndarray) -> np.ndarray:
+def _row_checksums(options: Options, arrays: Arrays, slots: np.ndarray) -> np.ndarray:
     """Return the checksums of the rows in these slots. Shape ``[n]``, uint32."""
     sums = np.zeros(len(slots), np.uint64)
     for column in _columns(arrays):
         _checksums(column, slots, sums)
+    for kind in options.kinds:
+        for name in kind.names:
+            items, n = arrays[f"items.{name}"], ctypes.c_int64(len(slots))
+            sizes = ctypes.c_int64(len(items)), ctypes.c_int64(items.nbytes // len(items))
+            memory, *rest = (_address(a) for a in (items, arrays[f"column.{kind.name}"], slots, sums))
+            library.loaded().replay_checksums_of_items(memory, *sizes, *rest[:2], n, rest[2])
     return (sums ^ sums >> np.uint64(32)).astype(np.uint32)
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
 
 
 def _chunks(slots: np.ndarray) -> list[np.ndarray]:
@@ -142,7 +152,7 @@ def _changed(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
 def note_changed_rows(options: Options, arrays: Arrays, since: Record) -> None:
     """Compute the checksums of the rows that changed after a flush."""
     for slots in _chunks(_changed(options, arrays, since)):
-        arrays["checksums"][slots] = _row_checksums(arrays, slots)
+        arrays["checksums"][slots] = _row_checksums(options, arrays, slots)
 
 
 def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
@@ -152,7 +162,7 @@ def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
         uses = arrays["use_counts"][slots]
         kept = (arrays["flags"][slots] & _DELETED == 0) if "flags" in arrays else uses >= 0
         slots = slots[kept | pending(uses)]
-    wrong = [_row_checksums(arrays, part) != arrays["checksums"][part] for part in _chunks(slots)]
+    wrong = [_row_checksums(options, arrays, part) != arrays["checksums"][part] for part in _chunks(slots)]
     return slots[np.concatenate(wrong)]
 
 
@@ -168,6 +178,8 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
         arrays["counts"][state.COUNTS.index("deleted")] += len(torn)
         if "flags" in arrays:
             arrays["flags"][torn] |= _DELETED
+        for kind in options.kinds:
+            _empty_deleted(options, arrays, arrays[f"column.{kind.name}"])
         return 0
     stored = _stored(options, arrays)
     whole = np.setdiff1d(stored, torn)
@@ -181,6 +193,17 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
     if "epoch" in arrays and places.size:
         arrays["epoch"][SIZE] = 0  # a row that moved has another place in the order
     return 0 if options.reservoir and whole.size else len(torn)
+
+
+def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> None:
+    """Let deleted rows, whose offsets and lengths nobody knows, have no items, so that others keep their order."""
+    slots = _stored(options, arrays)
+    uses = arrays["use_counts"][slots]
+    deleted = (uses < 0) & ~pending(uses)
+    ends = np.where(deleted, 0, references[slots].sum(1))
+    first = references[slots[~deleted][:1], 0].sum()
+    references[slots[deleted], 0] = np.maximum(np.maximum.accumulate(ends), first)[deleted]
+    references[slots[deleted], 1] = 0
 
 
 def described(arrays: Mapping[str, np.ndarray], options: Options, slots: np.ndarray) -> str:

@@ -12,9 +12,11 @@ from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .epochs import BEGUN
 from .groups import Groups, names_of_groups, sampled_groups
 from .inputs import as_beta, as_new_rows, as_steps
+from .kinds import Form
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
-from .nested import NO_NAMES
+from .nested import NO_NAMES, Names
+from .ragged import as_room
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
 from .types import Experience, Sample, Values
@@ -65,22 +67,33 @@ class BaseFront:
 
     # Rows in and out.
 
-    def sample(self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool) -> Sample:
-        """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them."""
+    def sample(
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+    ) -> Sample:
+        """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them.
+
+        `form` is that of rows that differ in length; ``None`` for the usual one.
+        """
         spec = self.spec
+        if form is not None and not spec.columns.kinds:
+            raise ValueError(
+                f"For '{spec.cls_name}', 'longest' and 'sample_packed' need a column whose shape begins with None."
+            )
         given = None if beta is None else as_beta(spec.options, beta)
         names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
+        if form is not None and form.packed:
+            names = Names(name.replace("lengths", "offsets") for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         with self.turn("sample", spec.sample_size) if self.is_limited else self.lock:
             self.ready()
-            batch = self.drawn(bounds, given)
+            batch = self.drawn(bounds, given, form)
         if self.finish is not None:
             batch = self.finish(batch)
         if self.drops_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
         return self.calls.sample(bounds, beta)
 
@@ -155,18 +168,19 @@ class Front(BaseFront):
     ) -> Any:
         """Store one row or a batch; return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
-        with self.turn("insert", new.batch.rows) if self.is_limited else self.lock:
+        rows = as_room(new, self.spec.columns.kinds) if new.items else new.batch.rows
+        with self.turn("insert", rows) if self.is_limited else self.lock:
             self.ready()
             self.calls.insertion(new)
             return self.share(new.batch.handles(self.calls.first)) if with_indices else None
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
         calls = self.calls
         if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
             raise self.too_few(rows)
         try:
-            return calls.sample(bounds, beta)
+            return calls.sample(bounds, beta) if form is None else calls.sample_as(bounds, beta, form)
         except KernelError as error:
             if error.status != TOO_FEW_ROWS:
                 raise

@@ -53,7 +53,7 @@ def as_groups(spec: BufferSpec, key: object, groups: object, size_in_group: obje
 
 def names_of_groups(spec: BufferSpec) -> Names:
     """Return the names of the parts of a sample of groups; raise a ValueError if two are the same."""
-    return sample_names(spec.cls_name, True, ("mask",), spec.columns.names)
+    return sample_names(spec.cls_name, True, ("mask", *spec.names_of_lengths), spec.columns.names)
 
 
 def sampled_groups(

@@ -1,12 +1,14 @@
 """Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from .checks import check_number, check_size, need_episodes, need_handles, need_priorities, need_weights, one_int
 from .episodes import END, FINAL
+from .items import split
 from .nested import at
 from .options import Options
 from .schema import Batch, Schema, is_tensor
@@ -84,6 +86,8 @@ class NewRows(NamedTuple):
         ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``; ``None`` if the rows of the
             buffer know no episodes.
         version (Union[numpy.ndarray, None]): Version of all rows or of each, int64; ``None`` for the clock.
+        items (Mapping[int, numpy.ndarray]): The items ``[N, *F]`` of columns whose rows differ in length. Default:
+            none.
     """
 
     fields: Sequence[ArrayOrTensor]
@@ -91,6 +95,7 @@ class NewRows(NamedTuple):
     priority: np.ndarray | None
     ends: np.ndarray | None
     version: np.ndarray | None
+    items: Mapping[int, np.ndarray] = MappingProxyType({})
 
 
 def as_new_rows(
@@ -104,6 +109,10 @@ def as_new_rows(
     with_indices: bool = False,
 ) -> NewRows:
     """Check and convert the arguments of `insert`, in this order: columns, what the buffer lacks, rows, the others."""
+    items: Mapping[int, np.ndarray] = {}
+    if schema.kinds:
+        exp, items = split(schema, exp)
+        schema = schema.references
     in_order = schema.in_order(exp)
     if priority is not None:
         need_priorities(options, "insert(priority=...)")
@@ -121,7 +130,7 @@ def as_new_rows(
     priorities = None if priority is None else as_priority(name, priority, batch.rows)
     ends = None if options.rule is None else ends_of(name, end, final, batch.rows, options.num_envs)
     versions = None if version is None else as_versions(name, version, batch.rows)
-    return NewRows(fields, batch, priorities, ends, versions)
+    return NewRows(fields, batch, priorities, ends, versions, items)
 
 
 def as_priorities(options: Options, indices: object, priorities: object) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from .episodes import END, FINAL, OPEN, WindowRule
 from .epochs import EpochRule
+from .kinds import Kind
 from .late import COUNTS_INVALID, PENDING
 from .plan import SamplePlan
 
@@ -32,6 +33,7 @@ class Options(NamedTuple):
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
         beta (Union[float, None]): Initial beta, if samples are drawn by priority.
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
+        kinds (tuple[Kind, ...]): The columns whose rows differ in length.
         cls_name (str): Class to name in errors.
 
     Examples:
@@ -57,6 +59,7 @@ class Options(NamedTuple):
     reservoir: bool = False
     beta: float | None = None
     window: int | None = None
+    kinds: tuple[Kind, ...] = ()
     cls_name: str = "Store"
 
     @property

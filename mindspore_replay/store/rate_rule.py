@@ -119,6 +119,8 @@ class QueueAccount(NamedTuple):
         valid (int): Rows, or sequences, that can be delivered.
         room (float): Rows that can be inserted; infinite if they evict others.
         pending (str): What there is to say of rows that wait for late columns. Default: ``""``.
+        fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
+            differ in length. Default: ``None``, for any number.
     """
 
     name: str
@@ -126,12 +128,14 @@ class QueueAccount(NamedTuple):
     valid: int
     room: float
     pending: str = ""
+    fits: Callable[[int, int], bool] | None = None
 
     @classmethod
     def of(cls, calls: Calls, options: Options) -> "QueueAccount":
         """Return the account of a queue with these `Options`; the caller of the `Calls` holds the lock."""
         room = calls.room() if options.never_evicts_valid else math.inf
-        return cls(options.cls_name, options.capacity, calls.eligible(), room, calls.pending_note())
+        fits = calls.fits if options.kinds and options.never_evicts_valid else None
+        return cls(options.cls_name, options.capacity, calls.eligible(), room, calls.pending_note(), fits)
 
     @property
     def ways_out(self) -> tuple[str, str]:
@@ -145,7 +149,10 @@ class QueueAccount(NamedTuple):
 
     def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
         """Return True if rows may be inserted or sampled; `in_progress` holds those of operations in progress."""
-        return rows + int(in_progress[KINDS.index(what)]) <= (self.room if what == "insert" else self.valid)
+        others = int(in_progress[KINDS.index(what)])
+        if what == "sample":
+            return rows + others <= self.valid
+        return rows + others <= self.room and (self.fits is None or self.fits(rows, others))
 
     def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
         """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
@@ -165,7 +172,7 @@ class QueueAccount(NamedTuple):
 
     def no_room(self, rows: int) -> RuntimeError:
         """Return the error for an insertion that does not wait for room."""
-        return no_room(self.name, rows, int(self.room), self.capacity, self.pending)
+        return no_room(self.name, rows, int(self.room), self.capacity, self.pending, rows <= self.room)
 
 
 class Wait:

@@ -1,5 +1,7 @@
 """The schema of a transition: names, shapes and dtypes of its columns, and the checks of rows."""
 
+import copy
+import functools
 import math
 import numbers
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -8,6 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from .habits import wrong_insert
+from .kinds import Kind, LengthOptions
 from .late import MOST_LATE
 from .nested import at, by_name
 from .types import ArrayOrTensor, TensorLike, Values
@@ -87,6 +90,9 @@ class Schema:
             ``()``.
 
     Attributes:
+        shapes (tuple[tuple[int, ...], ...]): Shape of one row in a sample; rows that differ in length are padded.
+        given_shapes (tuple): The shapes as given.
+        kinds (tuple[Kind, ...]): The columns whose rows differ in length.
         late (tuple[int, ...]): Indices of the late columns.
         present (tuple[int, ...]): Indices of the others, which an insertion takes.
         compressed (tuple[int, ...]): Indices of the compressed columns.
@@ -115,11 +121,12 @@ class Schema:
         self.cls_name = cls_name
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
-        self.shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self._sequence("shapes", shapes)))
-        self.dtypes = tuple(self._dtype(i, dtype) for i, dtype in enumerate(self._sequence("types", types)))
+        self.given_shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self.sequence("shapes", shapes)))
+        self.shapes: tuple[tuple[int, ...], ...] = self.given_shapes
+        self.dtypes = tuple(self._dtype(i, dtype) for i, dtype in enumerate(self.sequence("types", types)))
         if not self.shapes:
             raise ValueError(f"For '{cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
-        self.given_names = None if names is None else tuple(self._sequence("names", names))
+        self.given_names = None if names is None else tuple(self.sequence("names", names))
         self.names = tuple(map(str, range(len(self.shapes)))) if self.given_names is None else self.given_names
         for argument, values in (("types", self.dtypes), ("names", self.names)):
             if len(values) != len(self.shapes):
@@ -134,6 +141,19 @@ class Schema:
         self.late = self._late(late)
         self.present = tuple(i for i in range(len(self)) if i not in self.late)
         self.compressed = self._compressed(compress)
+        self.let_lengths_differ(LengthOptions(), ())
+
+    def let_lengths_differ(self, lengths: LengthOptions, kinds: tuple[Kind, ...]) -> None:
+        """Declare the columns whose rows differ in length, and the arguments that say so."""
+        self.lengths, self.kinds = lengths, kinds
+        self.kind_of = {i: kind for kind in kinds for i in kind.columns}
+        #: The arrays of items by name: their shapes and dtypes.
+        self.arenas = {
+            f"items.{self.names[i]}": ((kind.items, *self.shapes[i][1:]), self.stored_dtypes[i])
+            for i, kind in self.kind_of.items()
+        }
+        for i, kind in self.kind_of.items():
+            self.shapes = (*self.shapes[:i], (kind.sampled, *self.shapes[i][1:]), *self.shapes[i + 1 :])
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -148,7 +168,8 @@ class Schema:
         """Return the NumPy dtype for a name. NumPy has no bfloat16, whose bits are uint16."""
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
-    def _sequence(self, argument: str, value: object) -> Sequence[Any]:
+    def sequence(self, argument: str, value: object) -> Sequence[Any]:
+        """Return an argument that is a list or a tuple; raise a TypeError for anything else."""
         if isinstance(value, (list, tuple)):
             return value
         raise TypeError(
@@ -156,14 +177,18 @@ class Schema:
             f"but got {value!r} ({type(value).__name__})."
         )
 
-    def _shape(self, i: int, shape: object) -> tuple[int, ...]:
-        if not isinstance(shape, (list, tuple)) or not all(
-            isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in shape
-        ):
-            raise TypeError(f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, but got {shape!r}.")
-        if any(axis < 1 for axis in shape):
+    def _shape(self, i: int, shape: object) -> tuple[Any, ...]:
+        axes = shape if isinstance(shape, (list, tuple)) else (None, None)
+        any_length = axes[:1] in ((None,), [None])
+        axes = axes[any_length:]
+        if not all(isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in axes):
+            raise TypeError(
+                f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, of which the first may be None for "
+                f"rows of any length, but got {shape!r}."
+            )
+        if any(axis < 1 for axis in axes):
             raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
-        return tuple(int(axis) for axis in shape)
+        return (*(None,) * any_length, *map(int, axes))
 
     def _dtype(self, i: int, dtype: object) -> str:
         name = given_type_name(dtype)
@@ -187,10 +212,10 @@ class Schema:
                 "on after it with a dot."
             )
 
-    def _some(self, argument: str, named: object) -> tuple[int, ...]:
+    def some(self, argument: str, named: object) -> tuple[int, ...]:
         """Return the indices of columns that an argument names."""
         columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
-        chosen = self._sequence(argument, named)
+        chosen = self.sequence(argument, named)
         unknown = [c for c in chosen if isinstance(c, bool) or c not in columns]
         if unknown:
             known = list(self.names) if self.given_names else f"indices below {len(self)}"
@@ -200,7 +225,7 @@ class Schema:
         return tuple(sorted({columns[column] for column in chosen}))
 
     def _late(self, late: object) -> tuple[int, ...]:
-        indices = self._some("late", late)
+        indices = self.some("late", late)
         if len(indices) > min(MOST_LATE, len(self) - 1):
             raise ValueError(
                 f"For '{self.cls_name}', 'late' must leave a column that is not late, and hold at most {MOST_LATE}, "
@@ -209,7 +234,7 @@ class Schema:
         return indices
 
     def _compressed(self, compress: object) -> tuple[int, ...]:
-        indices = self._some("compress", compress)
+        indices = self.some("compress", compress)
         scalars = [self.names[i] for i in indices if not self.shapes[i]]
         if scalars:
             raise ValueError(
@@ -224,6 +249,18 @@ class Schema:
         for i in self.compressed:
             shapes[i], dtypes[i] = (), "int64"
         return type(self)(self.cls_name, shapes, dtypes, self.given_names, self.late)
+
+    @functools.cached_property
+    def references(self) -> "Schema":
+        """The schema of what kernels store of columns whose rows differ in length: the offset and length of a row."""
+        made = copy.copy(self)
+        for i, kind in self.kind_of.items():
+            shape, dtype = ((2,), "int64") if i == kind.column else ((), "uint8")
+            for name, value in ("shapes", shape), ("dtypes", dtype), ("stored_dtypes", dtype):
+                values = getattr(made, name)
+                setattr(made, name, (*values[:i], value, *values[i + 1 :]))
+        made.numpy_types = tuple(map(self.numpy_type, made.dtypes))
+        return made
 
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""
@@ -305,11 +342,7 @@ class Schema:
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
         """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
         columns = range(len(self))
-        if wrong := self._wrong(columns, self.dtypes, types):
-            raise TypeError(
-                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
-                f"silently: {self._cast_hint(types)}.{self._cast_from(types)}"
-            )
+        self._check_types(columns, types)
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
         lead = () if single else (rows,)
@@ -324,6 +357,19 @@ class Schema:
                 f"but got {rows}."
             )
         return Batch(rows, single)
+
+    def check_types(self, columns: Sequence[int], fields: Iterable[ArrayOrTensor]) -> None:
+        """Raise a TypeError that lists each of these columns whose field has another dtype."""
+        self._check_types(columns, self.names_of(columns, fields))
+
+    def _check_types(self, columns: Sequence[int], types: Sequence[str]) -> None:
+        expected = [self.dtypes[i] for i in columns]
+        if wrong := self._wrong(columns, expected, types):
+            hint = self._cast_hint(expected, types)
+            raise TypeError(
+                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
+                f"silently: {hint}.{self._cast_from(types)}"
+            )
 
     def chosen(self, values: object) -> dict[int, tuple[Any, ...]]:
         """Return the indices of the columns that there are values for, and the keys that lead to these."""
@@ -365,13 +411,13 @@ class Schema:
             "takes: cast the rows back, or set mixed precision on the networks alone."
         )
 
-    def _cast_hint(self, types: Sequence[str]) -> str:
+    def _cast_hint(self, expected: Sequence[str], types: Sequence[str]) -> str:
         """Return how to cast the first array whose dtype is wrong."""
-        i = next(i for i, got in enumerate(types) if self.dtypes[i] != got)
-        name = "bool_" if self.dtypes[i] == "bool" else self.dtypes[i]
+        dtype = next(right for right, got in zip(expected, types) if right != got)
+        name = "bool_" if dtype == "bool" else dtype
         if name != "bfloat16":
             return f"call .astype(np.{name}) on an array, .astype(ms.{name}) on a Tensor"
-        if self.numpy_types[i] == np.uint16:
+        if self.numpy_type(dtype) == np.uint16:
             return "give bfloat16 as an array of its bits, uint16, or as numbers, .tolist() of an array"
         return "call .astype(ms.bfloat16) on a Tensor"
 

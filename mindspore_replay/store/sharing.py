@@ -104,7 +104,8 @@ def guard(memory: mmap.mmap, head: np.ndarray) -> None:
 
 
 def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
-    return zip(schema.names, schema.shapes, schema.stored_dtypes)
+    stored = schema.references
+    return zip(stored.names, stored.shapes, stored.stored_dtypes)
 
 
 def _unshare(head: ctypes.c_void_p, _call: Call) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from .episodes import check_timeline, legal_starts
 from .epochs import FIRST, check_epoch
+from .kinds import Kind
 from .late import pending
 from .memory import zeros
 from .options import Options
@@ -30,10 +31,10 @@ LAST_CLOCK = 2**62
 
 def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return the shape and dtype of each array, by name."""
-    capacity = options.capacity
-    columns = zip(schema.names, schema.shapes, schema.stored_dtypes)
+    capacity, stored = options.capacity, schema.references
+    columns = zip(stored.names, stored.shapes, stored.stored_dtypes)
     arrays = {f"column.{name}": ((capacity, *shape), dtype) for name, shape, dtype in columns}
-    arrays |= {
+    arrays |= schema.arenas | {
         "head": ((), "int32"),
         "count": ((), "int32"),
         "serials": ((2,), "int64"),
@@ -112,7 +113,7 @@ def eligible(options: Options, state: Arrays) -> np.ndarray:
     if options.rule is not None:
         return legal_starts(state, options.rule)
     stored = np.zeros(options.capacity, bool)
-    stored[(int(state["head"]) + np.arange(int(state["count"]))) % options.capacity] = True
+    stored[stored_slots(options, state)] = True
     return stored & (state["use_counts"] >= 0)
 
 
@@ -201,6 +202,26 @@ def check(options: Options, state: Arrays) -> None:
         raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
     if options.window is not None and not 1 <= state["window"][0] <= capacity:
         raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
+    for kind in options.kinds:
+        if f"column.{kind.name}" in state:
+            check_references(name, kind, state[f"column.{kind.name}"][stored_slots(options, state)])
+
+
+def stored_slots(options: Options, state: Arrays) -> np.ndarray:
+    """Return the slots of the rows of a ring, the oldest first. Shape ``[n]``, int64."""
+    return (int(state["head"]) + np.arange(int(state["count"]))) % options.capacity
+
+
+def check_references(cls_name: str, kind: Kind, references: np.ndarray) -> None:
+    """Raise a ValueError unless the items of rows ``[n, 2]`` are in the arena, in order, and none are of two rows."""
+    offsets, lengths = references.T
+    ends = offsets + lengths
+    wrong = (offsets < 0) | (lengths < 0) | (lengths > kind.longest) | (offsets % kind.items + lengths > kind.items)
+    if wrong.any() or (offsets[1:] < ends[:-1]).any() or (ends.size and ends[-1] - offsets[0] > kind.items):
+        raise ValueError(
+            f"For '{cls_name}', the offsets and lengths of column {kind.name!r} must be those of rows one behind the "
+            f"other, of at most {kind.longest} items each and {kind.items} in all, but got {references.tolist()}."
+        )
 
 
 def check_places(options: Options, state: Arrays) -> None:

@@ -255,6 +255,7 @@ def test_no_method_answers_after_a_close(kind: str, limit: bool, tmp_path: Path)
         learner.limiter = RateLimiter(1, 1, 100)
     one, other = attach(tmp_path / "rows"), attach(tmp_path / "rows")
     calls = methods_of(one)
+    del calls["sample_packed"]  # needs rows that differ in length
     if kind == "prioritized":
         del calls["end_episodes"]
     for name in sorted(calls):

@@ -169,6 +169,13 @@ class Timeline {
     return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
   }
 
+  // Makes all rows ineligible whose past has been evicted.
+  template <typename Changed>
+  void LosePast(Changed *changed) const {
+    const int64_t end = std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted);
+    for (int64_t serial = Oldest(); serial < end; ++serial) EvictPast(serial, changed);
+  }
+
   // Makes a row ineligible if its past has been evicted.
   template <typename Changed>
   REPLAY_BOTH void EvictPast(int64_t serial, Changed *changed) const {

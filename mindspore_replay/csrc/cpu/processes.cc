@@ -13,6 +13,7 @@
 #include "adapters.h"
 #include "core/checksum.h"
 #include "core/exclusive.h"
+#include "core/items.h"
 #include "core/status.h"
 #include "faults.h"
 #include "shared.h"
@@ -61,6 +62,42 @@ MINDSPORE_REPLAY_EXPORT void replay_repair(const void *head) {
 MINDSPORE_REPLAY_EXPORT void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n,
                                               uint64_t *sums) {
   for (int64_t i = 0; i < n; ++i) sums[i] = Checksum(rows + (slots ? slots[i] : i) * bytes, bytes, sums[i]);
+}
+
+// Adds the items of the rows of any length in n slots to a checksum each. A row that cannot be in the arena adds nothing.
+MINDSPORE_REPLAY_EXPORT void replay_checksums_of_items(char *arena, int64_t items, int64_t item_bytes,
+                                                       const Reference *references, const int64_t *slots, int64_t n,
+                                                       uint64_t *sums) {
+  const Arena of_items = {arena, items, item_bytes};
+  for (int64_t i = 0; i < n; ++i) {
+    const Reference &row = references[slots[i]];
+    if (of_items.Holds(row)) sums[i] = Checksum(of_items.At(row), of_items.Bytes(row), sums[i]);
+  }
+}
+
+// Evicts the oldest rows of a ring that has so many; the caller keeps others out. The arguments after `rows` are those of
+// `update`. In shared memory the rows are gone, if the process dies, when this begins.
+MINDSPORE_REPLAY_EXPORT int replay_evict(int64_t rows, int nparam, void **params, int *ndims, int64_t **shapes,
+                                         const char **dtypes) {
+  const Arguments raw(nparam, params, ndims, shapes, dtypes);
+  Binding binding;
+  if (!Binder<Shared::kUpdate>(raw, &binding).Bind()) return kBadArguments;
+  const Bound<Shared::kUpdate> args(raw, binding);
+  const State state = StateOf(args);
+  if (rows < 0 || rows > *state.count || !args.HasGroup(kRowStateGroup)) return kBadArguments;
+  ProcessLock *process_lock = Locks::Of(state.head).Find(state.head);
+  if (process_lock != nullptr) {
+    static_cast<Shared *>(process_lock)->Evict(*state.serials - *state.count + rows);
+  }
+  Vector<int64_t> changed;
+  for (int64_t i = 0; i < rows; ++i) state.row_state.Set(SlotOf(i, *state.head, state.capacity), 0, &changed);
+  *state.head = static_cast<int32_t>((*state.head + rows) % state.capacity);
+  *state.count = static_cast<int32_t>(*state.count - rows);
+  Clock *clock = state.row_state.clock;
+  clock->fresh = std::max(clock->fresh, *state.serials - *state.count);
+  if (args.HasGroup(kEpisodesGroup)) state.Get<Timeline>().LosePast(&changed);
+  state.row_state.tree.Refresh(&changed);
+  return kOk;
 }
 
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of

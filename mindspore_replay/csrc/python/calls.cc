@@ -3,6 +3,7 @@
 #include "compressed.h"
 #include "insert.h"
 #include "invocation.h"
+#include "items.h"
 
 namespace {
 
@@ -11,6 +12,9 @@ namespace python = replay::python;
 PyMethodDef functions[] = {
     {"compress", python::CompressRows, METH_VARARGS, nullptr},
     {"decompress", python::DecompressRows, METH_VARARGS, nullptr},
+    {"pad_items", python::PadItems, METH_VARARGS, nullptr},
+    {"pack_items", python::PackItems<false>, METH_VARARGS, nullptr},
+    {"place_items", python::PackItems<true>, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};

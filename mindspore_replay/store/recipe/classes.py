@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..kinds import LengthOptions
 from ..schema import Schema
 from .arguments import decoded
 from .layout import View
@@ -34,12 +35,18 @@ class ReplayRecipe(Recipe, kind="ReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
@@ -67,13 +74,19 @@ class PrioritizedRecipe(Recipe, kind="PrioritizedReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
@@ -107,6 +120,11 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
@@ -115,7 +133,8 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.burn_in, self.stride, self.pad_end = span
 
@@ -147,6 +166,11 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
@@ -154,7 +178,8 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.max_episode_length = max_episode_length
 
@@ -187,6 +212,11 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
@@ -195,7 +225,8 @@ class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
         window = capacity if window is None else window
         sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
@@ -220,7 +251,7 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
-        others = names, 1, late, compress, seed, storage, backend
+        others = names, 1, late, compress, LengthOptions(), seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
 
 
@@ -249,13 +280,19 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
         if isinstance(span, Sequences):
@@ -285,13 +322,19 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         views: Sequence[View] = (),
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        max_length: int | Mapping[str, int] | None = None,
+        items: int | Mapping[str, int] | None = None,
+        share_lengths: Sequence[Sequence[str | int]] = (),
+        sample_length: int | Mapping[str, int] | None = None,
+        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
         parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
-        others = names, num_envs, late, compress, seed, storage, backend
+        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
+        others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
         self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
         if isinstance(span, Sequences):

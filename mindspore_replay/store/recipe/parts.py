@@ -339,7 +339,8 @@ class Parts(NamedTuple):
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
         has_episodes = bool(self.views) or not isinstance(self.span, Rows)
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
-        weighted = limits.weighted or prioritized or has_episodes or bool(layout.columns.late)
+        needs_weights = prioritized or has_episodes or bool(layout.columns.late or layout.columns.kinds)
+        weighted = limits.weighted or needs_weights
         hindsight = layout.hindsight
         first = (HANDLE,) * (weighted or self.reservoir) + (WEIGHT,) * prioritized
         plan = SamplePlan(
@@ -373,6 +374,7 @@ class Parts(NamedTuple):
             reservoir=self.reservoir,
             beta=sampler.first_beta,
             window=sampler.window,
+            kinds=layout.columns.kinds,
             cls_name=name,
         )
 

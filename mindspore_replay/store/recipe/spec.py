@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..checks import check_seed, check_size, need_handles
+from ..kinds import LengthOptions
+from ..lengths import kinds_of
 from ..naming import sample_names
 from ..nested import NO_NAMES, Names
 from ..options import Options
@@ -89,11 +91,11 @@ class BufferSpec:
         columns, parts = self.columns, self.parts
         labels = columns.given_names or range(len(columns))
         known = {
-            **{"sample_size": self.sample_size, "shapes": columns.shapes, "types": columns.dtypes},
+            **{"sample_size": self.sample_size, "shapes": columns.given_shapes, "types": columns.dtypes},
             **{"names": columns.given_names, "num_envs": self.num_envs, "views": parts.views},
             **{"late": [labels[i] for i in columns.late], "compress": [labels[i] for i in columns.compressed]},
             **{"prioritized": self.prioritized, **vars(parts.sampler)},
-            **{**parts.limits._asdict(), **parts.span._asdict()},
+            **{**parts.limits._asdict(), **parts.span._asdict(), **columns.lengths._asdict()},
         }
         return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
 
@@ -110,7 +112,7 @@ class BufferSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the buffer as JSON, without the seed; with a ``reason`` if no buffer can be made from the JSON."""
         given = self.arguments().items()  # earlier versions read files without arguments that they do not know
-        usual = {"initial_priority": 1.0, "default_priority": "largest"}
+        usual = {"initial_priority": 1.0, "default_priority": "largest", **LengthOptions()._asdict()}
         arguments = {key: encoded(value) for key, value in given if key not in usual or value != usual[key]}
         made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
         reason = self.foreign or self.incomplete
@@ -120,6 +122,7 @@ class BufferSpec:
         """Return the same buffer with another class to name in errors."""
         made = copy.copy(self)
         made.cls_name, made.columns = cls_name, copy.copy(self.columns)
+        vars(made.columns).pop("references", None)
         made.columns.cls_name, made.options = cls_name, self.options._replace(cls_name=cls_name)
         return made
 
@@ -157,7 +160,14 @@ class BufferSpec:
     def bookkeeping(self) -> tuple[str, ...]:
         """Outputs before the columns: handles and importance weights, lengths and masks."""
         first = ("indices",) * self.has_handles + ("weights",) * self.prioritized
-        return (*first, *self.parts.span.bookkeeping(self.layout))
+        return (*first, *self.parts.span.bookkeeping(self.layout), *self.names_of_lengths)
+
+    @functools.cached_property
+    def names_of_lengths(self) -> tuple[str, ...]:
+        """Names of the lengths of rows in a sample; a sample of whole episodes has lengths of these too."""
+        kinds = self.columns.kinds
+        is_plain = len(kinds) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
+        return ("lengths",) if is_plain else tuple(f"{kind.name}_lengths" for kind in kinds)
 
     @functools.cached_property
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -182,12 +192,11 @@ class BufferSpec:
         return self._sample_names[with_indices]
 
     def row_names(self, as_dict: bool) -> Names:
-        """Return the names of the columns of stored rows, or none if they come as a tuple."""
-        return (
-            sample_names(self.cls_name, self.columns.given_names is not None, (), self.columns.names)
-            if as_dict
-            else NO_NAMES
-        )
+        """Return the names of the lengths and columns of stored rows, or none if they come as a tuple."""
+        if not as_dict:
+            return NO_NAMES
+        has_names = self.columns.given_names is not None
+        return sample_names(self.cls_name, has_names, self.names_of_lengths, self.columns.names)
 
     @functools.cached_property
     def _sample_names(self) -> dict[bool, Names]:
@@ -215,6 +224,7 @@ class Recipe:
         num_envs (int): Environments that insert in step. Default: ``1``.
         late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
         compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
+        lengths (LengthOptions): The arguments for columns whose rows differ in length. Default: none.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
         storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
@@ -245,6 +255,7 @@ class Recipe:
         num_envs: int = 1,
         late: Sequence[str | int] = (),
         compress: Sequence[str | int] = (),
+        lengths: LengthOptions = LengthOptions(),  # noqa: B008
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
@@ -259,6 +270,7 @@ class Recipe:
             )
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
+        columns.let_lengths_differ(lengths, kinds_of(columns, lengths))
         parts = parts.checked(name, size, most)
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)

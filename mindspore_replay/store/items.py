@@ -1,0 +1,126 @@
+"""Rows of columns that differ in length, as users pass them, and what kernels store of them.
+
+Axes: ``B`` rows of a batch, ``n`` items of a row, ``N`` items of all rows, ``*F`` an item's shape.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .lengths import of_kind
+from .schema import Schema
+from .types import Experience, Values
+
+
+class Items(NamedTuple):
+    """Rows of one column: the items of all, ``[N, *F]``, and their lengths, int64 ``[B]``; ``None`` for one row."""
+
+    rows: np.ndarray
+    lengths: np.ndarray | None
+
+    @property
+    def of_rows(self) -> np.ndarray:
+        """The lengths, also of one row."""
+        return np.array([len(self.rows)]) if self.lengths is None else self.lengths
+
+
+def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str, Values]) -> list[Any]:
+    """Return the fields of a batch whose rows have these lengths: flat ``[N, *F]``, or padded ``[B, L, *F]``."""
+    fields: list[Any] = list(schema.present_fields(exp))
+    if not schema.kinds:
+        raise ValueError(f"For '{schema.cls_name}', 'lengths' needs a column whose shape begins with None.")
+    for kind in schema.kinds:
+        given = np.asarray(of_kind(schema.cls_name, schema.names, "lengths", lengths, kind.columns))
+        if given.dtype.kind not in "iu" or given.ndim != 1 or (given < 0).any():
+            raise ValueError(
+                f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {given!r}."
+            )
+        given = given.astype(np.int64)
+        for i in set(kind.columns) & set(schema.present):
+            array, place = schema.to_array(i, fields[schema.present.index(i)]), schema.present.index(i)
+            if array.ndim == len(schema.shapes[i]) + 1 and len(array) == len(given):
+                array = array[np.arange(array.shape[1]) < given[:, None]]
+            if array.ndim < 1 or len(array) != given.sum():
+                raise ValueError(
+                    f"For '{schema.cls_name}', column {schema.names[i]!r} must hold the {given.sum()} items of all "
+                    f"rows, or padded rows, [{len(given)}, L], but got {list(array.shape)}."
+                )
+            fields[place] = Items(array, given)
+    return fields
+
+
+def as_items(schema: Schema, i: int, value: Any) -> Items:
+    """Return the rows of a column; raise a ValueError if their shapes do not fit together."""
+    if type(value) is Items:
+        return value
+    rank = len(schema.shapes[i])
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return Items(np.zeros((0, *schema.shapes[i][1:]), schema.numpy_types[i]), None)
+        if _rank(value[0]) == rank:
+            parts = [schema.to_array(i, row) if len(row) else as_items(schema, i, ()).rows for row in value]
+            if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
+                raise ValueError(
+                    f"For '{schema.cls_name}', the rows of a column must have one dtype, and items of one shape. "
+                    f"Column {schema.names[i]!r}: got {sorted({f'{p.dtype.name} {p.shape[1:]}' for p in parts})}."
+                )
+            return Items(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
+    array = schema.to_array(i, value)
+    if array.ndim == rank + 1:
+        return Items(array.reshape(-1, *array.shape[2:]), np.full(len(array), array.shape[1]))
+    return Items(array, None)
+
+
+def _rank(value: Any) -> int:
+    return value.ndim if isinstance(value, np.ndarray) else len(np.shape(value))
+
+
+def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
+    """Raise a TypeError or ValueError unless these columns hold rows of their dtypes, shapes and lengths."""
+    schema.check_types(list(given), [items.rows for items in given.values()])
+    name, wrong = schema.cls_name, []
+    for i, (rows, _) in given.items():
+        if rows.shape[1:] != schema.shapes[i][1:] or not rows.ndim:
+            expected = str(("n", *schema.shapes[i][1:])).replace("'", "")
+            wrong.append(f"column {schema.names[i]!r}: expected {expected}, but got {rows.shape}")
+    if wrong:
+        raise ValueError(f"For '{name}', rows must hold any number of items of the column's shape. {'; '.join(wrong)}.")
+    for kind in schema.kinds:
+        own = [given[i] for i in kind.columns if i in given]
+        for rows, lengths in own:
+            longest = len(rows) if lengths is None else int(lengths.max(initial=0))
+            if longest > kind.longest:
+                raise ValueError(
+                    f"For '{name}', no row of column {kind.name!r} may be longer than max_length={kind.longest}, but "
+                    f"got {longest} items. Nothing was stored."
+                )
+            if own[0] is not (rows, lengths) and not np.array_equal(own[0].of_rows, Items(rows, lengths).of_rows):
+                raise ValueError(
+                    f"For '{name}', the columns {[schema.names[i] for i in kind.columns]} share their lengths, but got "
+                    f"{own[0].of_rows.tolist()} and {Items(rows, lengths).of_rows.tolist()}."
+                )
+        if own and len(own[0].rows) > kind.items:
+            raise ValueError(
+                f"For '{name}', the rows of one call may have items={kind.items} items in column {kind.name!r}, but "
+                f"got {len(own[0].rows)}: insert them in several calls. Nothing was stored."
+            )
+
+
+def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]]:
+    """Return the fields of new rows as kernels store them, of which only lengths are set; and the items by column."""
+    fields, given = list(schema.present_fields(exp)), {}
+    for place, i in enumerate(schema.present):
+        if i in schema.kind_of:
+            given[i] = items = as_items(schema, i, fields[place])
+            fields[place] = reference_of(schema, i, items)
+    check_items(schema, given)
+    return fields, {i: items.rows for i, items in given.items()}
+
+
+def reference_of(schema: Schema, i: int, items: Items) -> np.ndarray:
+    """Return what kernels store for rows of a column, without their places."""
+    lengths = np.array(len(items.rows)) if items.lengths is None else items.lengths
+    if i != schema.kind_of[i].column:
+        return np.zeros(lengths.shape, np.uint8)
+    return np.stack([np.zeros_like(lengths), lengths], -1)

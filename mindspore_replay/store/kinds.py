@@ -1,0 +1,69 @@
+"""Columns whose rows differ in length: what a constructor declares, and where rows are kept.
+
+Axes: ``B`` rows of a batch.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class LengthOptions(NamedTuple):
+    """Arguments of a constructor for columns whose rows differ in length, as for `ReplayBuffer`."""
+
+    max_length: Any = None
+    items: Any = None
+    share_lengths: Any = ()
+    sample_length: Any = None
+    cut: Any = "first"
+
+
+class Kind(NamedTuple):
+    """Columns of which a row has one length.
+
+    Args:
+        name (str): Name of the first that is not late. In its place kernels store where the items of a row are.
+        column (int): Its index.
+        columns (tuple[int, ...]): Indices of all.
+        names (tuple[str, ...]): Names of all.
+        longest (int): Items of the longest row.
+        items (int): Items that there is memory for.
+        sampled (int): Items of a row in a padded sample.
+        at_random (bool): Whether a longer row is cut at random, not after its first items.
+    """
+
+    name: str
+    column: int
+    columns: tuple[int, ...]
+    names: tuple[str, ...]
+    longest: int
+    items: int
+    sampled: int
+    at_random: bool
+
+    def placed(self, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
+        """Return the offsets of new rows, int64 ``[B]``, and that after them; they fit together into the memory."""
+        position = tail % self.items
+        ends = position + np.cumsum(lengths)
+        waste = 0
+        if (last := int(ends[-1])) > self.items:  # the first row that would cross the end begins behind it
+            first = int(np.searchsorted(ends, self.items, "right"))
+            waste = self.items - int(ends[first] - lengths[first])
+            if last + waste - position > self.items:  # all begin behind it
+                first, waste = 0, self.items - position
+            ends[first:] += waste
+        return ends - lengths + (tail - position), tail + last - position + waste
+
+
+class Form(NamedTuple):
+    """The form of a sample of rows that differ in length.
+
+    Args:
+        longest (bool): Whether rows are padded to the longest of the batch. Default: ``False``, to ``sample_length``.
+        packed (bool): Whether items lie one behind the other, with offsets in place of lengths. Default: ``False``.
+        max_items (Union[int, None]): Most items of a packed batch. Default: ``None``, for no limit.
+    """
+
+    longest: bool = False
+    packed: bool = False
+    max_items: int | None = None

@@ -1,0 +1,407 @@
+"""A store with columns whose rows differ in length.
+
+For the kernels, such a column is one of references: the offset and the length of a row, whose items lie in an arena.
+Draws, limits, priorities and windows are those of any other column. Columns that share their lengths share references:
+in place of the others kernels store a zero byte a row, so that these too can be late. A new row evicts the oldest ones
+whose items it needs.
+
+Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` an item's shape.
+"""
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import library, state
+from .call import NO_TENSORS, Array, Call, Tensors
+from .checks import check_size, no_room
+from .inputs import NewRows, as_array, as_handles, as_values
+from .insertion import Insertion
+from .items import as_items, check_items, reference_of
+from .kinds import Form, Kind
+from .late import pending
+from .nested import at
+from .options import Options
+from .plan import HANDLE, WINDOW
+from .random import random_bits
+from .recipe.spec import BufferSpec
+from .schema import Schema
+from .store import Store
+from .types import Arrays, Experience, Outputs, Values
+
+if TYPE_CHECKING:
+    from .folder import Folder
+
+
+def make_store(spec: BufferSpec, tensors: Tensors = NO_TENSORS, folder: "Folder | None" = None) -> Store:
+    """Make the store of a buffer without compressed columns."""
+    kind = RaggedStore if spec.columns.kinds else Store
+    return kind(spec.columns, spec.options, tensors=tensors, folder=folder)
+
+
+class RaggedInsertion(Insertion):
+    """Stores rows that differ in length; see `Insertion`."""
+
+    owner: "RaggedStore"
+
+    def __call__(self, new: NewRows) -> None:
+        """Store rows, as `Insertion` does, and evict those whose items they overwrite."""
+        if new.batch.rows:
+            with self.owner.held():
+                self._insert(new)
+
+    def _insert(self, new: NewRows) -> None:
+        owner, fields, evicted, rows = self.owner, list(map(as_array, new.fields)), 0, {}
+        for kind in owner.options.kinds:
+            given = fields[kind.column].reshape(-1, 2)
+            offsets, tail = kind.placed(owner.tail(kind), given[:, 1])
+            references = np.stack([offsets, given[:, 1]], 1)
+            rows[kind] = references
+            fields[kind.column] = references.reshape(fields[kind.column].shape)
+            evicted = max(evicted, owner.rows_before(kind, tail - kind.items))
+        stored = owner.count_now() + new.batch.rows
+        if owner.options.never_evicts_valid and evicted > owner.unneeded():
+            raise no_room(
+                self._options.cls_name, new.batch.rows, owner.room(), self._options.capacity, owner.pending_note(), True
+            )
+        super().__call__(new._replace(fields=fields))
+        owner.evict(evicted - (stored - owner.count_now()))
+        for i, items in new.items.items():
+            owner.place(i, rows[owner.kind_of[i]], items)
+
+
+class RaggedStore(Store):
+    """A store with columns whose rows differ in length.
+
+    Args:
+        rows_schema (Schema): The columns of the rows; ``schema`` has those that kernels store.
+        options, arrays, tensors, folder: As for `Store`.
+    """
+
+    def __init__(
+        self,
+        rows_schema: Schema,
+        options: Options,
+        arrays: Arrays | None = None,
+        tensors: Tensors = NO_TENSORS,
+        folder: "Folder | None" = None,
+    ) -> None:
+        self.kind_of = rows_schema.kind_of
+        super().__init__(rows_schema.references, options, arrays, tensors._replace(share=None), folder)
+        self._rows_schema, self._share_rows = rows_schema, tensors.share
+        self._arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
+        self._first_column = [output.kind for output in options.plan.outputs].index(WINDOW)
+        self._sized: dict[int, Store] = {}
+
+    def resized(self, options: Options) -> "RaggedStore":
+        """Return a store on the same arrays that draws by other options."""
+        arrays, tensors = {**self.arrays, "updates": self.updates}, self._tensors._replace(share=self._share_rows)
+        resized = RaggedStore(self._rows_schema, options, arrays, tensors)
+        resized.folder = self.folder
+        return resized
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which no other process comes between kernels and copies of items."""
+        return contextlib.nullcontext() if self.folder is None else self.kernels_kept_out()
+
+    # The arenas.
+
+    def references(self, kind: Kind) -> np.ndarray:
+        """Return the offsets and lengths by slot. Shape ``[C, 2]``, int64."""
+        return self.arrays[f"column.{kind.name}"]
+
+    def count_now(self) -> int:
+        """Return the number of rows stored; the caller keeps others out."""
+        return self._count.item()
+
+    def tail(self, kind: Kind) -> int:
+        """Return the offset after the newest row."""
+        count = self.count_now()
+        newest = (self.arrays["head"].item() + count - 1) % self.options.capacity
+        return int(self.references(kind)[newest].sum()) if count else 0
+
+    def rows_before(self, kind: Kind, limit: int) -> int:
+        """Return the number of the oldest rows with items before an offset. Cost O(this number)."""
+        references, head, rows = self.references(kind), self.arrays["head"].item(), 0
+        while rows < self.count_now() and references[(head + rows) % self.options.capacity, 0] < limit:
+            rows += 1
+        return rows
+
+    def unneeded(self) -> int:
+        """Return the number of the oldest rows that can be evicted from a buffer that keeps those to be drawn."""
+        return state.room(self.options, self.arrays) - self.options.capacity + self.count_now()
+
+    def fits(self, rows: int, in_progress: int) -> bool:
+        """Return True if there is room for the items of new rows, and for those of other insertions in progress."""
+        lengths = getattr(rows, "lengths", {})
+        return self._between(lambda: self._fits(lengths, rows, in_progress))
+
+    def _fits(self, lengths: Mapping[int, np.ndarray], rows: int, in_progress: int) -> bool:
+        for kind in self.options.kinds:
+            own = lengths.get(kind.column, np.full(rows, kind.longest))
+            all_lengths = np.append(own, np.full(in_progress, kind.longest))
+            if all_lengths.sum() > kind.items:
+                return False
+            _, tail = kind.placed(self.tail(kind), all_lengths)
+            if self.rows_before(kind, tail - kind.items) > self.unneeded():
+                return False
+        return True
+
+    @functools.cached_property
+    def _evict(self) -> Call:
+        rows = [Array((1, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.dtypes)]
+        arguments = {**self._state, "rows": rows, "written": Array((2,), "int64")}
+        return Call("update", self.options.groups, arguments)
+
+    def evict(self, rows: int) -> None:
+        """Evict the oldest rows; the caller keeps others out."""
+        if rows > 0:
+            status = self._handle.replay_evict(ctypes.c_int64(rows), *self._evict.raw())
+            if status != library.OK:
+                raise library.KernelError("replay_evict", status)
+
+    def place(self, i: int, references: np.ndarray, items: np.ndarray) -> None:
+        """Store the items of rows of a column, whose references are these, ``[B, 2]``."""
+        library.calls.place_items(self._arenas[i], references, np.ascontiguousarray(items))
+
+    # Rows in and out.
+
+    @functools.cached_property
+    def insertion(self) -> Insertion:
+        """The object that checks and stores rows for `insert`."""
+        made = RaggedInsertion(self.schema, self.options, self._state, self._tensors)
+        made.owner = self
+        return made
+
+    @functools.cached_property
+    def try_insert(self) -> Any:
+        """Leave all rows to `insertion`."""
+        return lambda *_: False
+
+    @functools.cached_property
+    def rows_to_insert(self) -> Any:
+        """Leave all rows to `insertion`."""
+        return lambda *_: -1
+
+    @functools.cached_property
+    def try_sample(self) -> Any:
+        """Leave all samples to `sample`, whose caller holds the lock until the rows are copied."""
+        return lambda _: -1
+
+    def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
+        """Draw a batch, as `Store.sample` does: lengths, int32, before the columns."""
+        return self.sample_as(bounds, beta, Form())
+
+    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, form: Form) -> Outputs:
+        """Draw a batch with rows in some form.
+
+        Args:
+            bounds (Union[tuple[int, int], None]): As for `Store.sample`.
+            beta (Union[float, None]): As for `Store.sample`.
+            form (Form): The form. Offsets are int32 ``[B + 1]``.
+        """
+        plan, name = self.options.plan, self.options.cls_name
+        if form.packed and plan.reaches_out:
+            raise ValueError(f"For '{name}', 'sample_packed' needs samples of single rows, but got windows of steps.")
+        columns = [output.column for output in plan.outputs[self._first_column :]]
+        with self.held():
+            if form.max_items is not None:
+                return self._packed(self._drawn_within(form.max_items, bounds, beta), columns)
+            drawn = super().sample(bounds, beta)
+            if form.packed:
+                return self._packed(drawn, columns)
+            return self._padded(drawn, self._first_column, columns, not form.longest)
+
+    def read(self, index: Values) -> Outputs:
+        """Return the lengths and the rows at logical positions, padded to the longest of them."""
+        with self.held():
+            return self._padded(super().read(index), 0, range(len(self.schema)), False)
+
+    def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
+        """Draw groups by a column of ints, as `Store.sample_groups` does; the lengths follow the mask."""
+        with self.held():
+            return self._padded(super().sample_groups(column, ordered, groups, size), 1, range(len(self.schema)), True)
+
+    def _padded(self, drawn: Sequence[Any], first: int, columns: Sequence[int], cut: bool) -> Outputs:
+        """Return drawn arrays with lengths and padded rows in place of references, from the array `first` on."""
+        schema, references = self._rows_schema, {}
+        for kind in self.options.kinds:
+            rows = drawn[first + list(columns).index(kind.column)]
+            references[kind] = self._cut(kind, rows) if cut and kind.sampled < kind.longest else rows
+        arrays = [references[kind][..., 1].astype(np.int32) for kind in references]
+        for i, array in zip(columns, drawn[first:]):
+            if i in self.kind_of:
+                rows = references[self.kind_of[i]]
+                most = self.kind_of[i].sampled if cut else int(rows[..., 1].max(initial=0))
+                shape = (*rows.shape[:-1], most, *schema.shapes[i][1:])
+                array = np.empty(shape, schema.numpy_types[i])
+                library.calls.pad_items(self._arenas[i], np.ascontiguousarray(rows.reshape(-1, 2)), array)
+            arrays.append(array)
+        return self._shared([*drawn[:first], *arrays])
+
+    def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
+        """Return the references of parts of rows that are too long for a sample."""
+        more = np.maximum(rows[..., 1] - kind.sampled, 0)
+        offsets = rows[..., 0]
+        if kind.at_random and more.any():
+            key, counter = self.arrays["random_state"].tolist()
+            bits = random_bits(~key, counter + np.arange(more.size)).reshape(more.shape)
+            offsets = offsets + (bits % (more + 1).astype(np.uint64)).astype(np.int64)
+        return np.stack([offsets, rows[..., 1] - more], -1)
+
+    def _packed(self, drawn: Sequence[Any], columns: Sequence[int]) -> Outputs:
+        first, schema = self._first_column, self._rows_schema
+        offsets, arrays = {}, []
+        for kind in self.options.kinds:
+            lengths = drawn[first + list(columns).index(kind.column)][:, 1]
+            offsets[kind] = np.append(0, np.cumsum(lengths)).astype(np.int32)
+        for i, array in zip(columns, drawn[first:]):
+            if i in self.kind_of:
+                kind = self.kind_of[i]
+                rows = np.ascontiguousarray(drawn[first + list(columns).index(kind.column)])
+                array = np.empty((offsets[kind][-1], *schema.shapes[i][1:]), schema.numpy_types[i])
+                library.calls.pack_items(self._arenas[i], rows, array)
+            arrays.append(array)
+        return self._shared([*drawn[:first], *offsets.values(), *arrays])
+
+    def _shared(self, arrays: Sequence[Any]) -> Outputs:
+        return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))
+
+    # Batches with a bound on their items.
+
+    def _drawn_within(self, max_items: int, bounds: tuple[int, int] | None, beta: float | None) -> Sequence[Any]:
+        """Draw the rows, each once, that come before the first one that does not fit."""
+        options, plan = self.options, self.options.plan
+        check_size(options.cls_name, "max_items", max_items, 2**31 - 1, max(kind.longest for kind in options.kinds))
+        if plan.draw == "epochs" or (plan.max_use is not None and not plan.in_order):
+            raise ValueError(
+                f"For '{options.cls_name}', 'max_items' needs rows that can be drawn again, or a queue: here a row "
+                "that does not fit would be lost."
+            )
+        if plan.in_order:
+            slots = state.stored_slots(options, self.arrays)
+            slots = slots[self.arrays["weights"][slots] > 0]
+            slots = (slots if plan.draw == "oldest_first" else slots[::-1])[: plan.n]
+            fitting = self._fitting(slots, max_items)
+            if len(slots) < plan.n or fitting == plan.n or bounds is not None:
+                return super().sample(bounds, beta)
+            if fitting not in self._sized:
+                self._sized[fitting] = self.resized(options._replace(plan=plan._replace(n=fitting)))
+            return Store.sample(self._sized[fitting], bounds, beta)
+        drawn: Sequence[Any] = super().sample(bounds, beta)
+        handles = drawn[[output.kind for output in plan.outputs].index(HANDLE)]
+        slots = self._slots(handles)
+        _, chosen = np.unique(slots, return_index=True)
+        chosen = np.sort(chosen)
+        chosen = chosen[: self._fitting(slots[chosen], max_items)]
+        rest = np.setdiff1d(np.arange(plan.n), chosen)
+        np.subtract.at(self.arrays["use_counts"], slots[rest], 1)  # they are not delivered
+        self.arrays["counts"][state.COUNTS.index("drawn")] -= len(rest)
+        return [np.ascontiguousarray(array[chosen]) for array in drawn]
+
+    def _fitting(self, slots: np.ndarray, max_items: int) -> int:
+        """Return how many of the first rows have at most so many items of each kind together."""
+        sums = [self.references(kind)[slots, 1].cumsum() for kind in self.options.kinds]
+        return int(min(np.searchsorted(each, max_items, "right") for each in sums))
+
+    # The state of rows.
+
+    def _slots(self, handles: np.ndarray) -> np.ndarray:
+        """Return the slots of rows; -1 for those that are not stored. Shape ``[n]``, int64."""
+        count, head = self.count_now(), self.arrays["head"].item()
+        rows = handles - (self.arrays["serials"][0] - count)
+        return np.where((rows >= 0) & (rows < count), (head + rows) % self.options.capacity, -1)
+
+    def update(self, handles: Values, values: Experience) -> np.ndarray:
+        """Write columns of stored rows, as `Store.update` does; rows keep their lengths.
+
+        Raises:
+            TypeError, ValueError: If an argument does not fit, or a row has another length; then nothing is written.
+            RuntimeError: If a row in a folder has its items already: a process that dies would leave a part of them.
+        """
+        schema, name = self._rows_schema, self.options.cls_name
+        paths = schema.chosen(values)
+        given = {i: as_items(schema, i, at(values, path)) for i, path in paths.items() if i in self.kind_of}
+        check_items(schema, given)
+        where = as_handles(name, handles)
+        with self.held():
+            slots, fields, writes = self._slots(where.reshape(-1)), [], []
+            for i, path in paths.items():
+                if i not in given:
+                    fields.append(at(values, path))
+                    continue
+                items, rows = given[i], np.where(slots[:, None] >= 0, self.references(self.kind_of[i])[slots], 0)
+                lengths = items.of_rows
+                if (items.lengths is None) != (where.ndim == 0) or len(lengths) != len(slots):
+                    raise ValueError(
+                        f"For '{name}', 'values' must hold a row of each column for each of 'indices', but got "
+                        f"{len(lengths)} rows of column {schema.names[i]!r} for {len(slots)}."
+                    )
+                if (wrong := np.flatnonzero((slots >= 0) & (lengths != rows[:, 1]))).size:
+                    raise ValueError(
+                        f"For '{name}', rows keep their lengths, but got {lengths[wrong[0]]} items of column "
+                        f"{schema.names[i]!r} for the row {where.reshape(-1)[wrong[0]]}, which has "
+                        f"{rows[wrong[0], 1]}. Insert another row."
+                    )
+                self._check_unwritten(i, slots)
+                is_leader = i == self.kind_of[i].column
+                fields.append(rows.reshape(*where.shape, 2) if is_leader else reference_of(schema, i, items))
+                writes.append((i, rows, items.rows, lengths))
+            stored = dict(zip([schema.names[i] for i in paths], fields)) if isinstance(values, Mapping) else fields
+            converted = as_values(self.schema, self.options, handles, stored)
+            last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
+            last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
+            last &= slots >= 0
+            for i, rows, items_of, lengths in writes:
+                self.place(i, np.ascontiguousarray(rows[last]), items_of[np.repeat(last, lengths)])
+            return self._write(*converted)
+
+    def _check_unwritten(self, i: int, slots: np.ndarray) -> None:
+        """Raise a RuntimeError if rows in a folder are not pending for want of this column."""
+        if self.folder is None:
+            return
+        uses = self.arrays["use_counts"][slots[slots >= 0]]
+        if not (pending(uses) & ((uses & self.options.late_bits([i])) > 0)).all():
+            raise RuntimeError(
+                f"For '{self.options.cls_name}', items of column {self._rows_schema.names[i]!r} in a folder are "
+                "written once, by 'insert', or by 'update' if the column is late: else a process that is killed would "
+                "leave a part of them. Insert another row."
+            )
+
+
+def check_ragged(spec: BufferSpec) -> None:
+    """Raise a ValueError if a buffer cannot have its columns whose rows differ in length, if it has any."""
+    columns, parts = spec.columns, spec.parts
+    if not columns.kinds:
+        return
+    reason = (
+        "a reservoir, which evicts rows in no order"
+        if parts.reservoir
+        else "'views'"
+        if parts.views
+        else "'compress'"
+        if columns.compressed
+        else None
+    )
+    if reason:
+        raise ValueError(
+            f"For '{spec.cls_name}', columns whose rows differ in length cannot be used with {reason}: give their "
+            "shapes without None, and pad the rows."
+        )
+
+
+def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:
+    """Return the number of new rows, with their lengths for `RaggedStore.fits`."""
+    rows = _Rows(new.batch.rows)
+    rows.lengths = {kind.column: as_array(new.fields[kind.column]).reshape(-1, 2)[:, 1] for kind in kinds}
+    return rows
+
+
+class _Rows(int):
+    """A number of rows that knows their lengths."""
+
+    lengths: Mapping[int, np.ndarray]
