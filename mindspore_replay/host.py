@@ -31,7 +31,7 @@ from .store.locks import FolderLock
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
 from .store.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
-from .store.ragged import check_ragged, make_store
+from .store.ragged import make_store
 from .store.rate_rule import QueueAccount
 from .store.recipe.classes import (
     ElasticRecipe,
@@ -134,7 +134,6 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         if relabelling is not None and "bfloat16" in (relabelling.goal_type, relabelling.reward_type):
             raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
         check_compressed(spec, place)
-        check_ragged(spec)
         shared = _Rows(folder_of(spec, place))
         if spec.columns.compressed:
             store: Store = CompressedStore(spec.columns, spec.options)

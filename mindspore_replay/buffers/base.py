@@ -24,7 +24,6 @@ from ..store.limiter import check_limiter, share_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.place import DEVICE, checked_storage, folder_of
-from ..store.ragged import check_ragged
 from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.showing import table, text
@@ -161,7 +160,6 @@ class Buffer(
         if place != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
         check_compressed(spec, place, self.backend, self._direct)
-        check_ragged(spec)
         if self.columns.kinds:
             raise ValueError(f"For '{name}', rows of any length need the class of mindspore_replay.host.")
         if self.backend == "composite":

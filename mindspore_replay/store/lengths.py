@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from .checks import check_choice, check_size
 from .kinds import Kind, LengthOptions
 from .schema import Schema
@@ -11,8 +13,14 @@ from .schema import Schema
 _MOST_ITEMS = 2**40
 
 
-def kinds_of(schema: Schema, given: LengthOptions) -> tuple[Kind, ...]:
-    """Return the kinds of lengths of a schema; raise a TypeError or ValueError if an argument does not fit."""
+def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]) -> tuple[Kind, ...]:
+    """Return the kinds of lengths of a schema; raise a TypeError or ValueError if an argument does not fit.
+
+    Args:
+        schema (Schema): The columns.
+        given (LengthOptions): The arguments.
+        without (Mapping[str, object]): What such columns cannot be used with, by name, if it is there.
+    """
     name, shapes, names, late = schema.cls_name, schema.given_shapes, schema.names, schema.late
     ragged = [i for i, shape in enumerate(shapes) if shape[:1] == (None,)]
     if not ragged:
@@ -22,6 +30,16 @@ def kinds_of(schema: Schema, given: LengthOptions) -> tuple[Kind, ...]:
                 f"shape begins with None, but got {shapes}."
             )
         return ()
+    if refused := [what for what, is_there in without.items() if is_there]:
+        raise ValueError(
+            f"For '{name}', columns whose shape begins with None cannot be used with {refused[0]}: pad the rows to one "
+            "length, and give that."
+        )
+    if given.max_length is None or given.items is None:
+        raise ValueError(
+            f"For '{name}', columns whose shape begins with None need 'max_length', items of the longest row, and "
+            f"'items', those that there is memory for, but got max_length={given.max_length} and items={given.items}."
+        )
     groups = [schema.some("share_lengths", group) for group in schema.sequence("share_lengths", given.share_lengths)]
     shared = [i for group in groups for i in group]
     if len(set(shared)) < len(shared) or not set(shared) <= set(ragged):
@@ -52,10 +70,10 @@ def of_kind(name: str, names: Sequence[str], argument: str, value: Any, group: S
     """Return an argument for columns that share their lengths; a dict has it by the name of one of them."""
     if not isinstance(value, Mapping):
         return value
-    found = {value[names[i]] for i in group if names[i] in value}
-    if len(found) != 1:
+    first, *others = [value[names[i]] for i in group if names[i] in value] or [None]
+    if first is None or not all(np.array_equal(first, other) for other in others):
         raise ValueError(
-            f"For '{name}', '{argument}' must hold one number for the columns "
-            f"{[names[i] for i in group]}, but got {value!r}."
+            f"For '{name}', '{argument}' must hold one value for the columns {[names[i] for i in group]}, but got "
+            f"{value!r}."
         )
-    return found.pop()
+    return first

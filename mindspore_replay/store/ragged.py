@@ -373,27 +373,6 @@ class RaggedStore(Store):
             )
 
 
-def check_ragged(spec: BufferSpec) -> None:
-    """Raise a ValueError if a buffer cannot have its columns whose rows differ in length, if it has any."""
-    columns, parts = spec.columns, spec.parts
-    if not columns.kinds:
-        return
-    reason = (
-        "a reservoir, which evicts rows in no order"
-        if parts.reservoir
-        else "'views'"
-        if parts.views
-        else "'compress'"
-        if columns.compressed
-        else None
-    )
-    if reason:
-        raise ValueError(
-            f"For '{spec.cls_name}', columns whose rows differ in length cannot be used with {reason}: give their "
-            "shapes without None, and pad the rows."
-        )
-
-
 def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:
     """Return the number of new rows, with their lengths for `RaggedStore.fits`."""
     rows = _Rows(new.batch.rows)

@@ -270,7 +270,9 @@ class Recipe:
             )
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
-        columns.let_lengths_differ(lengths, kinds_of(columns, lengths))
+        in_no_order = "a reservoir, which evicts rows in no order"
+        without = {in_no_order: parts.reservoir, "'views'": parts.views, "'compress'": columns.compressed}
+        columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without))
         parts = parts.checked(name, size, most)
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)

@@ -1,0 +1,450 @@
+"""Rows of any length: against a slow twin, with wrong implementations that it rejects, and the errors."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mindspore_replay.host import (
+    ElasticReplayBuffer,
+    EpisodeReplayBuffer,
+    EpochReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayQueue,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+    attach,
+    load,
+    save,
+)
+from mindspore_replay.store.kinds import Kind
+from mindspore_replay.store.ragged import RaggedStore
+
+LONGEST, ITEMS, CAPACITY = 5, 17, 6
+COLUMNS: dict[str, Any] = {
+    "shapes": [(None,), (), (None, 2), (None,)],
+    "types": ["int32", "float32", "float32", "bool"],
+    "names": ["tokens", "reward", "log_probs", "flags"],
+    "max_length": LONGEST,
+    "items": {"tokens": ITEMS, "flags": ITEMS + 2},
+    "share_lengths": [("tokens", "log_probs")],
+    "seed": 0,
+}
+#: Two kinds of lengths: `flags` has one item more than `tokens`, at most the longest row.
+BOTH = "tokens", "flags"
+
+
+def row(k: int, n: int) -> dict[str, Any]:
+    """Return a row with the number k, of n items."""
+    return {
+        "tokens": np.arange(n, dtype=np.int32) + 100 * k,
+        "reward": np.float32(k),
+        "log_probs": np.full((n, 2), k, np.float32),
+        "flags": np.arange(min(n + 1, LONGEST)) % 2 == k % 2,
+    }
+
+
+def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return rows as a batch: lists of arrays."""
+    return {name: [one[name] for one in rows] for name in rows[0]}
+
+
+class Twin:
+    """The rows as a list, and the items on tapes, of which each row needs a whole place on a round of the tape."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.inserted = 0
+        self.tapes: dict[str, list[int]] = {name: [] for name in BOTH}  # the number of the row of each item; -1: a gap
+        self.starts: dict[str, list[int]] = {name: [] for name in BOTH}
+
+    def insert(self, rows: list[dict[str, Any]]) -> None:
+        for name, tape in self.tapes.items():
+            size = COLUMNS["items"][name]
+            if not self.rows:
+                tape.clear()
+            before, starts, tried = list(tape), [], list(tape)
+            for k, one in enumerate(rows):
+                if len(tried) % size + len(one[name]) > size:
+                    tried += [-1] * (size - len(tried) % size)
+                starts.append(len(tried))
+                tried += [self.inserted + k] * len(one[name])
+            if len(tried) - len(before) > size:  # all rows of the call on a new round
+                tried, starts = before + [-1] * (-len(before) % size), []
+                for k, one in enumerate(rows):
+                    starts.append(len(tried))
+                    tried += [self.inserted + k] * len(one[name])
+            self.tapes[name], self.starts[name] = tried, self.starts[name][len(self.starts[name]) - len(self.rows) :]
+            self.starts[name] += starts
+        self.rows += rows
+        self.inserted += len(rows)
+        gone = max(len(self.rows) - CAPACITY, 0)
+        for name, tape in self.tapes.items():
+            first = len(tape) - COLUMNS["items"][name]
+            gone = max(gone, sum(start < first for start in self.starts[name]))
+        del self.rows[:gone]
+        for starts in self.starts.values():
+            del starts[:gone]
+
+    def check(self, buffer: Any) -> None:
+        """Raise an AssertionError unless a buffer has these rows."""
+        buffer.check_valid()
+        assert buffer.size() == len(self.rows)
+        if not self.rows:
+            return
+        read = buffer.get_item(np.arange(len(self.rows)), as_dict=True)
+        for i, one in enumerate(self.rows):
+            for name, values in one.items():
+                n = read["flags_lengths" if name == "flags" else "tokens_lengths"][i]
+                assert name == "reward" or n == len(values)
+                np.testing.assert_array_equal(read[name][i] if name == "reward" else read[name][i, :n], values)
+                assert name == "reward" or not read[name][i, n:].any()
+
+
+def run(seed: int, make: Callable[[], Any], steps: int = 150) -> None:
+    """Do the same random operations with a buffer and a twin, and compare them after each."""
+    random, buffer, twin = np.random.default_rng(seed), make(), Twin()
+    for k in range(steps):
+        if k % 41 == 40:
+            buffer.reset()
+            twin = Twin()
+            continue
+        rows = [row(k + j, int(random.integers(0, LONGEST + 1))) for j in range(random.integers(1, 4))]
+        twin.insert(rows)
+        way = random.integers(0, 3)
+        if len(rows) == 1 and way:
+            buffer.insert(rows[0])
+        elif way == 1:
+            lengths = {name: [len(one[name]) for one in rows] for name in BOTH}
+            flat = {key: np.concatenate([np.atleast_1d(one[key]) for one in rows]) for key in rows[0]}
+            buffer.insert(flat, lengths=lengths)
+        elif way == 2:
+            lengths = {name: np.array([len(one[name]) for one in rows]) for name in BOTH}
+            padded = {key: np.stack([np.pad(one[key], [(0, LONGEST - len(one[key])), (0, 0)][: one[key].ndim],
+                                            constant_values=7) if one[key].ndim else one[key] for one in rows])
+                      for key in rows[0]}  # fmt: skip
+            buffer.insert(padded, lengths=lengths)
+        else:
+            buffer.insert(joined(rows))
+        twin.check(buffer)
+    if hasattr(buffer, "close"):
+        buffer.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_are_those_of_the_twin(seed: int):
+    run(seed, lambda: ReplayBuffer(1, CAPACITY, **COLUMNS))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("is_attached", [False, True])
+def test_rows_in_a_folder_are_those_of_the_twin(seed: int, is_attached: bool, tmp_path: Path):
+    learner = PrioritizedReplayBuffer(1, CAPACITY, **COLUMNS, storage=tmp_path / "rows")
+    if not is_attached:
+        run(seed, lambda: learner, 60)
+        again = PrioritizedReplayBuffer.open(tmp_path / "rows", verify=True)
+        assert again.size() == len(again.get_item(np.arange(again.size()))[0])
+        again.close()
+    else:
+
+        class Attached:
+            def __init__(self) -> None:
+                self.attached = attach(tmp_path / "rows")
+                self.reset = learner.reset
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.attached, name)
+
+        run(seed, Attached, 60)
+        learner.close()
+
+
+def evicts_too_late(self: RaggedStore, kind: Kind, limit: int) -> int:
+    return max(rows_before(self, kind, limit) - 1, 0)
+
+
+def crosses_the_end(self: Kind, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
+    ends = tail + np.cumsum(lengths)
+    return ends - lengths, int(ends[-1])
+
+
+def forgets_the_gap(self: Kind, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
+    offsets, end = placed(self, tail, lengths)
+    return offsets - offsets[0] % 2, end
+
+
+rows_before, placed = RaggedStore.rows_before, Kind.placed
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "wrong"),
+    [
+        (RaggedStore, "rows_before", evicts_too_late),
+        (Kind, "placed", crosses_the_end),
+        (Kind, "placed", forgets_the_gap),
+        (RaggedStore, "evict", lambda *_: None),
+    ],
+)
+def test_the_twin_rejects_wrong_implementations(cls: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cls, name, wrong)
+    with pytest.raises((AssertionError, ValueError, RuntimeError)):
+        run(0, lambda: ReplayBuffer(1, CAPACITY, **COLUMNS))
+
+
+@pytest.mark.parametrize("first", range(9))
+@pytest.mark.parametrize("second", range(9))
+def test_a_row_begins_at_each_slot(first: int, second: int):
+    buffer = ReplayBuffer(1, 9, [(None,)], ["int32"], max_length=8, items=9)
+    if first == 0 and second == 0:
+        buffer.insert([[]])
+    for n in (first % 9, second % 9, 4, 5):
+        if n <= 8:
+            buffer.insert([np.arange(n, dtype=np.int32)])
+            lengths, items = buffer.get_item(-1)
+            assert lengths == n
+            assert items.tolist() == list(range(n))
+            buffer.check_valid()
+    # All the rows that are left are whole.
+    for i in range(buffer.size()):
+        n, items = buffer.get_item(i)
+        assert items.tolist() == list(range(n))
+
+
+@pytest.mark.parametrize("cut", ["first", "random"])
+def test_padded_samples_are_cut(cut: str):
+    more = {**COLUMNS, "items": 2000, "sample_length": 3, "cut": cut}
+    buffer = ReplayBuffer(400, 400, **more).insert(joined([row(k, 5) for k in range(400)]))
+    batch = buffer.sample(as_dict=True)
+    assert batch["tokens"].shape == (400, 3)
+    assert batch["log_probs"].shape == (400, 3, 2)
+    assert (batch["tokens_lengths"] == 3).all()
+    first = batch["tokens"][:, 0] % 100
+    assert (np.diff(batch["tokens"]) == 1).all()
+    assert (batch["log_probs"][:, 0, 0] == batch["reward"]).all()
+    counts = np.bincount(first, minlength=3)
+    if cut == "first":
+        assert counts.tolist() == [400, 0, 0]
+    else:
+        assert (abs(counts - 400 / 3) < 5 * np.sqrt(400 * 2 / 9)).all()
+    same = ReplayBuffer(400, 400, **more)
+    state = buffer.state_dict()
+    same.load_state_dict(state)
+    for one, other in zip(buffer.sample(), same.sample()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_packed_sample_is_the_padded_one():
+    padded, packed = (
+        PrioritizedReplayBuffer(8, 50, **{**COLUMNS, "items": 100}).insert(
+            joined([row(k, k % 6) for k in range(20)]), priority=np.arange(20.0)
+        )
+        for _ in range(2)
+    )
+    one, other = padded.sample(as_dict=True), packed.sample_packed(as_dict=True)
+    for name in ("indices", "weights", "reward"):
+        np.testing.assert_array_equal(one[name], other[name])
+    for name in ("tokens", "log_probs", "flags"):
+        kind = "flags" if name == "flags" else "tokens"
+        lengths, offsets = one[f"{kind}_lengths"], other[f"{kind}_offsets"]
+        assert offsets.dtype == np.int32
+        assert np.diff(offsets).tolist() == lengths.tolist()
+        for i, n in enumerate(lengths):
+            np.testing.assert_array_equal(one[name][i, :n], other[name][offsets[i] : offsets[i + 1]])
+    longest = padded.sample(longest=True, as_dict=True)
+    assert longest["tokens"].shape[1] == longest["tokens_lengths"].max()
+
+
+def test_a_packed_sample_keeps_to_its_items():
+    buffer = ReplayBuffer(8, 50, **{**COLUMNS, "items": 100})
+    buffer.insert(joined([row(k, 1 + k % 5) for k in range(20)]))
+    sizes = []
+    for _ in range(50):
+        batch = buffer.sample_packed(max_items=12, as_dict=True, with_indices=True)
+        assert len(set(batch["indices"].tolist())) == len(batch["indices"]) >= 1
+        assert batch["tokens_offsets"][-1] <= 12
+        assert batch["flags_offsets"][-1] <= 12
+        sizes.append(len(batch["indices"]))
+    _, uses, _ = buffer.info(np.arange(20))
+    assert uses.sum() == sum(sizes)
+    assert len(set(sizes)) > 1
+    with pytest.raises(ValueError, match=re.escape("'max_items' must be in [5, ")):
+        buffer.sample_packed(max_items=4)
+    once = ReplayBuffer(1, 50, **COLUMNS, max_use=1).insert(row(1, 2))
+    with pytest.raises(ValueError, match="'max_items' needs rows that can be drawn again, or a queue"):
+        once.sample_packed(max_items=12)
+
+
+@pytest.mark.parametrize("order", ["fifo", "lifo"])
+def test_a_queue_keeps_what_does_not_fit(order: str):
+    queue = ReplayQueue(4, 50, **{**COLUMNS, "items": 200}, order=order)
+    queue.insert(joined([row(k, 1 + k % 5) for k in range(40)]))
+    seen: list[float] = []
+    while queue.can_sample():
+        batch = queue.sample_packed(max_items=9, as_dict=True)
+        total = batch["flags_offsets"][-1]
+        assert total <= 9
+        seen += batch["reward"].tolist()
+        following = 1 + (seen[-1] + (1 if order == "fifo" else -1)) % 5
+        assert len(batch["reward"]) == 4 or total + min(following + 1, 5) > 9
+    assert seen == sorted(seen, reverse=order == "lifo")
+    assert 40 - len(seen) == queue.eligible() < 4
+
+
+def test_a_queue_waits_for_room_in_items():
+    queue = ReplayQueue(2, 50, [(None,)], ["int32"], max_length=8, items=20)
+    for k in range(2):
+        queue.insert([np.full(8, k, np.int32)])
+    with pytest.raises(RuntimeError, match="there must be room for 1 row, but got room for too few items"):
+        queue.insert([np.full(5, 2, np.int32)])
+    queue.insert([np.full(4, 2, np.int32)])
+    assert queue.size() == 3
+    assert not queue.limiter.can_insert()
+    queue.sample()
+    assert queue.limiter.can_insert(2)
+    assert not queue.limiter.can_insert(3)
+    queue.insert([[np.full(8, 3, np.int32), np.full(8, 4, np.int32)]])
+    queue.check_valid()
+    assert queue.sample()[1][:, 0].tolist() == [2, 3]
+
+
+def test_late_columns_share_lengths(tmp_path: Path):
+    for storage in (None, tmp_path / "rows"):
+        buffer = ReplayBuffer(2, 9, **{**COLUMNS, "items": 60}, late=["log_probs", "reward"], storage=storage)
+        rows = [row(k, k) for k in range(4)]
+        handles = buffer.insert({key: [r[key] for r in rows] for key in ("tokens", "flags")}, with_indices=True)
+        assert not buffer.can_sample()
+        assert buffer.update(handles, {"log_probs": [r["log_probs"] for r in rows]}) == 0
+        assert buffer.eligible() == 0
+        with pytest.raises(
+            ValueError, match=re.escape("but got 3 items of column 'log_probs' for the row 2, which has 2")
+        ):
+            buffer.update(2, {"log_probs": rows[3]["log_probs"]})
+        assert buffer.update([*handles, 50], {"reward": [*range(4), 9]}) == 1
+        batch = buffer.sample(as_dict=True)
+        for i, k in enumerate(batch["reward"]):
+            assert (batch["log_probs"][i, : int(k)] == k).all()
+            assert batch["tokens_lengths"][i] == k
+        if storage is None:
+            new = np.full((3, 2), 8, np.float32)
+            assert buffer.update([3, 77, 3], {"log_probs": [new - 1, new, new]}) == 1
+            np.testing.assert_array_equal(buffer.get_item(3, as_dict=True)["log_probs"], new)
+            assert buffer.update(3, {"tokens": np.full(3, 5, np.int32)}) == 0
+            assert buffer.get_item(3, as_dict=True)["tokens"].tolist() == [5, 5, 5]
+        else:
+            with pytest.raises(RuntimeError, match="in a folder are written once"):
+                buffer.update(3, {"tokens": np.full(3, 5, np.int32)})
+            buffer.close()
+
+
+def test_groups_are_of_whole_episodes():
+    more = {**COLUMNS, "shapes": [(None,), (), (None, 2), ()], "types": ["int32", "float32", "float32", "int32"]}
+    more = {**more, "items": 60, "names": ["tokens", "reward", "log_probs", "prompt"]}
+    buffer = EpisodeReplayBuffer(1, 20, max_episode_length=3, **more)
+    for k in range(11):
+        one = {**row(k, k % 4), "prompt": k // 3}
+        del one["flags"]
+        buffer.insert(one, end=k % 3 == 2)
+    batch = buffer.sample_groups("prompt", 3, 3, as_dict=True)
+    assert sorted(batch["prompt"][:, 0].tolist()) == [0, 1, 2]  # the fourth is not whole
+    assert batch["mask"].all()
+    assert (batch["tokens_lengths"] == batch["reward"] % 4).all()
+    assert batch["tokens"].shape == (3, 3, LONGEST)
+    lengths = buffer.sample(as_dict=True)["tokens_lengths"]
+    assert lengths.shape == (1, 3)
+
+
+@pytest.mark.parametrize("cls", [ReplayBuffer, ElasticReplayBuffer, EpochReplayBuffer, ReplayQueue])
+def test_a_checkpoint_has_all_items(cls: Any, tmp_path: Path):
+    buffer = cls(2, 9, **{**COLUMNS, "items": 60}).insert(joined([row(k, k % 6) for k in range(9)]))
+    save(buffer, tmp_path / "file.safetensors")
+    again = load(tmp_path / "file.safetensors")
+    assert again.shapes == ((None,), (), (None, 2), (None,))
+    for one, other in zip(buffer.sample(), again.sample()):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_damaged_state_is_refused():
+    buffer = ReplayBuffer(2, 9, **{**COLUMNS, "items": 60}).insert(joined([row(k, k % 6) for k in range(9)]))
+    state = buffer.state_dict()
+    for slot, place, value in ((3, 0, 0), (3, 1, 6), (0, 0, -1), (8, 0, 70)):
+        bad = {**state, "column.tokens": state["column.tokens"].copy()}
+        bad["column.tokens"][slot, place] = value
+        with pytest.raises(
+            ValueError, match="the offsets and lengths of column 'tokens' must be those of rows one behind"
+        ):
+            buffer.load_state_dict(bad)
+
+
+def test_samples_of_windows_are_padded():
+    buffer = SequenceReplayBuffer(4, 20, [(None,)], ["int32"], sequence_length=2, max_length=5, items=50, pad_end=True)
+    buffer.insert([[np.full(k % 4, k, np.int32) for k in range(7)]], end=[False] * 6 + [True])
+    indices, mask, lengths, items = buffer.sample()
+    assert items.shape == (4, 2, 5)
+    assert lengths.shape == (4, 2)
+    assert (lengths == (indices[:, None] + [0, 1]) % 4 * mask).all()
+    with pytest.raises(ValueError, match="'sample_packed' needs samples of single rows, but got windows of steps"):
+        buffer.sample_packed()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"max_length": None}, ValueError, "need 'max_length', items of the longest row, and 'items'"),
+        ({"items": 4}, ValueError, r"'items' must be in \[5, "),
+        ({"items": {"tokens": 20}}, ValueError, r"'items' must hold one value for the columns \['flags'\]"),
+        ({"share_lengths": [("tokens", "reward")]}, ValueError, "only those whose shape begins with None"),
+        ({"share_lengths": [("tokens", "flags"), ("flags",)]}, ValueError, "must hold each column once"),
+        ({"late": ["flags"]}, ValueError, "must share the lengths of one that is not late, but 'flags' does not"),
+        ({"cut": "last"}, ValueError, "'cut' must be"),
+        ({"sample_length": 6}, ValueError, r"'sample_length' must be in \[1, 5\]"),
+        ({"shapes": [(), (), (2,), ()]}, ValueError, "need a column whose shape begins with None"),
+        ({"shapes": [(2, None), (), (None, 2), (None,)]}, TypeError, "of which the first may be None"),
+        ({"compress": ["log_probs"]}, ValueError, "cannot be used with 'compress'"),
+    ],
+)
+def test_wrong_declarations_are_errors(changed: dict[str, Any], error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        ReplayBuffer(1, CAPACITY, **{**COLUMNS, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        (
+            {"tokens": np.zeros(6, np.int32)},
+            ValueError,
+            "longer than max_length=5, but got 6 items. Nothing was stored",
+        ),
+        ({"tokens": np.zeros(2, np.int64)}, TypeError, "column 'tokens': expected int32, but got int64"),
+        ({"tokens": np.zeros(2, np.int32)}, ValueError, r"share their lengths, but got \[2\] and \[3\]"),
+        (
+            {"log_probs": np.zeros((3, 3), np.float32)},
+            ValueError,
+            r"column 'log_probs': expected \(n, 2\), but got \(3, 3\)",
+        ),
+        ({"reward": [1.0, 2.0]}, ValueError, "column 'reward'"),
+    ],
+)
+def test_wrong_rows_are_errors(changed: dict[str, Any], error: type[Exception], words: str):
+    buffer = ReplayBuffer(1, CAPACITY, **COLUMNS).insert(row(0, 3))
+    with pytest.raises(error, match=words):
+        buffer.insert({**row(1, 3), **changed})
+    assert buffer.size() == 1
+    with pytest.raises(ValueError, match="the rows of one call may have items=17 items in column 'tokens', but got 20"):
+        buffer.insert(joined([row(k, 5) for k in range(4)]))
+    with pytest.raises(ValueError, match="must hold the 4 items of all rows, or padded rows"):
+        buffer.insert({**row(1, 3), "reward": [1.0]}, lengths={"tokens": [4], "flags": [4]})
+    assert buffer.size() == 1
+
+
+def test_what_has_no_meaning_is_refused():
+    with pytest.raises(ValueError, match="cannot be used with a reservoir"):
+        ReservoirReplayBuffer(1, 9, [(None,)], ["int32"])
+    plain = ReplayBuffer(1, 9, [()], ["int32"]).insert([1])
+    for call in (plain.sample_packed, lambda: plain.sample(longest=True), lambda: plain.insert([[1, 2]], lengths=[2])):
+        with pytest.raises(ValueError, match="a column whose shape begins with None"):
+            call()
