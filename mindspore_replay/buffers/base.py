@@ -24,6 +24,7 @@ from ..store.limiter import check_limiter, share_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.place import DEVICE, checked_storage, folder_of
+from ..store.ragged import make_store
 from ..store.recipe.parts import Prioritized
 from ..store.recipe.spec import BufferSpec, Recipe
 from ..store.showing import table, text
@@ -42,7 +43,7 @@ from .parameters import parameter_on, refuse_loads
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
-from .storage import GRAPHS_OF_COMPRESSED, GRAPHS_OF_HOST, NoOperators, backend_of, check_compressed, default_storage
+from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, by_reference, check_references, default_storage
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -140,7 +141,7 @@ class Buffer(
         self._is(spec)
         self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
         self.columns = columns = cast(Columns, spec.columns)
-        self.names, self.shapes, self.types = columns.given_names, columns.shapes, columns.types
+        self.names, self.shapes, self.types = columns.given_names, columns.given_shapes, columns.types
         self.achieved_goal = spec.achieved_goal
         self.weighted, self.prioritized = spec.weighted, spec.prioritized
         self.has_episodes, self.has_handles = spec.has_episodes, spec.has_handles
@@ -159,14 +160,12 @@ class Buffer(
         self._direct = in_memory and self.options.plan.by_kernel
         if place != DEVICE and not self._direct:
             raise ValueError(f"For '{name}', its sampler needs storage='device'.")
-        check_compressed(spec, place, self.backend, self._direct)
-        if self.columns.kinds:
-            raise ValueError(f"For '{name}', rows of any length need the class of mindspore_replay.host.")
+        check_references(spec, place, self.backend, self._direct)
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
         self._lock = threading.RLock()
-        self._in_graphs = (place == DEVICE or native.on_cpu()) and not self.columns.compressed
+        self._in_graphs = (place == DEVICE or native.on_cpu()) and not by_reference(self.columns)
         self._folder = folder_of(spec, place)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
@@ -221,7 +220,7 @@ class Buffer(
             if self.columns.compressed:
                 store: Store = CompressedStore(self.columns, self.options, tensors=tensors)
             else:
-                store = Store(self.columns, self.options, tensors=tensors, folder=self._folder)
+                store = make_store(self.spec, tensors, self._folder)
             self._calls, self.compressed = store, store.compressed if isinstance(store, CompressedStore) else {}
             arrays, updates = dict(store.arrays), store.updates
             if self._folder is not None:
@@ -237,9 +236,9 @@ class Buffer(
             for name, array in arrays.items()
             if name not in self.compressed
         }
-        self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith("column.")])
+        self.buffer = ParameterTuple([p for name, p in parameters.items() if name.startswith(state.OF_ROWS)])
         for name, parameter in parameters.items():
-            if not name.startswith("column."):
+            if not name.startswith(state.OF_ROWS):
                 setattr(self, name, parameter)
             parameter.name = prefix + name
             if self._folder is not None:
@@ -254,7 +253,7 @@ class Buffer(
         by_kernel = self.backend == "native"
         relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
-        operators: Any = NoOperators(GRAPHS_OF_COMPRESSED if self.compressed else GRAPHS_OF_HOST)
+        operators: Any = NoOperators(by_reference(self.columns) or GRAPHS_OF_HOST)
         if self._in_graphs:
             parameters = self.state_parameters() | {"updates": self.updates}
             graph_state = State(self.buffer, parameters, self.options)

@@ -11,6 +11,7 @@ from mindspore import Tensor
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.checks import need_priorities
+from ..store.kinds import Form
 from ..store.mixins import mixin
 from ..store.nested import Step
 from ..store.options import Options
@@ -46,6 +47,23 @@ class Drawing:
         if "beta" in unknown:
             need_priorities(self.options, "sample(beta=...)")
         return super()._wrong_sample(misplaced, unknown)  # type: ignore[misc,no-any-return]
+
+    def sample_packed(
+        self, max_items: int | None = None, *, as_dict: bool = False, with_indices: bool = False
+    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """Draw rows that differ in length as `sample` does, with their items one behind the other; only from Python.
+
+        Arguments, results and errors are those of `AttachedBuffer.sample_packed`.
+
+        Examples:
+            >>> import numpy as np
+            >>> from mindspore_replay import ReplayQueue
+            >>> queue = ReplayQueue(2, 8, [(None,), ()], ["int32", "float32"], max_length=4, items=32)
+            >>> queue = queue.insert([[np.arange(3, dtype="int32"), np.arange(2, dtype="int32")], [0.5, 1.0]])
+            >>> print(*queue.sample_packed())
+            [0 3 5] [0 1 2 0 1] [0.5 1. ]
+        """
+        return self._front.sample(None, None, as_dict, with_indices, Form(packed=True, max_items=max_items))
 
     # When a sample can be drawn.
 

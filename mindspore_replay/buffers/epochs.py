@@ -14,6 +14,7 @@ from ..store.recipe.classes import EpochRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
+from .storage import by_reference
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
@@ -189,7 +190,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
         Raises:
             TypeError: If a column is bfloat16, which datasets cannot hold.
-            ValueError: If a column is compressed.
+            ValueError: If a column is compressed, or its rows differ in length.
             RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
 
         Examples:
@@ -205,8 +206,10 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             raise RuntimeError(f"For '{name}', 'as_dataset' needs a buffer of single rows, without views.")
         if "bfloat16" in self.columns.dtypes:
             raise TypeError(f"For '{name}', 'as_dataset' needs columns of other types than bfloat16.")
-        if self.compressed:
-            raise ValueError(f"For '{name}', 'as_dataset' needs columns that are not compressed.")
+        if by_reference(self.columns):
+            raise ValueError(
+                f"For '{name}', 'as_dataset' needs columns that are not compressed, of rows of one length."
+            )
         workers = check_size(name, "num_parallel_workers", num_parallel_workers)
         with self.snapshot(columns=True) as arrays:
             slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity

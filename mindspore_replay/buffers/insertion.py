@@ -1,6 +1,6 @@
 """Insertion of rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
@@ -12,6 +12,7 @@ from ..ops.eager import graph_body
 from ..ops.statement_hook import installed, statement_body
 from ..store.calls import Calls
 from ..store.inputs import as_new_rows, check_versions
+from ..store.items import with_lengths
 from ..store.mixins import mixin
 from ..store.options import Options
 from ..store.state import LAST_CLOCK
@@ -80,6 +81,7 @@ class Insertion:
         end: Values = False,
         final: Values = False,
         version: Values | None = None,
+        lengths: Values | Mapping[str, Values] | None = None,
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
@@ -107,6 +109,9 @@ class Insertion:
             version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made all rows, or each: a
                 value that the learner's clock has had, from which the age of the rows counts. An int, or int32 or
                 int64 of shape ``[]`` or ``[n]``. Needs a buffer with weights. Default: ``None``, for the clock now.
+            lengths (Union[Tensor, Sequence[int], dict, None]): Lengths of the rows of a batch in columns whose shape
+                begins with ``None``, ints ``[n]``, or a dict of them by column. The batch holds the items of all rows,
+                ``[N, *F]``, or padded rows, ``[n, L, *F]``. Only from Python. Default: ``None``, for a list of Tensors.
             with_indices (bool): Whether to return the handles of the rows, which `update` takes, instead of the buffer.
                 Needs a buffer with handles. Default: ``False``.
 
@@ -136,6 +141,8 @@ class Insertion:
         """
         if _misplaced or _unknown:
             raise self.columns.wrong_insert(exp, _misplaced, _unknown)
+        if lengths is not None and exp is not None:
+            exp = with_lengths(self.columns, exp, lengths)
         if not with_indices:
             limiter = self.limiter
             if limiter is None:

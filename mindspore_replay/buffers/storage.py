@@ -7,6 +7,7 @@ from ..store import place
 from ..store.library import library_for
 from ..store.place import DEVICE, HOST, Storage
 from ..store.recipe.spec import BufferSpec
+from ..store.schema import Schema
 
 _INSTEAD = "call its methods from Python, and pass the samples to the graph"
 #: The errors of graphs that use a buffer of which they cannot reach the rows.
@@ -14,13 +15,12 @@ GRAPHS_OF_HOST = (
     f"A compiled graph on this device cannot use a buffer with storage='host' or in a folder: {_INSTEAD}, or make it "
     "with storage='device'."
 )
-GRAPHS_OF_COMPRESSED = f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}."
 
 
 def default_storage(spec: BufferSpec, backend: str) -> str:
     """Return the place of rows that nobody chose: the device where kernels run, and for what is there alone."""
     by_kernel = backend != "composite" and spec.options.plan.by_kernel
-    fits = native.runs_on_device() and (native.on_cpu() or not spec.columns.compressed)
+    fits = native.runs_on_device() and (native.on_cpu() or not by_reference(spec.columns))
     return DEVICE if fits or not by_kernel else HOST
 
 
@@ -35,11 +35,18 @@ def backend_of(cls_name: str, storage: Storage, backend: str) -> str:
     return native.choose_backend(backend, cls_name) if native.on_cpu() else "native"
 
 
-def check_compressed(spec: BufferSpec, storage: Storage, backend: str, direct: bool) -> None:
-    """Raise a ValueError if a buffer cannot have its compressed columns, if it has any."""
-    if spec.columns.compressed and not direct:
+def by_reference(columns: Schema) -> str | None:
+    """Return the error of graphs that use a buffer of which kernels store references to rows; ``None`` if they can."""
+    what = "compressed columns" if columns.compressed else "rows that differ in length" if columns.kinds else None
+    return what and f"A compiled graph cannot use a buffer with {what}: {_INSTEAD}."
+
+
+def check_references(spec: BufferSpec, storage: Storage, backend: str, direct: bool) -> None:
+    """Raise a ValueError if a buffer cannot have columns of references, if it has any."""
+    if by_reference(spec.columns) and not direct:
+        what = "'compress'" if spec.columns.compressed else "a column whose shape begins with None"
         raise ValueError(
-            f"For '{spec.cls_name}', 'compress' needs the kernels of the CPU, with backend='native' and, on another "
+            f"For '{spec.cls_name}', {what} needs the kernels of the CPU, with backend='native' and, on another "
             f"device, storage='host', but got backend={backend!r} and storage={place.shown(storage)}."
         )
     place.check_compressed(spec, storage)

@@ -185,7 +185,12 @@ def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
 
 
 def column_fields(columns: Schema) -> dict[str, Field]:
-    """Return the columns of a buffer by name, as datasets have them."""
+    """Return the columns of a buffer by name, as datasets have them; a ValueError if rows differ in length."""
+    if columns.kinds:
+        raise ValueError(
+            f"For '{columns.cls_name}', datasets have rows of one length, those of {columns.kinds[0].name!r} differ. "
+            "Write the buffer with save(buffer, path), or give a buffer of padded rows."
+        )
     types = (BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in columns.dtypes)
     return dict(zip(columns.names, zip(columns.shapes, types)))
 

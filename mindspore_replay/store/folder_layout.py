@@ -40,7 +40,7 @@ def places_of(spec: BufferSpec) -> dict[str, Place]:
     layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
     ends, was_flushed = {STATE: 0, COLUMNS: 0}, True
     for name, (shape, dtype) in sorted(layout.items(), key=lambda item: not _is_flushed(item[0])):
-        file = COLUMNS if name.startswith(("column.", "items.")) else STATE
+        file = COLUMNS if name.startswith(state.OF_ROWS) else STATE
         begins_page = file == COLUMNS or (was_flushed and not _is_flushed(name))
         line, was_flushed = PAGE if begins_page else _LINE, _is_flushed(name)
         places[name] = Place(file, -(-ends[file] // line) * line, shape, schema.numpy_type(dtype))

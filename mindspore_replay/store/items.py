@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .lengths import of_kind
-from .schema import Schema
+from .schema import Schema, is_tensor
 from .types import Experience, Values
 
 
@@ -31,7 +31,8 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
     if not schema.kinds:
         raise ValueError(f"For '{schema.cls_name}', 'lengths' needs a column whose shape begins with None.")
     for kind in schema.kinds:
-        given = np.asarray(of_kind(schema.cls_name, schema.names, "lengths", lengths, kind.columns))
+        given = of_kind(schema.cls_name, schema.names, "lengths", lengths, kind.columns)
+        given = given.asnumpy() if is_tensor(given) else np.asarray(given)
         if given.dtype.kind not in "iu" or given.ndim != 1 or (given < 0).any():
             raise ValueError(
                 f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {given!r}."
@@ -73,7 +74,7 @@ def as_items(schema: Schema, i: int, value: Any) -> Items:
 
 
 def _rank(value: Any) -> int:
-    return value.ndim if isinstance(value, np.ndarray) else len(np.shape(value))
+    return len(value.shape) if hasattr(value, "shape") else np.ndim(value)
 
 
 def check_items(schema: Schema, given: Mapping[int, Items]) -> None:

@@ -182,10 +182,7 @@ class Schema:
         any_length = axes[:1] in ((None,), [None])
         axes = axes[any_length:]
         if not all(isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in axes):
-            raise TypeError(
-                f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, of which the first may be None for "
-                f"rows of any length, but got {shape!r}."
-            )
+            raise TypeError(f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, but got {shape!r}.")
         if any(axis < 1 for axis in axes):
             raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
         return (*(None,) * any_length, *map(int, axes))

@@ -80,6 +80,9 @@ def updated_slots(updates: np.ndarray, since: int, capacity: int) -> np.ndarray:
     return slots[slots < capacity]
 
 
+#: Begins of the names of arrays of rows.
+OF_ROWS = ("column.", "items.")
+
 #: The arrays, besides columns, with one number for each slot.
 _BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
 

@@ -402,7 +402,7 @@ def test_samples_of_windows_are_padded():
         ({"cut": "last"}, ValueError, "'cut' must be"),
         ({"sample_length": 6}, ValueError, r"'sample_length' must be in \[1, 5\]"),
         ({"shapes": [(), (), (2,), ()]}, ValueError, "need a column whose shape begins with None"),
-        ({"shapes": [(2, None), (), (None, 2), (None,)]}, TypeError, "of which the first may be None"),
+        ({"shapes": [(2, None), (), (None, 2), (None,)]}, TypeError, "must be a tuple of ints, but got"),
         ({"compress": ["log_probs"]}, ValueError, "cannot be used with 'compress'"),
     ],
 )
