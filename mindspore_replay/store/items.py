@@ -89,17 +89,16 @@ def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
         raise ValueError(f"For '{name}', rows must hold any number of items of the column's shape. {'; '.join(wrong)}.")
     for kind in schema.kinds:
         own = [given[i] for i in kind.columns if i in given]
-        for rows, lengths in own:
-            longest = len(rows) if lengths is None else int(lengths.max(initial=0))
-            if longest > kind.longest:
+        for one in own:
+            if (longest := int(one.of_rows.max(initial=0))) > kind.longest:
                 raise ValueError(
                     f"For '{name}', no row of column {kind.name!r} may be longer than max_length={kind.longest}, but "
                     f"got {longest} items. Nothing was stored."
                 )
-            if own[0] is not (rows, lengths) and not np.array_equal(own[0].of_rows, Items(rows, lengths).of_rows):
+            if one is not own[0] and one.of_rows.tolist() != own[0].of_rows.tolist():
                 raise ValueError(
-                    f"For '{name}', the columns {[schema.names[i] for i in kind.columns]} share their lengths, but got "
-                    f"{own[0].of_rows.tolist()} and {Items(rows, lengths).of_rows.tolist()}."
+                    f"For '{name}', the columns {list(kind.names)} share their lengths, but got "
+                    f"{own[0].of_rows.tolist()} and {one.of_rows.tolist()}."
                 )
         if own and len(own[0].rows) > kind.items:
             raise ValueError(

@@ -44,14 +44,17 @@ class Kind(NamedTuple):
     def placed(self, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the offsets of new rows, int64 ``[B]``, and that after them; they fit together into the memory."""
         position = tail % self.items
+        if len(lengths) == 1:
+            first = tail if position + lengths[0] <= self.items else tail - position + self.items
+            return np.array([first]), int(first + lengths[0])
         ends = position + np.cumsum(lengths)
         waste = 0
         if (last := int(ends[-1])) > self.items:  # the first row that would cross the end begins behind it
-            first = int(np.searchsorted(ends, self.items, "right"))
-            waste = self.items - int(ends[first] - lengths[first])
+            crosses = int(np.searchsorted(ends, self.items, "right"))
+            waste = self.items - int(ends[crosses] - lengths[crosses])
             if last + waste - position > self.items:  # all begin behind it
-                first, waste = 0, self.items - position
-            ends[first:] += waste
+                crosses, waste = 0, self.items - position
+            ends[crosses:] += waste
         return ends - lengths + (tail - position), tail + last - position + waste
 
 

@@ -11,7 +11,8 @@ Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` a
 import contextlib
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,28 +51,16 @@ class RaggedInsertion(Insertion):
 
     def __call__(self, new: NewRows) -> None:
         """Store rows, as `Insertion` does, and evict those whose items they overwrite."""
-        if new.batch.rows:
-            with self.owner.held():
-                self._insert(new)
 
-    def _insert(self, new: NewRows) -> None:
-        owner, fields, evicted, rows = self.owner, list(map(as_array, new.fields)), 0, {}
-        for kind in owner.options.kinds:
-            given = fields[kind.column].reshape(-1, 2)
-            offsets, tail = kind.placed(owner.tail(kind), given[:, 1])
-            references = np.stack([offsets, given[:, 1]], 1)
-            rows[kind] = references
-            fields[kind.column] = references.reshape(fields[kind.column].shape)
-            evicted = max(evicted, owner.rows_before(kind, tail - kind.items))
-        stored = owner.count_now() + new.batch.rows
-        if owner.options.never_evicts_valid and evicted > owner.unneeded():
-            raise no_room(
-                self._options.cls_name, new.batch.rows, owner.room(), self._options.capacity, owner.pending_note(), True
-            )
-        super().__call__(new._replace(fields=fields))
-        owner.evict(evicted - (stored - owner.count_now()))
-        for i, items in new.items.items():
-            owner.place(i, rows[owner.kind_of[i]], items)
+        def store(fields: list[Any]) -> bool:
+            super(RaggedInsertion, self).__call__(new._replace(fields=fields))
+            return True
+
+        if new.batch.rows:
+            fields = list(map(as_array, new.fields))
+            lengths = [fields[kind.column].reshape(-1, 2)[:, 1] for kind in self.owner.options.kinds]
+            with self.owner.held():
+                self.owner.insert_items(fields, lengths, new.items, store)
 
 
 class RaggedStore(Store):
@@ -96,6 +85,7 @@ class RaggedStore(Store):
         self._arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
         self._first_column = [output.kind for output in options.plan.outputs].index(WINDOW)
         self._sized: dict[int, Store] = {}
+        self._pools: dict[int, Any] = {}
 
     def resized(self, options: Options) -> "RaggedStore":
         """Return a store on the same arrays that draws by other options."""
@@ -170,6 +160,42 @@ class RaggedStore(Store):
 
     # Rows in and out.
 
+    def insert_items(
+        self,
+        fields: list[Any],
+        lengths: Sequence[np.ndarray],
+        items: Mapping[int, np.ndarray],
+        store: Callable[[list[Any]], bool],
+    ) -> bool:
+        """Let `store` store rows, evict the oldest whose items they overwrite, and store items; others are kept out.
+
+        Args:
+            fields (list): The fields as kernels store them; references are set here.
+            lengths (Sequence[numpy.ndarray]): The lengths of the rows for each kind, int64 ``[n]``.
+            items (Mapping[int, numpy.ndarray]): The items by column.
+            store (Callable): Returns False if it has stored nothing.
+
+        Returns:
+            bool: What `store` returned.
+        """
+        evicted, placed, rows = 0, {}, len(lengths[0])
+        for kind, of_kind in zip(self.options.kinds, lengths):
+            offsets, tail = kind.placed(self.tail(kind), of_kind)
+            evicted = max(evicted, self.rows_before(kind, tail - kind.items))
+            placed[kind] = references = np.empty((rows, 2), np.int64)
+            references[:, 0], references[:, 1] = offsets, of_kind
+            fields[kind.column] = references.reshape(np.shape(fields[kind.column]))
+        if evicted and self.options.never_evicts_valid and evicted > self.unneeded():
+            name, capacity = self.options.cls_name, self.options.capacity
+            raise no_room(name, rows, self.room(), capacity, self.pending_note(), of_items=True)
+        stored = self.count_now() + rows
+        if not store(fields):
+            return False
+        self.evict(evicted - (stored - self.count_now()))
+        for i, of_column in items.items():
+            self.place(i, placed[self.kind_of[i]], of_column)
+        return True
+
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks and stores rows for `insert`."""
@@ -178,9 +204,33 @@ class RaggedStore(Store):
         return made
 
     @functools.cached_property
-    def try_insert(self) -> Any:
-        """Leave all rows to `insertion`."""
-        return lambda *_: False
+    def try_insert(self) -> Callable[..., bool]:
+        """Store one row that obviously fits, as `Insertion.now` does; False if the general path has to do it."""
+        now, width, names = self.insertion.now, len(self.schema), self.schema.given_names
+        shapes, types = self._rows_schema.shapes, self._rows_schema.numpy_types
+        ragged = [(i, kind, types[i], shapes[i][1:]) for i, kind in self.kind_of.items()]
+        empty = {i: np.zeros(2 if i == kind.column else (), np.uint8) for i, kind in self.kind_of.items()}
+
+        def insert(exp: Any, *others: Any) -> bool:
+            if type(exp) is dict:
+                fields = list(map(exp.get, names)) if names is not None and len(exp) == width else []
+            else:
+                fields = list(exp) if type(exp) in (list, tuple) else []
+            if len(fields) != width:
+                return False
+            lengths: dict[Kind, int] = {}
+            items: dict[int, Any] = {}
+            for i, kind, dtype, shape in ragged:
+                items[i], fields[i] = rows, _ = fields[i], empty[i]
+                if type(rows) is not np.ndarray or rows.dtype != dtype or not rows.ndim or rows.shape[1:] != shape:
+                    return False
+                if lengths.setdefault(kind, len(rows)) != len(rows) or len(rows) > kind.longest:
+                    return False
+            of_kinds = [np.array([lengths[kind]]) for kind in self.options.kinds]
+            with self.held():
+                return self.insert_items(fields, of_kinds, items, lambda stored: now(stored, *others))
+
+        return insert
 
     @functools.cached_property
     def rows_to_insert(self) -> Any:
@@ -238,7 +288,7 @@ class RaggedStore(Store):
                 rows = references[self.kind_of[i]]
                 most = self.kind_of[i].sampled if cut else int(rows[..., 1].max(initial=0))
                 shape = (*rows.shape[:-1], most, *schema.shapes[i][1:])
-                array = np.empty(shape, schema.numpy_types[i])
+                array = self._room(i, shape)
                 library.calls.pad_items(self._arenas[i], np.ascontiguousarray(rows.reshape(-1, 2)), array)
             arrays.append(array)
         return self._shared([*drawn[:first], *arrays])
@@ -263,10 +313,18 @@ class RaggedStore(Store):
             if i in self.kind_of:
                 kind = self.kind_of[i]
                 rows = np.ascontiguousarray(drawn[first + list(columns).index(kind.column)])
-                array = np.empty((offsets[kind][-1], *schema.shapes[i][1:]), schema.numpy_types[i])
+                array = self._room(i, (int(offsets[kind][-1]), *schema.shapes[i][1:]))
                 library.calls.pack_items(self._arenas[i], rows, array)
             arrays.append(array)
         return self._shared([*drawn[:first], *offsets.values(), *arrays])
+
+    def _room(self, i: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array for rows of a column, in memory that is used again as soon as nobody has the array."""
+        items = math.prod(shape)
+        if i not in self._pools or self._pools[i][0] < items:
+            self._pools[i] = items, library.calls.Output((items,), self._rows_schema.numpy_types[i])
+        made: np.ndarray = self._pools[i][1]()
+        return made[:items].reshape(shape)
 
     def _shared(self, arrays: Sequence[Any]) -> Outputs:
         return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))
