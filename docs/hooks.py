@@ -62,6 +62,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return adapted(markdown, OUTSIDE.get(name, f"docs/{name}"), name)
 
 
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Mark pages in Chinese as such; mkdocs calls this."""
+    chinese = page.file.src_uri.startswith("cn/") or page.file.src_uri == "index_cn.md"
+    return output.replace('<html lang="en"', '<html lang="zh"', 1) if chinese else output
+
+
 def on_post_build(config: Any) -> None:
     """Take other hosts out of the theme's scripts, and refuse a site that loads from one; mkdocs calls this.
 

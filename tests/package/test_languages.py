@@ -1,21 +1,53 @@
-"""README.md and README_CN.md say the same: commands, code, figures, names and links."""
+"""Pages in two languages say the same: commands, code, figures, names and links."""
 
+import posixpath
 import re
+import runpy
 from collections import Counter
 
 import pytest
 from pages import FENCED, tables
 from places import ROOT
 
-ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_CN.md"))
+#: Pages in Chinese, and the English ones of which they are the whole.
+WHOLE = {
+    "README_CN.md": "README.md",
+    "docs/cn/devices.md": "docs/devices.md",
+    "docs/cn/mindspore_rl.md": "docs/coming_from/mindspore_rl.md",
+}
+#: Pages in Chinese with a part of an English one.
+PARTS = {
+    "docs/cn/install.md": "README.md",
+    "docs/cn/first_agent.md": "docs/tutorials/first_agent.ipynb",
+    "docs/cn/choosing.md": "docs/sampling.md",
+    "docs/cn/troubleshooting.md": "docs/troubleshooting.md",
+}
+
+
+def read(path: str) -> str:
+    """Return a page as Markdown."""
+    if path.endswith(".ipynb"):
+        text: str = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["converted"](ROOT / path)[0]
+        return text
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+ENGLISH, CHINESE = read("README.md"), read("README_CN.md")
+
+
+#: The line of a page that leads to the other language.
+SWITCH = re.compile(r"^(?:English \| \[简体中文\]\((.*)\)|\[English\]\((.*)\) \| 简体中文)$", re.MULTILINE)
 
 
 def parts(text: str) -> dict[str, list[str]]:
     """Return what must be the same in both languages; figures, names and links in any order."""
     prose = FENCED.sub("", text)
     words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", re.sub(r"^    .*", "", prose, flags=re.MULTILINE))
-    links = [link.replace("_CN.md", ".md").replace("_cn.svg", ".svg") for link in re.findall(r"\]\(([^)]*)\)", prose)]
-    links = [link for link in links if not link.startswith("docs/cn/")]  # pages in Chinese alone
+    prose = SWITCH.sub("", prose)
+    links = [link.replace("_cn.svg", ".svg") for link in re.findall(r"\]\(([^)]*)\)", prose)]
+    links = [
+        link.removeprefix("../") for link in links if not link.startswith("docs/cn/")
+    ]  # these are in Chinese alone
     return {
         "blocks": [block[0] for block in FENCED.finditer(text)],
         "commands": re.findall(r"^    .*", prose, re.MULTILINE),
@@ -39,13 +71,27 @@ def differences(first: str, second: str) -> dict[str, list[str]]:
     }
 
 
-def test_both_readmes_say_the_same():
-    assert differences(ENGLISH, CHINESE) == {}
+@pytest.mark.parametrize(("chinese", "english"), WHOLE.items())
+def test_both_say_the_same(chinese: str, english: str):
+    assert differences(read(english), read(chinese)) == {}
 
 
-def test_each_leads_to_the_other():
-    assert "\n\nEnglish | [简体中文](README_CN.md)\n\n" in ENGLISH
-    assert "\n\n[English](README.md) | 简体中文\n\n" in CHINESE
+def switch(path: str) -> str:
+    """Return the page to which the switch of a page leads."""
+    found = SWITCH.search(read(path))
+    assert found, path
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), (found[1] or found[2]).split("#")[0]))
+
+
+@pytest.mark.parametrize(("chinese", "english"), [*WHOLE.items(), *PARTS.items()])
+def test_each_leads_to_the_other(chinese: str, english: str):
+    assert switch(chinese) == english
+    assert switch(english) == ("README_CN.md" if english == "README.md" else chinese)
+
+
+def test_all_pages_in_chinese_are_compared():
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "cn").glob("*.md")}
+    assert found == {*WHOLE, *PARTS} - {"README_CN.md"}
 
 
 def test_the_readme_is_short():
@@ -71,15 +117,28 @@ def test_a_difference_is_found(right: str, wrong: str, kind: str):
     assert kind in differences(ENGLISH, CHINESE.replace(right, wrong, 1))
 
 
-def named(page: str) -> tuple[list[set[str]], set[str]]:
-    """Return the names in each row of a page's first table, and all messages in its last one."""
-    first, *_, last = tables((ROOT / "docs" / page).read_text(encoding="utf-8"))
-    return [set(re.findall(r"`[^`]*`", " ".join(row))) for row in first], {row[0] for row in last[2:]}
+def test_the_first_agent_has_the_code_of_the_notebook():
+    here, there = (
+        parts(read(f"docs/{name}"))["blocks"] for name in ("cn/first_agent.md", "tutorials/first_agent.ipynb")
+    )
+    assert len(here) == 9
+    assert here == there
 
 
-def test_the_page_in_chinese_has_the_classes_and_messages_of_the_english_ones():
-    rows, messages = named("cn/choosing.md")
-    assert rows == named("sampling.md")[0]
-    english = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    assert len(messages) == 4
-    assert [message for message in messages if f"| {message}" not in english] == []
+def test_choosing_names_the_classes_of_the_english_page():
+    here, there = (tables(read(f"docs/{name}"))[0] for name in ("cn/choosing.md", "sampling.md"))
+    named = [[set(re.findall(r"`[^`]*`", " ".join(row))) for row in table] for table in (here, there)]
+    assert named[0] == named[1]
+
+
+def test_errors_are_those_of_the_english_page():
+    english = read("docs/troubleshooting.md")
+    found = [row[0] for table in tables(read("docs/cn/troubleshooting.md")) for row in table if row[0].startswith("`")]
+    assert len(found) > 20
+    assert [message for message in found if f"| {message} |" not in english] == []
+
+
+def test_installing_has_the_commands_and_figures_of_the_readme():
+    page = parts(read("docs/cn/install.md"))
+    assert page["commands"][0] in parts(CHINESE)["commands"]
+    assert {figure for figure in page["figures"] if len(figure) > 1} <= set(parts(CHINESE)["figures"])

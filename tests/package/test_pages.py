@@ -20,8 +20,8 @@ from mindspore_replay.cli import main
 OUTSIDE = ("README.md", "README_CN.md", "examples/README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = sorted([*(ROOT / name for name in OUTSIDE), *(ROOT / "docs").rglob("*.md")])
 NAMES = {path: path.relative_to(ROOT).as_posix().removeprefix("docs/").removesuffix(".md") for path in PAGES}
-#: Its blocks are those of the README: `test_languages.py`.
-TRANSLATED = ROOT / "README_CN.md"
+#: Their blocks are those of English pages: `test_languages.py`.
+TRANSLATED = {ROOT / "README_CN.md", *(ROOT / "docs" / "cn").glob("*.md")}
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 
 
@@ -48,7 +48,7 @@ def blocks_of_all() -> list[Any]:
     marks: dict[str, Any] = {
         "datasets": pytest.mark.filterwarnings("ignore")  # Minari warns that a dataset names no author
     }
-    pages = [path for path in PAGES if blocks_of(path.stem, TEXTS[path]) and path != TRANSLATED]
+    pages = [path for path in PAGES if blocks_of(path.stem, TEXTS[path]) and path not in TRANSLATED]
     return [pytest.param(path, id=NAMES[path], marks=marks.get(path.stem, ())) for path in pages]
 
 
