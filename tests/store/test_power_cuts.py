@@ -69,14 +69,32 @@ def the_state_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flushed.Flushed, "_found", lambda files, i: flushed.Record(*files._records[i][:5].tolist()))
 
 
+def items_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    checksums = flushed._row_checksums
+    patch.setattr(flushed, "_row_checksums", lambda options, *rest: checksums(options._replace(kinds=()), *rest))
+
+
+def references_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flushed, "_empty_deleted", lambda *_: None)
+
+
 @pytest.mark.parametrize("syncs", [acknowledge_before_rows, record_before_rows])
 def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], tmp_path: Path):
     assert "is lost" in " ".join(cuts("prioritized", 400, tmp_path, 0, syncs))
 
 
-@pytest.mark.parametrize("break_it", [one_file, rows_are_not_checked, the_state_is_not_checked])
+@pytest.mark.parametrize(
+    ("break_it", "kind"),
+    [
+        (one_file, "prioritized"),
+        (rows_are_not_checked, "prioritized"),
+        (the_state_is_not_checked, "prioritized"),
+        (items_are_not_checked, "any length"),
+        (references_stay, "any length"),
+    ],
+)
 def test_a_wrong_format_is_found(
-    break_it: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    break_it: Callable[[pytest.MonkeyPatch], None], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     break_it(monkeypatch)
-    assert any(cuts("prioritized", 400, tmp_path, 0))
+    assert any(cuts(kind, 400, tmp_path, 0))

@@ -30,6 +30,7 @@ CASES: dict[str, Kind] = {name: kind for name, kind in KINDS.items() if name != 
 _STEPS = KINDS["sequences by priority"]
 CASES["two environments"] = _STEPS._replace(options={**_STEPS.options, "num_envs": 2})
 CASES["late"] = KINDS["prioritized"]._replace(options={"late": ["late"]})
+CASES["any length"] = KINDS["prioritized"]._replace(options={"max_length": 75, "items": 600})
 CASES["late, sequences"] = _STEPS._replace(options={**_STEPS.options, "late": ["late"]})
 
 
@@ -92,6 +93,8 @@ class Machine:
         self.cls = getattr(host, case.cls.__name__)
         late = "late" in case.options
         names, shapes, types = NAMES + ["late"] * late, SHAPES + [()] * late, TYPES + ["int64"] * late
+        self.any_length = "max_length" in case.options
+        shapes = [(), (None,)] if self.any_length else shapes
         self.disk = Disk(parent / "rows")
         self.states: dict[int, dict[str, np.ndarray]] = {}  # by the number of the flush
         self.changed: dict[int, np.ndarray] = {}  # slots whose rows have changed since then
@@ -149,6 +152,10 @@ class Machine:
             actions[random.integers(len(actions))]()
         self.disk.look()
         for number in list(self.changed)[-2:]:
+            if self.any_length:  # rows whose items others took
+                slots, serials = self.stored(self.states[number]), self.states[number]["serials"][0]
+                gone = arrays["serials"][0] - arrays["count"] - serials + len(slots)
+                self.changed[number][slots[: max(gone, 0)]] = True
             for name, array in self.columns(arrays).items():
                 before = self.states[number][name].reshape(CAPACITY, -1)
                 self.changed[number] |= (array.reshape(CAPACITY, -1) != before).any(1)
@@ -164,10 +171,15 @@ class Machine:
         numbers = 16 * (1 + self.made + np.arange(n))
         self.made += n
         with contextlib.suppress(ValueError):  # too long an episode
-            self.buffer.insert([numbers, np.repeat(numbers[:, None], 75, 1)], **ends_every(self.buffer, 2, n))
+            payload: Any = np.repeat(numbers[:, None], 75, 1)
+            if self.any_length:
+                payload = [row[: self.random.integers(0, 76)] for row in payload]
+            self.buffer.insert([numbers, payload], **ends_every(self.buffer, 2, n))
 
     def update(self) -> None:
         """Update a row, or write what it lacks."""
+        if self.any_length:
+            return  # such rows are written once
         row = int(self.random.integers(max(len(self.buffer), 1)))
         number = self.buffer.get_item(row)[0]
         handle = int(self.arrays["serials"][0]) - len(self.buffer) + row
@@ -225,8 +237,10 @@ class Machine:
         if fault or not opened.can_sample():
             return fault
         drawn = opened.sample(as_dict=True)
-        torn = (drawn["payload"] != drawn["number"][..., None]).any()
-        return "it gave a torn row" if torn else ""
+        torn = drawn["payload"] != drawn["number"][..., None]
+        if self.any_length:
+            torn &= np.arange(75) < drawn["lengths"][:, None]
+        return "it gave a torn row" if torn.any() else ""
 
     @staticmethod
     def stored(arrays: dict[str, np.ndarray]) -> np.ndarray:
