@@ -98,7 +98,7 @@ class HostFront(LocalFront):
 
     def __init__(self, store: Store, spec: BufferSpec, shared: _Rows) -> None:
         super().__init__(store, spec, shared.lock, lambda array: array, int)
-        self.shared, self.closing, plan = shared, shared.closed, spec.relabelling
+        self.shared, plan = shared, spec.relabelling
         if plan is not None:
             relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
             self.finish = lambda batch: relabel(batch, before)
@@ -174,6 +174,8 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         check_limiter(type(self).__name__, front.limiter, limiter)
         if front.shared.folder is not None:
             share_limiter(front.shared.folder, FolderLock(front.shared.lock, front.calls), limiter)
+        if limiter is not None:
+            limiter.closing = front.shared.closed
         front.limiter = limiter
 
     def rows(self, *, as_dict: bool = False) -> Any:

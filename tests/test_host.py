@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor
 
 import mindspore_replay
-from mindspore_replay import HindsightRelabel, NStep, host, save
+from mindspore_replay import HindsightRelabel, NStep, ReplayBuffer, host, save
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -349,10 +350,16 @@ def test_a_limiter_lets_calls_wait(tmp_path: Path):
         pair("queue")[0].limiter = None
 
 
-def test_waits_end_when_the_buffer_is_closed():
-    for call in (lambda buffer: buffer.sample(), lambda buffer: buffer.insert(rows(0, 24))):
-        buffer, errors = pair("uniform")[0], []
-        buffer.limiter = host.RateLimiter(1, 4, 24)
+@pytest.mark.parametrize("kind", [host.ReplayBuffer, ReplayBuffer])
+def test_waits_end_when_the_buffer_is_closed(kind: type[Any]):
+    calls: list[Callable[[Any], Any]] = [
+        lambda buffer: buffer.sample(),
+        lambda buffer: buffer.insert([[0.0] * 24]),
+        lambda buffer: buffer.limiter.sampling(2).__enter__(),
+    ]
+    for call in calls:
+        buffer, errors = kind(2, 30, [()], ["float32"]), []
+        buffer.limiter = (host if kind is host.ReplayBuffer else mindspore_replay).RateLimiter(1, 4, 24)
 
         def wait(call: Any = call, buffer: Any = buffer, errors: list[str] = errors) -> None:
             try:
@@ -367,11 +374,9 @@ def test_waits_end_when_the_buffer_is_closed():
             time.sleep(0.001)
         buffer.close()
         thread.join(10)
-        closed = "For 'ReplayBuffer', the buffer was closed: make another."
-        assert errors == [closed]
-        for later in (call, lambda buffer: setattr(buffer, "limiter", None)):
-            with pytest.raises(RuntimeError, match=closed):
-                later(buffer)
+        assert errors == ["For 'RateLimiter', the buffer was closed: make another."]
+        with pytest.raises(RuntimeError, match="the buffer was closed: make another"):
+            call(buffer)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -164,7 +164,7 @@ class Buffer(
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
-        self._lock = threading.RLock()
+        self._lock, self._closing = threading.RLock(), threading.Event()
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not by_reference(self.columns)
         self._folder = folder_of(spec, place)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -350,6 +350,6 @@ class Buffer(
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.
-            prefix = self.head.name.removesuffix("head")
+            value.closing, prefix = self._closing, self.head.name.removesuffix("head")
             for key, parameter in value.parameters_and_names("limiter"):
                 parameter.name = prefix + key

@@ -21,6 +21,7 @@ _OWN = {
     "last_saved",
     "updates",
     "compressed",
+    "_closing",
     "_lock",
     "_outer_lock",
     "_folder",
@@ -79,7 +80,8 @@ class Copying:
             if not isinstance(getattr(type(self), key, None), compile_time):
                 value = vars(self)[key]
                 made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
-        made.__dict__.update(limiter=None, _lock=threading.RLock(), _folder=None, _on_these_rows=weakref.WeakSet())
+        made.__dict__.update(limiter=None, _lock=threading.RLock(), _closing=threading.Event())
+        made.__dict__.update(_folder=None, _on_these_rows=weakref.WeakSet())
         made._make_state()
         self._copy_state(made)
         made._make_operators()

@@ -42,6 +42,8 @@ class InFolder:
     _front: BufferFront
     _outer_lock: contextlib.AbstractContextManager[object]
     _lock: threading.RLock
+    #: Set when the buffer is closed, which ends the waits of its limiter.
+    _closing: threading.Event
     #: Files that hold the rows; ``None`` for memory.
     _folder: Folder | None
     #: The buffers on the same rows, which are closed together.
@@ -144,6 +146,7 @@ class InFolder:
             try:
                 self._calls.close()
             finally:
+                self._closing.set()
                 closed = _Closed(type(self).__name__, way_out)
                 for buffer in list(self._on_these_rows):
                     vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = buffer._front.calls = closed

@@ -274,9 +274,6 @@ class Front(BaseFront):
 class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
-    #: Set when the rows are closed, which ends waits.
-    closing: threading.Event | None = None
-
     @property
     def limiter(self) -> Waiting | None:
         """What insertions and samples wait for; ``None`` for no waits."""
@@ -315,14 +312,7 @@ class LimitedFront(BaseFront):
         self.ready()
         limiter = self.limiter
         assert limiter is not None
-        with contextlib.ExitStack() as stack:
-            try:
-                if rows:
-                    stack.enter_context(limiter.turn(what, rows, self.closing))
-            except RuntimeError:
-                self.ready()  # it may have been closed during the wait
-                raise
-            stack.enter_context(self.lock)
+        with limiter.turn(what, rows) if rows else contextlib.nullcontext(), self.lock:
             yield
 
 

@@ -41,6 +41,8 @@ class Waiting:
         self._in_progress = np.zeros(4, np.int64)  # amounts of blocks in progress
         self._folder: Folder | None = None
         self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
+        #: Set when the buffer is closed, which ends waits.
+        self.closing: threading.Event | None = None
 
     @property
     def waits(self) -> bool:
@@ -242,6 +244,8 @@ class Waiting:
                     raise RuntimeError(
                         f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
                     )
+                if self.closing is not None and self.closing.is_set():
+                    raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: make another.")
                 wait = wait or Wait(self.account, what, rows, seconds, stop)
                 if poll is None:
                     self._changed.wait(min(wait.left(), _LONGEST_WAIT))
