@@ -39,8 +39,9 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`; the ``"buffer"`` is the window.
-        names, num_envs, replace, max_use, max_staleness, weighted, views, late, compress, seed, backend: As for
-            `ReplayBuffer`; `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, max_use, max_staleness, weighted, views, late, compress, max_length, items,
+            share_lengths, sample_length, cut, seed, backend: As for `ReplayBuffer`; `replace` must be ``True`` if
+            `prioritized`.
 
     Attributes:
         window (Parameter): Number of newest rows to draw from. Shape ``[1]``, int64.

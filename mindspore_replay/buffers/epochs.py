@@ -45,8 +45,8 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             or ``"pad"`` it with zeros, which a mask tells. Default: ``"drop"``.
         rank (int): Number of this learner. Default: ``0``.
         world (int): Learners that share out the batches. Default: ``1``.
-        names, num_envs, max_use, max_staleness, weighted, views, late, compress, seed, storage, backend: As for
-            `ReplayBuffer`.
+        names, num_envs, max_use, max_staleness, weighted, views, late, compress, max_length, items, share_lengths,
+            sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         epoch (Parameter): Key of the order, serial number of the oldest row of the epoch, its rows, position in the

@@ -40,7 +40,8 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         default_priority (str): Priority of a row that is inserted without one: the ``"largest"`` so far, or
             ``"largest_held"``, the largest of the rows stored then, which falls with them, and `initial_priority` if
             there are none. That costs up to O(C) for each insertion. Default: ``"largest"``.
-        names, num_envs, max_use, max_staleness, views, late, compress, seed, storage, backend: As for `ReplayBuffer`.
+        names, num_envs, max_use, max_staleness, views, late, compress, max_length, items, share_lengths, sample_length,
+            cut, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         beta (Parameter): Beta of the next call of `sample`. Shape ``[1]``, float64.

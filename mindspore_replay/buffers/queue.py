@@ -52,8 +52,8 @@ class ReplayQueue(QueueRecipe, Buffer):
         timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
             ``0``.
         max_staleness (Union[int, None]): Rows older than this are removed, as in `ReplayBuffer`. Default: ``None``.
-        names, num_envs, late, compress, seed, storage, backend: As for `ReplayBuffer`. In a folder attached processes
-            insert and sample too, with timeouts of their own.
+        names, num_envs, late, compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend:
+            As for `ReplayBuffer`. In a folder attached processes insert and sample too, with timeouts of their own.
         views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view sees the rows that are stored
             when a row is delivered. Default: ``()``.
 
@@ -105,7 +105,7 @@ class ReplayQueue(QueueRecipe, Buffer):
             >>> from mindspore_replay import ReplayQueue
             >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
             >>> print(queue.insert([[10, 11, 12]]).account())
-            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='')
+            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None)
         """
         with self._lock:
             wait_for_work()

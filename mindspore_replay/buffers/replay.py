@@ -49,6 +49,14 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         compress (Sequence[Union[str, int]]): Columns, by name or index, whose rows are kept compressed by LZ4, without
             loss, for example frames. The buffer is then used from Python only, and draws the same rows.
             ``docs/compression.md`` has figures. Needs the package lz4 and the kernels of the CPU. Default: ``()``.
+        max_length (Union[int, dict, None]): Items of the longest row in columns whose shape begins with ``None``: their
+            rows differ in length, see ``docs/appendix/lengths.md``. The buffer is then used from Python only. A dict
+            has it by column, here and below. Default: ``None``.
+        items (Union[int, dict, None]): Items of such a column that there is memory for. Default: ``None``.
+        share_lengths (Sequence[Sequence]): Groups of such columns whose rows are equally long. Default: ``()``.
+        sample_length (Union[int, dict, None]): Items of a row in a sample. Default: ``None``, for `max_length`.
+        cut (str): Where a longer row is cut for a sample: after its ``"first"`` items, or at ``"random"``. Default:
+            ``"first"``.
         seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``None``.
         storage (Union[str, PathLike, None]): ``"device"``; ``"host"``, for rows in the host's memory on every device,

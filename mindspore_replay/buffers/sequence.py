@@ -47,8 +47,9 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
             valid start is equally likely.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, max_use, max_staleness, late, compress, seed, storage, backend: As for
-            `ReplayBuffer`; `max_use` counts the deliveries of a start, and `replace` must be ``True`` if `prioritized`.
+        names, num_envs, replace, max_use, max_staleness, late, compress, max_length, items, share_lengths,
+            sample_length, cut, seed, storage, backend: As for `ReplayBuffer`; `max_use` counts the deliveries of a
+            start, and `replace` must be ``True`` if `prioritized`.
         views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
 
     Raises:

@@ -1,0 +1,127 @@
+"""Rows of any length in buffers with Tensors: the samples are those of the same buffers on arrays."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+import mindspore_replay
+from mindspore_replay import EpochReplayBuffer, MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, host, load, save
+from mindspore_replay.datasets import to_npz
+
+COLUMNS: dict[str, Any] = {
+    "shapes": [(None,), (None, 2), ()],
+    "types": ["int32", "float32", "float32"],
+    "names": ["tokens", "log_probs", "reward"],
+    "max_length": 6,
+    "items": 50,
+    "share_lengths": [("tokens", "log_probs")],
+    "seed": 0,
+}
+CLASSES = ["ReplayBuffer", "PrioritizedReplayBuffer", "ElasticReplayBuffer", "EpochReplayBuffer", "ReplayQueue"]
+
+pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
+
+
+def filled(buffer: Any, as_tensors: bool = False) -> Any:
+    """Return the buffer with 20 rows, inserted in each way."""
+    make: Any = Tensor if as_tensors else lambda array: array
+    for k in range(12):
+        n = k % 7
+        row = np.full(n, k, np.int32), np.full((n, 2), k, np.float32), np.float32(k)
+        buffer.insert([*map(make, row[:2]), float(k)] if as_tensors else row)
+    lengths = np.arange(4)
+    many = np.arange(6, dtype=np.int32), np.ones((6, 2), np.float32), np.full(4, 0.5, np.float32)
+    buffer.insert(list(map(make, many)), lengths=make(lengths))
+    buffer.insert([[make(many[0][:n]) for n in lengths], [make(many[1][:n]) for n in lengths], make(many[2])])
+    return buffer
+
+
+def equal(one: Any, other: Any) -> None:
+    assert len(one) == len(other)
+    for tensor, array in zip(one, other):
+        assert isinstance(tensor, Tensor)
+        np.testing.assert_array_equal(tensor.asnumpy(), array)
+        assert tensor.asnumpy().dtype == array.dtype
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_samples_are_those_of_the_buffer_on_arrays(name: str, tmp_path: Path):
+    more = {"when_full": "evict"} if name == "ReplayQueue" else {}
+    buffer = filled(getattr(mindspore_replay, name)(3, 16, **COLUMNS, **more), as_tensors=True)
+    twin = filled(getattr(host, name)(3, 16, **COLUMNS, **more))
+    buffer.check_valid()
+    assert buffer.shapes == twin.shapes == ((None,), (None, 2), ())
+    assert buffer.nbytes == twin.nbytes
+    equal(buffer.get_item(np.arange(len(twin))), twin.get_item(np.arange(len(twin))))
+    equal(buffer.sample(), twin.sample())
+    save(buffer, tmp_path / "file.safetensors")
+    copied, loaded, other = (
+        copy.deepcopy(buffer),
+        load(tmp_path / "file.safetensors"),
+        host.load(tmp_path / "file.safetensors"),
+    )
+    drawn = twin.sample_packed()
+    for one in (buffer, copied, loaded):
+        equal(one.sample_packed(), drawn)
+    np.testing.assert_array_equal(other.sample_packed()[1], drawn[1])
+    equal(buffer.with_sample_size(2).sample(), twin.with_sample_size(2).sample())
+
+
+@pytest.mark.parametrize("capacity", [5, 40])
+def test_a_file_loads_into_another_capacity(capacity: int, tmp_path: Path):
+    buffer = filled(ReplayBuffer(3, 16, **COLUMNS))
+    save(buffer, tmp_path / "file.safetensors")
+    other = load(tmp_path / "file.safetensors", capacity=capacity)
+    other.check_valid()
+    n = min(capacity, len(buffer))
+    equal(other.get_item(np.arange(n)), [t.asnumpy() for t in buffer.get_item(np.arange(-n, 0))])
+
+
+def test_an_incremental_file_has_the_items(tmp_path: Path):
+    buffer = filled(ReplayBuffer(3, 16, **COLUMNS))
+    save(buffer, tmp_path / "first.safetensors")
+    buffer.insert([np.full(5, 9, np.int32), np.full((5, 2), 9, np.float32), 9.0])
+    save(buffer, tmp_path / "second.safetensors", incremental=True)
+    equal(load(tmp_path / "second.safetensors").sample(), [t.asnumpy() for t in buffer.sample()])
+
+
+def test_mixtures_and_prefetch_draw_padded_rows():
+    one, other = (filled(ReplayBuffer(2, 16, **COLUMNS)) for _ in range(2))
+    source, lengths, tokens, log_probs, _ = MixedReplay([(one, 0.5), (other, 0.5)], 4).sample()
+    assert source.asnumpy().tolist() == [0, 0, 1, 1]
+    assert (tokens.shape, log_probs.shape, lengths.shape) == ((4, 6), (4, 6, 2), (4,))
+    with Prefetch(one) as prefetch:
+        assert next(prefetch)[1].shape == (2, 6)
+
+
+def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
+    queue = ReplayQueue(2, 16, **COLUMNS, storage=tmp_path / "queue", timeout=10)
+    attached = mindspore_replay.attach(tmp_path / "queue")
+    attached.insert({"tokens": [[1, 2], [3]], "log_probs": [np.ones((2, 2), np.float32), np.ones((1, 2), np.float32)],
+                     "reward": [1, 2]})  # fmt: skip
+    batch = queue.sample_packed(as_dict=True)
+    assert batch["offsets"].asnumpy().tolist() == [0, 2, 3]
+    assert batch["tokens"].asnumpy().tolist() == [1, 2, 3]
+    queue.close()
+
+
+def test_what_cannot_use_them_says_so(tmp_path: Path):
+    buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
+
+    @ms.jit
+    def compiled():
+        return buffer.sample()
+
+    with pytest.raises(RuntimeError, match="A compiled graph cannot use a buffer with rows that differ in length"):
+        compiled()
+    with pytest.raises(ValueError, match="'as_dataset' needs columns that are not compressed, of rows of one length"):
+        buffer.as_dataset()
+    with pytest.raises(ValueError, match="datasets have rows of one length, those of 'tokens' differ"):
+        to_npz(buffer, tmp_path / "rows.npz")
+    with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
+        ReplayBuffer(1, 9, **COLUMNS, backend="composite")
