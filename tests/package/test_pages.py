@@ -79,7 +79,7 @@ def test_a_block_that_needs_an_earlier_one_fails(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("path", PAGES, ids=NAMES.get)
 def test_all_code_is_in_blocks_that_run(path: Path):
-    others = {"py"} if path.parent.name == "coming_from" else set()  # code for another library
+    others = {"py"} if path.parent.name in ("coming_from", "cn") else set()  # code for another library
     assert set(FENCED.findall(TEXTS[path])) <= {"python", "text"} | others
     indented = re.findall(r"^    .*", FENCED.sub("", TEXTS[path]), re.MULTILINE)
     assert [line for line in indented if re.search(r"^ +(import|from|for) |\w\.\w+\(", line)] == []
