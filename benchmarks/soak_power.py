@@ -7,7 +7,7 @@
 The first builds folders from the versions of their pages, as `tests/support/power_cuts.py` says, over all kinds of
 buffers in turn. The second makes an ext4 file system in a file, lets a process insert and flush there, ends all of the
 file system's writes at a random moment (``EXT4_IOC_SHUTDOWN``, without its log), kills the process, and mounts it anew.
-The third runs the training of ``docs/training_checkpoints.md``, as `tests/support/harmed_training.py` says.
+The third runs the training of ``docs/checkpoints.md``, as `tests/support/harmed_training.py` says.
 
 Exit code: 0 without a fault, 1 with one.
 """

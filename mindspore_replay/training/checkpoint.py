@@ -32,7 +32,7 @@ class TrainingCheckpoint:
     `save` replaces the file atomically: after a kill at any moment, either the previous checkpoint or the new one is
     there. Of buffers it writes the rows inserted or updated since the last time, to ``<path>.1``, ``<path>.2`` and so
     on, which belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the
-    newest checkpoint into objects that were made as before. ``docs/training_checkpoints.md`` has the recipe for a loop.
+    newest checkpoint into objects that were made as before. ``docs/checkpoints.md`` has the recipe for a loop.
 
     A buffer in a folder stays there as it is, with rows that came since: `load` says in the log how many.
 

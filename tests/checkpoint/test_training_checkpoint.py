@@ -555,8 +555,8 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
 
 def test_the_loop_of_the_page_goes_on_after_a_kill(tmp_path: Path):
     """It is killed between two saves, and yields the losses and weights of an uninterrupted run."""
-    page = ROOT / "docs" / "training_checkpoints.md"
-    loop = page.read_text().split("```python\n")[1].split("```")[0]
+    page = ROOT / "docs" / "checkpoints.md"
+    loop = page.read_text().split("```python\n")[2].split("```")[0]
     for long, short in (("step < 100", "step < 20"), ("step % 50", "step % 10")):
         assert long in loop
         loop = loop.replace(long, short)

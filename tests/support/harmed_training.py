@@ -2,7 +2,7 @@
 
     python harmed_training.py FOLDER HARMS SEED HOW ...
 
-HOW is ``right``, the functions ``learn`` and ``act`` of ``docs/training_checkpoints.md``, or a wrong recipe of `WRONG`.
+HOW is ``right``, the functions ``learn`` and ``act`` of ``docs/checkpoints.md``, or a wrong recipe of `WRONG`.
 Learner and actor are forks of this process, which imports MindSpore once. Before and after each operation on files,
 and before each call of the buffer, a fork waits until this process lets it go on, so a seed gives all orders. A fork is
 killed while it waits, or in the middle of what it does next. A cut of the machine ends both, and leaves of folder and
@@ -58,12 +58,12 @@ TARGET = [1.0, -2.0, 3.0, -4.0]
 
 def recipe(how: str) -> dict[str, Any]:
     """Return the functions of the page, or of a wrong recipe."""
-    text = (ROOT / "docs" / "training_checkpoints.md").read_text().split("```python\n")[2].split("\n\n\nwith ")[0]
+    text = (ROOT / "docs" / "checkpoints.md").read_text().split("```python\n")[3].split("\n\n\nwith ")[0]
     for right, wrong in WRONG.get(how, {}).items():
         assert text.count(right) == 1, right
         text = text.replace(right, wrong)
     functions = {"without_flush": without_flush, "noted": noted, "note": note}
-    exec(compile(text, "training_checkpoints.md", "exec"), functions)
+    exec(compile(text, "checkpoints.md", "exec"), functions)
     return functions
 
 
