@@ -99,6 +99,16 @@ def test_the_readme_is_short():
     assert len(CHINESE.splitlines()) <= 150
 
 
+def test_the_readme_s_figures_stand_on_the_pages_that_it_names():
+    reasons = ENGLISH.split("\n## Why\n\n")[1].split("\n\n")[0].split("\n- ")
+    assert len(reasons) == 5
+    for reason in reasons[:4]:
+        figures = [figure for figure in parts(reason)["figures"] if figure != "256"]  # rows
+        page = read(re.findall(r"\]\(([^)#]*)", reason)[-1])
+        assert figures
+        assert [figure for figure in figures if figure.removesuffix(",000") not in page] == []
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "kind"),
     [
