@@ -20,6 +20,7 @@ from measuring import MICRO, measure, once
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 matplotlib.use("Agg")
+from comparison.summary import GREY, STYLE
 from matplotlib import pyplot as plt
 
 SAMPLE = 64
@@ -126,14 +127,13 @@ def show(title: str, found: Mapping[str, Mapping[int, list[float]]]) -> None:
 
 def draw(plots: Mapping[str, Mapping[str, Mapping[int, list[float]]]], path: Path) -> None:
     """Draw a panel for each plot."""
+    plt.rcParams.update(STYLE)
     figure, panels = plt.subplots(1, len(plots), figsize=(12, 4), sharey=True, layout="constrained")
     for axes, (title, found) in zip(panels, plots.items(), strict=True):
         for name, curve in found.items():
             places = sorted(curve)
             low, middle, high = (np.percentile([curve[x] for x in places], q, axis=1) for q in (25, 50, 75))
-            style = (
-                {"color": "grey", "linestyle": ":"} if name.startswith("NumPy") else {"marker": "o", "markersize": 3}
-            )
+            style = {"color": GREY, "linestyle": ":"} if name.startswith("NumPy") else {"marker": "o", "markersize": 3}
             (line,) = axes.plot(places, middle, label=name, **style)
             axes.fill_between(places, low, high, color=line.get_color(), alpha=0.2)
         axes.set(xscale="log", yscale="log", xlabel=title)

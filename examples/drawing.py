@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 
 #: One run has the first colour for training and the second for evaluations; methods take them in turn.
-COLORS = ("#1f77b4", "#d9480f", "#1b9e77", "#7b3fa0")
+COLORS = ("#3b86c8", "#e8590c", "#1b9e77", "#9a66c4")
+#: Text and axes, which stand on white and on dark pages: pictures are transparent.
+GREY = "#7d8590"
 STYLE = {
+    **dict.fromkeys(
+        ("axes.edgecolor", "axes.labelcolor", "grid.color", "text.color", "xtick.color", "ytick.color"), GREY
+    ),
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -17,11 +22,12 @@ STYLE = {
     "figure.figsize": (8, 4.5),
     "figure.titlesize": 12,
     "figure.titleweight": "bold",
-    "font.size": 10,
-    "grid.alpha": 0.25,
+    "font.size": 11,
+    "grid.alpha": 0.4,
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "savefig.dpi": 110,
+    "savefig.transparent": True,
 }
 
 
@@ -39,13 +45,13 @@ def pyplot() -> Any:
 
 def draw_solved(axes: Any, value: float) -> None:
     """Draw the line from which on a task counts as solved."""
-    axes.axhline(value, color="grey", linestyle=":", label="solved")
+    axes.axhline(value, color=GREY, linestyle=":", label="solved")
 
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the learning curve of each run in a panel of its own."""
     plt = pyplot()
-    columns = min(len(runs), 3)
+    columns = min(len(runs), 2)  # more cannot be read on a phone
     rows = -(-len(runs) // columns)
     size = None if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
     shared = {"squeeze": False, "sharex": True, "sharey": True, "layout": "constrained"}
@@ -65,7 +71,7 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
     for axes in panels.flat[len(runs) :]:
         axes.set_axis_off()
     figure.suptitle(f"{config.get('title', 'DQN')} on {config['environment']}")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     figure.savefig(path)
     plt.close(figure)
 

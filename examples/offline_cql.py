@@ -38,7 +38,7 @@ import minari
 import mindspore as ms
 import numpy as np
 from dqn import Learner, make_network, value_of
-from drawing import draw_solved, pyplot
+from drawing import GREY, draw_solved, pyplot
 from mindspore import Tensor, ops
 from run import EVALUATION_SEED, ROOT, add_device_option, make_envs, mean_return, use_device
 from tqdm import tqdm
@@ -153,14 +153,14 @@ def plot(histories: list[dict[str, Any]], path: Path, config: dict[str, Any]) ->
     plt = pyplot()
     figure, (data, axes) = plt.subplots(1, 2, layout="constrained", sharey=True, width_ratios=(1, 4))
     returns = np.concatenate([history["dataset"] for history in histories])
-    data.hist(returns, bins=np.arange(0, 520, 20), orientation="horizontal", color="grey")
-    data.axhline(returns.mean(), color="k", linewidth=1)
+    data.hist(returns, bins=np.arange(0, 520, 20), orientation="horizontal", color=GREY)
+    data.axhline(returns.mean(), color="C2", linewidth=1)
     data.set(xlabel="episodes", ylabel="return", title="the dataset", ylim=(0, 515))
     for i, name in enumerate(histories[0]["evaluations"]):
         for j, history in enumerate(histories):
             line = np.array(history["evaluations"][name] or [(0, 0)], float).T
             axes.plot(*line, "D-", color=f"C{i}", markersize=4, linewidth=1, alpha=0.8, label=name if j == 0 else None)
-    axes.axhline(returns.mean(), color="k", linewidth=1, label="mean of the dataset")
+    axes.axhline(returns.mean(), color="C2", linewidth=1, label="mean of the dataset")
     draw_solved(axes, config["evaluation"]["solved_at"])
     axes.set(xlabel="updates", title=f"greedy episodes on {config['environment']}")
     figure.legend(loc="outside lower center", ncols=4)

@@ -85,6 +85,14 @@ def summary(report: dict[str, Any]) -> str:
     return "\n".join([*EXPLANATION, "", *lines, *(row for _, row in sorted(rows))])
 
 
+#: Text and axes in a grey that stands on white and on dark pages: pictures are transparent.
+GREY = "#7d8590"
+STYLE = {
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "text.color", "xtick.color", "ytick.color"), GREY),
+    "savefig.transparent": True,
+}
+
+
 def bars(results: CaseResults) -> list[str]:
     """Return whose bars a panel has: this project and the fastest peers, the fastest first."""
     names = [name for name, result in results.items() if result.values and name not in (OURS, LIMIT)]
@@ -99,6 +107,7 @@ def picture(report: dict[str, Any], path: Path) -> None:
     columns = min(len(names), 3) or 1
     rows = -(-len(names) // columns) or 1
     size = 3.8 * columns, 2.4 * rows
+    plt.rcParams.update(STYLE)
     figure, panels = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     for axes, name in zip(panels.flat, names):
         case, results = found[name]
@@ -106,13 +115,13 @@ def picture(report: dict[str, Any], path: Path) -> None:
         for y, who in enumerate(bars(results)):
             cost = middle(results[who])
             times = cost / ours
-            axes.barh(y, min(times, CUT), color="#1b9e77" if who == OURS else "#b5bcc4", height=0.72)
+            axes.barh(y, min(times, CUT), color="#1b9e77" if who == OURS else f"{GREY}38", height=0.72)
             text = shown(case, cost) + (f"  ({times:,.0f} x)" if times > CUT else "")
             inside = times > CUT / 2
             place = min(times, CUT) - 0.08 if inside else times + 0.08
             axes.text(place, y, text, va="center", ha="right" if inside else "left", fontsize=9)
         if results.get(LIMIT, Result()).values and case.unit == "s":
-            axes.axvline(middle(results[LIMIT]) / ours, color="black", linestyle="--", linewidth=1)
+            axes.axvline(middle(results[LIMIT]) / ours, color=GREY, linestyle="--", linewidth=1)
         axes.set_yticks(range(len(bars(results))), bars(results), fontsize=9)
         for label in axes.get_yticklabels():
             label.set_fontweight("bold" if label.get_text() == OURS else "normal")
