@@ -205,7 +205,12 @@ class RaggedStore(Store):
 
     @functools.cached_property
     def try_insert(self) -> Callable[..., bool]:
-        """Store one row that obviously fits, as `Insertion.now` does; False if the general path has to do it."""
+        """Store one row that obviously fits, as `Insertion.now` does; False if the general path has to do it.
+
+        The caller holds the buffer's lock, so this is not for buffers of which kernels take it.
+        """
+        if self.guard is not None:
+            return lambda *_: False
         now, width, names = self.insertion.now, len(self.schema), self.schema.given_names
         shapes, types = self._rows_schema.shapes, self._rows_schema.numpy_types
         ragged = [(i, kind, types[i], shapes[i][1:]) for i, kind in self.kind_of.items()]

@@ -115,7 +115,7 @@ class SavedState(Generic[_Front]):
         with self._front.lock:
             self._front.ready()
             held = self.state_arrays().items()
-            arrays = {key: one.asnumpy() for key, one in held if columns or not key.startswith("column.")}
+            arrays = {key: one.asnumpy() for key, one in held if columns or not key.startswith(state.OF_ROWS)}
             with self.exclusive():
                 yield {"capacity": np.array(self.spec.capacity), **arrays}
 

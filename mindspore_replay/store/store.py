@@ -401,7 +401,7 @@ class Store(Calls):
 
     def _holds_rows_of(self, arrays: Arrays) -> bool:
         """Return True if the rows of a state are those stored now, by their serial numbers and their bytes."""
-        columns = [key for key in self.arrays if key.startswith("column.")]
+        columns = [key for key in self.arrays if key.startswith(state.OF_ROWS)]
         keys = ["serials", *(key for key in ("row_serials",) if key in self.arrays), *columns]  # the small ones first
         return all(
             key in arrays and np.ascontiguousarray(arrays[key]).data.cast("B") == self.arrays[key].data.cast("B")

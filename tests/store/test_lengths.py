@@ -448,3 +448,93 @@ def test_what_has_no_meaning_is_refused():
     for call in (plain.sample_packed, lambda: plain.sample(longest=True), lambda: plain.insert([[1, 2]], lengths=[2])):
         with pytest.raises(ValueError, match="a column whose shape begins with None"):
             call()
+
+
+PLAIN = {**COLUMNS, "shapes": [(None,), (None, 2), ()], "types": ["int32", "float32", "float32"], "items": 23}
+PLAIN["names"] = ["tokens", "log_probs", "reward"]
+#: Classes and options for random operations, with all that draws, keeps and evicts rows.
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "limits": (ReplayBuffer, {"max_use": 2, "max_staleness": 3}),
+    "late": (ReplayBuffer, {"late": ["reward"]}),
+    "by priority": (PrioritizedReplayBuffer, {}),
+    "largest held": (PrioritizedReplayBuffer, {"default_priority": "largest_held"}),
+    "newest": (ElasticReplayBuffer, {"window": 4}),
+    "epochs": (EpochReplayBuffer, {"last": "pad"}),
+    "epochs of sequences": (EpochReplayBuffer, {"sequence_length": 2}),
+    "queue": (ReplayQueue, {}),
+    "queue that evicts": (ReplayQueue, {"when_full": "evict", "order": "lifo"}),
+    "queue of sequences": (ReplayQueue, {"sequence_length": 2}),
+    "late in a queue": (ReplayQueue, {"late": ["log_probs", "reward"]}),
+    "sequences": (SequenceReplayBuffer, {"sequence_length": 2, "burn_in": 2}),
+    "padded sequences": (SequenceReplayBuffer, {"sequence_length": 3, "burn_in": 1, "pad_end": True, "num_envs": 2}),
+    "episodes": (EpisodeReplayBuffer, {"max_episode_length": 3}),
+}
+
+
+#: Errors of operations that a state does not allow.
+EXPECTED = re.compile("there must be room for|no episode may have more|'sample_size'|sample_size=")
+
+
+class Operations:
+    """Random operations on a buffer, whose rows hold their numbers."""
+
+    def __init__(self, kind: str, seed: int) -> None:
+        cls, options = KINDS[kind]
+        self.random, self.made, self.drawn, self.late = np.random.default_rng(seed), 0, 0, options.get("late", [])
+        self.buffer = cls(2, 12, **{**PLAIN, **options, "seed": seed})
+
+    def insert(self) -> None:
+        n = self.buffer.num_envs * int(self.random.integers(1, 3))
+        rows = joined([row(self.made + i, int(self.random.integers(0, 6))) for i in range(n)])
+        rows["tokens"] = [tokens // 100 for tokens in rows["tokens"]]
+        end = {"end": self.random.random(n) < 0.5} if self.buffer.has_episodes else {}
+        self.buffer.insert({name: rows[name] for name in PLAIN["names"] if name not in self.late}, **end)
+        self.made += n
+
+    def sample(self) -> None:
+        batch = self.buffer.sample(as_dict=True)
+        lengths = batch["tokens_lengths" if "tokens_lengths" in batch else "lengths"]
+        there = np.arange(LONGEST) < lengths[..., None]
+        assert (batch["tokens"] == np.where(there, batch["reward"][..., None], 0)).all()
+        assert (batch["log_probs"] == batch["tokens"][..., None]).all()
+        self.drawn += 1
+
+    def sample_packed(self) -> None:
+        if self.buffer.spec.options.plan.reaches_out:
+            return
+        batch = self.buffer.sample_packed(as_dict=True)
+        expected = np.repeat(batch["reward"], np.diff(batch["offsets"]))
+        assert (batch["tokens"] == expected).all()
+        assert (batch["log_probs"] == expected[:, None]).all()
+
+    def change(self) -> None:
+        if not self.made:
+            return
+        handles = np.arange(max(self.made - 14, 0), self.made)
+        self.buffer.delete(self.random.choice(handles, 2))
+        self.buffer.advance(int(self.random.integers(2)))
+        if self.buffer.spec.prioritized:
+            self.buffer.update_priorities(handles[:3], self.random.random(len(handles[:3])))
+
+    def complete(self) -> None:
+        for i in range(len(self.buffer)):
+            number = self.made - len(self.buffer) + i
+            lengths = {"log_probs": np.full((int(self.buffer.get_item(i)[0]), 2), number, np.float32), "reward": number}
+            self.buffer.update(number, {name: lengths[name] for name in self.late})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations_leave_a_valid_state(kind: str):
+    for seed in range(2):
+        made = Operations(kind, seed)
+        actions = [made.insert, made.insert, made.sample, made.sample_packed, made.change]
+        actions += [made.complete, made.complete] if made.late else []
+        for _ in range(150):
+            try:
+                actions[made.random.integers(len(actions))]()
+            except (RuntimeError, ValueError) as error:
+                if not EXPECTED.search(str(error)):
+                    raise
+            made.buffer.check_valid()
+        assert made.drawn > 5
