@@ -16,7 +16,7 @@ INLINE = re.compile(r":math:`([^`]+)`")
 
 def with_formulas(text: str) -> str:
     """Return a docstring whose formulas are MathML."""
-    text = BLOCK.sub(lambda match: f"{match[1]}{convert(match[2], display='block')}", text)
+    text = BLOCK.sub(lambda match: f"{match[1]}<div class='formula'>{convert(match[2], display='block')}</div>", text)
     return INLINE.sub(lambda match: f"<span>{convert(match[1])}</span>", text)  # Markdown takes <math> for a block
 
 

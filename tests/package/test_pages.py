@@ -85,6 +85,13 @@ def test_all_code_is_in_blocks_that_run(path: Path):
     assert [line for line in indented if re.search(r"^ +(import|from|for) |\w\.\w+\(", line)] == []
 
 
+def test_each_page_says_for_whom_it_is():
+    first = {
+        NAMES[path]: "\n".join(text.splitlines()[:6]) for path, text in TEXTS.items() if "README" not in NAMES[path]
+    }
+    assert [name for name, lines in first.items() if not re.search(r"^\*(For |写给)", lines, re.MULTILINE)] == []
+
+
 def test_the_quickstart_is_the_example():
     readme = ROOT / "README.md"
     code = blocks_of("README", TEXTS[readme])[0].code
