@@ -20,6 +20,7 @@
 #include "arguments.h"
 #include "check.h"
 #include "core/draw.h"
+#include "core/items.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/ring.h"
@@ -288,7 +289,43 @@ void TestEmptyUpperHalves() {
 void TestEmptyUpperHalves() {}
 #endif
 
+// --- items.h ---
+
+// Each row that an arena can hold, alone and beside a second one.
+void TestItems() {
+  constexpr int64_t kItems = 7, kBytes = 3;
+  for (int64_t offset = 0; offset < 3 * kItems; ++offset) {
+    for (int64_t length = -1; length <= kItems + 1; ++length) {
+      std::vector<char> memory(kItems * kBytes, '.');
+      const replay::Arena arena = {memory.data(), kItems, kBytes};
+      const int64_t slot = offset % kItems;
+      const replay::Reference rows[] = {{offset, length}, {offset, 0}};
+      CHECK(arena.Holds(rows[0]) == (length >= 0 && slot + length <= kItems));
+      CHECK(!arena.Holds({-1, 1}));
+      if (!arena.Holds(rows[0])) continue;
+      std::vector<char> items(static_cast<size_t>(length * kBytes));
+      std::iota(items.begin(), items.end(), 'a');
+      replay::PackRows(arena, rows, 2, items.data(), true);
+      for (int64_t i = 0; i < kItems * kBytes; ++i) {
+        const bool inside = i >= slot * kBytes && i < (slot + length) * kBytes;
+        CHECK(memory[static_cast<size_t>(i)] == (inside ? 'a' + i - slot * kBytes : '.'));
+      }
+      std::vector<char> packed(items.size(), '?');
+      replay::PackRows(arena, rows, 2, packed.data(), false);
+      CHECK(packed == items);
+      for (int64_t most = 0; most <= kItems; ++most) {
+        std::vector<char> padded(static_cast<size_t>(2 * most * kBytes), '?');
+        replay::PadRows(arena, rows, 2, most, padded.data());
+        for (int64_t i = 0; i < 2 * most * kBytes; ++i) {
+          CHECK(padded[static_cast<size_t>(i)] == (i < std::min(most, length) * kBytes ? 'a' + i : 0));
+        }
+      }
+    }
+  }
+}
+
 void TestHeaders() {
+  TestItems();
   TestEmptyUpperHalves();
   TestScratch();
   TestInParallel();

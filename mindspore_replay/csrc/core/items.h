@@ -33,6 +33,7 @@ struct Arena {
 // Copies n rows to `to`, which has room for `most` items each; zeros follow the items, and longer rows are cut.
 inline void PadRows(const Arena &arena, const Reference *rows, int64_t n, int64_t most, char *to) {
   const int64_t row_bytes = most * arena.item_bytes;
+  if (row_bytes == 0) return;
   InParallel(n, n * row_bytes, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t bytes = std::min(arena.Bytes(rows[i]), row_bytes);
@@ -52,6 +53,7 @@ inline void PackRows(const Arena &arena, const Reference *rows, int64_t n, char 
   }
   InParallel(n, bytes, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
+      if (rows[i].length == 0) continue;
       char *items = arena.At(rows[i]), *other = packed + starts[static_cast<size_t>(i)];
       std::memcpy(in ? items : other, in ? other : items, static_cast<size_t>(arena.Bytes(rows[i])));
     }
