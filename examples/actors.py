@@ -47,8 +47,8 @@ def whole_lines(file: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def acting(program: str, number: int, shared: Path, buffer: nn.Cell) -> Iterator[Callable[[], list[float]]]:
-    """Run actors during the block; then close the buffer, which ends them.
+def acting(program: str, number: int, shared: Path, *buffers: nn.Cell) -> Iterator[Callable[[], list[float]]]:
+    """Run actors during the block; then close the buffers, which ends them.
 
     Yields a function that returns the returns of the episodes that ended since its last call. It raises a RuntimeError
     if an actor has ended.
@@ -70,7 +70,8 @@ def acting(program: str, number: int, shared: Path, buffer: nn.Cell) -> Iterator
                     actors.append(subprocess.Popen([*command, str(i)], stdout=written, start_new_session=True))
             yield ended
         finally:
-            buffer.close()
+            for buffer in buffers:
+                buffer.close()
             for actor in actors:
                 try:
                     actor.wait(timeout=10)

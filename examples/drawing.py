@@ -9,6 +9,14 @@ import numpy as np
 COLORS = ("#3b86c8", "#e8590c", "#1b9e77", "#9a66c4")
 #: Text and axes, which stand on white and on dark pages: pictures are transparent.
 GREY = "#7d8590"
+#: What a curve shows, unless the configuration has `labels` of its own.
+LABELS = {
+    "x": "environment steps",
+    "y": "return",
+    "one": "training episode",
+    "mean": "mean of 20 training episodes",
+    "test": "evaluation",
+}
 STYLE = {
     **dict.fromkeys(
         ("axes.edgecolor", "axes.labelcolor", "grid.color", "text.color", "xtick.color", "ytick.color"), GREY
@@ -50,7 +58,7 @@ def draw_solved(axes: Any, value: float) -> None:
 
 def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) -> None:
     """Draw the learning curve of each run in a panel of its own."""
-    plt = pyplot()
+    plt, labels = pyplot(), config.get("labels", LABELS)
     columns = min(len(runs), 2)  # more cannot be read on a phone
     rows = -(-len(runs) // columns)
     size = None if columns == 1 else (3.6 * columns, 0.6 + 2.7 * rows)
@@ -60,14 +68,12 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
         draw(axes, history, config)
         _, of_a_seed, seed = name.rpartition("_seed")
         axes.set(
-            title=f"seed {seed}" if of_a_seed else name,
-            xlabel="environment steps",
-            ylim=config.get("return_range", (0, 515)),
+            title=f"seed {seed}" if of_a_seed else name, xlabel=labels["x"], ylim=config.get("return_range", (0, 515))
         )
         axes.tick_params(labelbottom=True)
         axes.locator_params(axis="x", nbins=4)
     for axes in panels[:, 0]:
-        axes.set_ylabel("return")
+        axes.set_ylabel(labels["y"])
     for axes in panels.flat[len(runs) :]:
         axes.set_axis_off()
     figure.suptitle(f"{config.get('title', 'DQN')} on {config['environment']}")
@@ -78,11 +84,12 @@ def plot(runs: dict[str, dict[str, Any]], path: Path, config: dict[str, Any]) ->
 
 def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
     """Draw the return of each training episode, their mean over 20, and the greedy evaluations."""
+    labels = config.get("labels", LABELS)
     steps, values = np.array(history["episodes"] or [(0, 0)], float).T
     mean = [values[max(0, j - 19) : j + 1].mean() for j in range(len(values))]
-    axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label="training episode")
-    axes.plot(steps, mean, color="C0", linewidth=2, label="mean of 20 training episodes")
-    axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label="evaluation")
+    axes.plot(steps, values, color="C0", alpha=0.5, linewidth=0.8, label=labels["one"])
+    axes.plot(steps, mean, color="C0", linewidth=2, label=labels["mean"])
+    axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label=labels["test"])
     draw_solved(axes, config["evaluation"]["solved_at"])
     if "lags" in history:
         at, lag = np.array(history["lags"]).T
