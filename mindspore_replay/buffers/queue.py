@@ -33,6 +33,10 @@ class ReplayQueue(QueueRecipe, Buffer):
 
     A full queue with ``order="lifo"`` has room when its oldest row is delivered.
 
+    Rows delivered behind one that waits for late columns keep their places until it is complete. `can_sample`, and a
+    sample that can wait, count such deliveries only while ``2 * sample_size`` places are left: so both sides can always
+    go on, with insertions of up to ``sample_size + 1`` rows.
+
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
     Args:

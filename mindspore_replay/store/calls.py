@@ -97,6 +97,13 @@ class Calls(BaseCalls, Protocol):
         """Return True if there is room for the items of new rows, if rows differ in length."""
         return True
 
+    def deliverable(self) -> int:
+        """Return the number of samples that a queue can deliver now."""
+        options = self.options
+        if not (options.late and options.never_evicts_valid and options.plan.draw == "oldest_first"):
+            return self.eligible()
+        return self._between(lambda: state.deliverable(options, self._arrays(*state.OF_DELIVERIES)))
+
     def pending_note(self) -> str:
         """Return a sentence on the rows that wait for late columns; empty if there are none."""
         return self._between(lambda: state.pending_note(self.options, self._arrays(*state.ROOM)))

@@ -135,7 +135,7 @@ class QueueAccount(NamedTuple):
         """Return the account of a queue with these `Options`; the caller of the `Calls` holds the lock."""
         room = calls.room() if options.never_evicts_valid else math.inf
         fits = calls.fits if options.kinds and options.never_evicts_valid else None
-        return cls(options.cls_name, options.capacity, calls.eligible(), room, calls.pending_note(), fits)
+        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits)
 
     @property
     def ways_out(self) -> tuple[str, str]:

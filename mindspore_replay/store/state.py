@@ -140,6 +140,28 @@ def room(options: Options, state: Arrays) -> int:
     return capacity - count + max(unneeded, 0)
 
 
+#: The arrays that `deliverable` reads.
+OF_DELIVERIES = (*ROOM, "steps", "flags")
+
+
+def deliverable(options: Options, state: Arrays) -> int:
+    """Return the number of samples that a full queue can deliver now, the oldest first. Cost O(C).
+
+    Rows delivered behind one that waits for late columns keep their places until it is complete. So many leave room for
+    two samples beside them, since else rows that are complete could be too few for a sample when there is no room; no
+    sequence is delivered behind a row that waits.
+    """
+    slots = stored_slots(options, state)
+    valid, waiting = eligible(options, state)[slots], pending(state["use_counts"][slots])
+    if not waiting.any():
+        return int(valid.sum())
+    first = int(np.argmax(waiting))
+    before = int(valid[:first].sum())
+    kept = int(valid[first:].sum() + waiting.sum())
+    places = 0 if options.rule is not None else options.capacity - (len(slots) - first) + kept - 2 * options.plan.n
+    return before + max(min(int(valid[first:].sum()), places), 0)
+
+
 #: The arrays that `lower_largest` reads.
 OF_LARGEST = ("head", "count", "priorities", "use_counts", "max_priority")
 

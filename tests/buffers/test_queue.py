@@ -27,6 +27,7 @@ from mindspore_replay import (
     ReplayQueue,
     attach,
     create_buffer,
+    host,
     load,
     save,
 )
@@ -617,3 +618,42 @@ def test_errors_of_the_constructor(case: str, tmp_path: Path):
 def test_a_queue_has_its_own_limiter():
     with pytest.raises(TypeError, match="'limiter' cannot be set"):
         make().limiter = RateLimiter(1, 1, 1)
+
+
+def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:
+    """Return True if rows whose late values arrive in any order end in a queue that lets nobody go on."""
+    random, waiting = np.random.default_rng(seed), []
+    columns = {"shapes": [(), ()], "types": ["int64", "float32"], "names": ["id", "reward"], "late": ["reward"]}
+    queue = host.ReplayQueue(sample_size, capacity, **columns, timeout=0)
+    for _ in range(150):
+        match random.integers(3):
+            case 0 if queue.limiter.can_insert(n):
+                waiting += queue.insert({"id": np.arange(n)}, with_indices=True).tolist()
+            case 1 if waiting:
+                queue.update(waiting.pop(int(random.integers(len(waiting)))), {"reward": 1.0})
+            case 2 if queue.can_sample():
+                queue.sample()
+        if not (waiting or queue.can_sample() or queue.limiter.can_insert(n)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("sizes", [(4, 8, 2), (4, 12, 5), (3, 9, 1)])
+def test_late_values_in_any_order_leave_a_way_on(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch):
+    assert not any(is_stuck(seed, *sizes) for seed in range(40))
+    monkeypatch.setattr(host.Store, "deliverable", host.Store.eligible)  # rows that wait are always passed
+    assert any(is_stuck(seed, *sizes) for seed in range(40))
+
+
+def test_rows_that_wait_are_passed_while_two_samples_have_room():
+    queue = make(sample_size=1, capacity=5, late=["pair"])
+    for step in range(5):
+        queue.insert([rows(step, 1)[0]])
+    for handle in (1, 2, 3, 4):
+        queue.update(handle, {"pair": np.zeros(2, np.float32)})
+    delivered = []
+    while queue.can_sample():
+        delivered.append(int(queue.sample(with_indices=True)[0][0]))
+    assert delivered == [1, 2, 3]  # their places stay taken, and two are left
+    queue.update(0, {"pair": np.zeros(2, np.float32)})
+    assert [int(queue.sample(with_indices=True)[0][0]) for _ in range(2)] == [0, 4]
