@@ -102,8 +102,13 @@ def test_mixtures_and_prefetch_draw_padded_rows():
 def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
     queue = ReplayQueue(2, 16, **COLUMNS, storage=tmp_path / "queue", timeout=10)
     attached = mindspore_replay.attach(tmp_path / "queue")
-    attached.insert({"tokens": [[1, 2], [3]], "log_probs": [np.ones((2, 2), np.float32), np.ones((1, 2), np.float32)],
-                     "reward": [1, 2]})  # fmt: skip
+    attached.insert(
+        {
+            "tokens": [[1, 2], [3]],
+            "log_probs": [np.ones((2, 2), np.float32), np.ones((1, 2), np.float32)],
+            "reward": [1, 2],
+        }
+    )
     batch = queue.sample_packed(as_dict=True)
     assert batch["offsets"].asnumpy().tolist() == [0, 2, 3]
     assert batch["tokens"].asnumpy().tolist() == [1, 2, 3]

@@ -124,9 +124,17 @@ def run(seed: int, make: Callable[[], Any], steps: int = 150) -> None:
             buffer.insert(flat, lengths=lengths)
         elif way == 2:
             lengths = {name: np.array([len(one[name]) for one in rows]) for name in BOTH}
-            padded = {key: np.stack([np.pad(one[key], [(0, LONGEST - len(one[key])), (0, 0)][: one[key].ndim],
-                                            constant_values=7) if one[key].ndim else one[key] for one in rows])
-                      for key in rows[0]}  # fmt: skip
+            padded = {
+                key: np.stack(
+                    [
+                        np.pad(one[key], [(0, LONGEST - len(one[key])), (0, 0)][: one[key].ndim], constant_values=7)
+                        if one[key].ndim
+                        else one[key]
+                        for one in rows
+                    ]
+                )
+                for key in rows[0]
+            }
             buffer.insert(padded, lengths=lengths)
         else:
             buffer.insert(joined(rows))
