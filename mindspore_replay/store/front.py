@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .arenas import as_room
 from .calls import BaseCalls, Calls
 from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .epochs import BEGUN
@@ -16,7 +17,6 @@ from .kinds import Form
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
 from .nested import NO_NAMES, Names
-from .ragged import as_room
 from .random import ALL_ROWS
 from .recipe.spec import BufferSpec
 from .types import Experience, Sample, Values
