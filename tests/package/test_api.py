@@ -130,7 +130,7 @@ def test_the_index_leads_to_each_page():
 def test_formulas_become_mathml():
     adapted = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["with_formulas"]
     text = "A view.\n\n.. math:: P(i) = \\frac{w_i}\n    {2}\n\nHere :math:`w_i` is `w`."
-    for part in ("<mfrac>", "<span><math", "</math>\n\nHere <span>", "</span> is `w`."):
+    for part in ("<mfrac>", "<span><math", "</math></div>\n\nHere <span>", "</span> is `w`."):
         assert part in adapted(text)
     assert "frac{" not in adapted(text)
     for entry in ENTRIES:
