@@ -44,6 +44,7 @@ def test_uniform_and_prioritized():
 
 
 WITHOUT_LOCK = """
+import threading
 import types
 from mindspore_replay.buffers import base
 class NoLock:
@@ -53,7 +54,7 @@ class NoLock:
     def release(self, *_):
         pass
     __exit__ = release
-base.threading = types.SimpleNamespace(RLock=NoLock)
+base.threading = types.SimpleNamespace(RLock=NoLock, Event=threading.Event)
 """
 
 
