@@ -263,6 +263,11 @@ void CountShared() {
   const auto guard = Find<void (*)(char *, int64_t, const void *)>("replay_guard");
   Measure("replay_guard: a file", [&] { guard(reinterpret_cast<char *>(journal), sizeof(journal), head); });
   measure("replay_end_guard: a file", "replay_end_guard", head);
+  const auto evict = Find<int (*)(int64_t, int, void **, int *, int64_t **, const char **)>("replay_evict");
+  Measure("replay_evict: 64 rows of a weighted buffer", [&] {
+    status += evict(64, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
+                    arrays.shapes.data(), arrays.dtypes.data());
+  });
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
   const auto checksums =
@@ -270,6 +275,15 @@ void CountShared() {
   std::vector<char> rows(static_cast<size_t>(64 * 1024), 'a');
   std::vector<uint64_t> sums(64);
   Measure("replay_checksums: 64 rows of 1 KiB", [&] { checksums(rows.data(), 1024, nullptr, 64, sums.data()); });
+  using OfItems = void (*)(char *, int64_t, int64_t, const int64_t *, const int64_t *, int64_t, uint64_t *);
+  const auto of_items = Find<OfItems>("replay_checksums_of_items");
+  std::vector<int64_t> references, slots;
+  for (int64_t i = 0; i < 64; ++i) {
+    references.insert(references.end(), {1024 * i, 1024});
+    slots.push_back(i);
+  }
+  Measure("replay_checksums_of_items: 64 rows of 1 KiB",
+          [&] { of_items(rows.data(), 64 * 1024, 1, references.data(), slots.data(), 64, sums.data()); });
   if (status != 0 || journal[10] != kSmall) Fail("shared", "status or journal");
 }
 
