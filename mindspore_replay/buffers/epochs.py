@@ -12,6 +12,7 @@ from ..store.checks import check_size
 from ..store.epochs import BEGUN
 from ..store.recipe.classes import EpochRecipe
 from ..store.recipe.registry import registered
+from ..store.ring import stored_slots
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
 from .storage import by_reference
@@ -212,7 +213,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             )
         workers = check_size(name, "num_parallel_workers", num_parallel_workers)
         with self.snapshot(columns=True) as arrays:
-            slots = (int(arrays["head"]) + np.arange(int(arrays["count"]))) % self.capacity
+            slots = stored_slots(arrays, self.capacity)
             if self.weighted:
                 slots = slots[arrays["weights"][slots] > 0]
             if len(slots) < self.world:

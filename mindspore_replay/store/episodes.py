@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .ring import stored_slots
+
 #: Flags of a row: it is the last of its episode; it is read and never drawn, since it holds only the observation after
 #: its episode or its next one is not known; no window may contain it; a final row may follow it in its episode, or, if
 #: it is no `END`, has followed it.
@@ -71,11 +73,10 @@ def continues(before: np.ndarray, flags: np.ndarray) -> np.ndarray:
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
     """Find the slots of rows at which a window may start, from scratch. Shape ``[C]``, bool. Cost O(C)."""
-    capacity, count, streams = len(state["steps"]), int(state["count"]), rule.streams
-    valid = np.zeros(capacity, bool)
-    slots = (int(state["head"]) + np.arange(count)) % capacity
-    for stream in range(streams):  # the rows of one stream, from the oldest
-        rows = slots[stream::streams]
+    valid = np.zeros(len(state["steps"]), bool)
+    slots = stored_slots(state, len(valid))
+    for stream in range(rule.streams):  # the rows of one stream, from the oldest
+        rows = slots[stream :: rule.streams]
         valid[rows] = _valid_in_stream(state["steps"][rows], state["flags"][rows], state["use_counts"][rows] < 0, rule)
     return valid
 
@@ -100,7 +101,7 @@ def _valid_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, 
 
 def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
     """Raise a ValueError if the steps of rows are not consecutive, or a deleted row counts as stored."""
-    slots = (int(state["head"]) + np.arange(int(state["count"]))) % len(state["steps"])
+    slots = stored_slots(state, len(state["steps"]))
     steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
     wrong = []

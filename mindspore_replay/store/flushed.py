@@ -17,6 +17,7 @@ from . import library, state
 from .epochs import SIZE
 from .late import pending
 from .options import Options
+from .ring import stored_slots
 from .types import Arrays
 
 #: Bytes of a page of the state.
@@ -133,19 +134,12 @@ def _chunks(slots: np.ndarray) -> list[np.ndarray]:
     return np.split(slots, range(_AT_ONCE, len(slots), _AT_ONCE))
 
 
-def _stored(options: Options, arrays: Arrays, newest: int | None = None) -> np.ndarray:
-    """Return the slots of all rows or of the newest ones of a ring, the oldest first. Shape ``[n]``, int64."""
-    count = int(arrays["count"])
-    first = 0 if newest is None else count - min(count, newest)
-    return (int(arrays["head"]) + np.arange(first, count)) % options.capacity
-
-
 def _changed(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
     """Return the slots in which rows were inserted or updated after a flush; some may be listed twice."""
     if options.reservoir:
         new = np.flatnonzero(arrays["row_serials"][: int(arrays["count"])] >= since.inserted)
     else:
-        new = _stored(options, arrays, int(arrays["serials"][0]) - since.inserted)
+        new = stored_slots(arrays, options.capacity, int(arrays["serials"][0]) - since.inserted)
     return np.append(new, state.updated_slots(arrays["updates"], since.updates, options.capacity))
 
 
@@ -157,7 +151,7 @@ def note_changed_rows(options: Options, arrays: Arrays, since: Record) -> None:
 
 def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
     """Return the slots of rows that are not as they were at a flush, without rows that are deleted or were changed."""
-    slots = np.setdiff1d(_stored(options, arrays), _changed(options, arrays, since))
+    slots = np.setdiff1d(stored_slots(arrays, options.capacity), _changed(options, arrays, since))
     if "use_counts" in arrays:
         uses = arrays["use_counts"][slots]
         kept = (arrays["flags"][slots] & _DELETED == 0) if "flags" in arrays else uses >= 0
@@ -181,7 +175,7 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
         for kind in options.kinds:
             _empty_deleted(options, arrays, arrays[f"column.{kind.name}"])
         return 0
-    stored = _stored(options, arrays)
+    stored = stored_slots(arrays, options.capacity)
     whole = np.setdiff1d(stored, torn)
     if options.reservoir:
         sources, places = np.resize(whole, len(torn)) if whole.size else torn, torn
@@ -197,7 +191,7 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
 
 def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> None:
     """Let deleted rows, whose offsets and lengths nobody knows, have no items, so that others keep their order."""
-    slots = _stored(options, arrays)
+    slots = stored_slots(arrays, options.capacity)
     uses = arrays["use_counts"][slots]
     deleted = (uses < 0) & ~pending(uses)
     ends = np.where(deleted, 0, references[slots].sum(1))

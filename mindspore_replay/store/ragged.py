@@ -29,6 +29,7 @@ from .options import Options
 from .plan import HANDLE, WINDOW
 from .random import random_bits
 from .recipe.spec import BufferSpec
+from .ring import stored_slots
 from .schema import Schema
 from .store import Store
 from .types import Arrays, Experience, Outputs, Values
@@ -245,7 +246,7 @@ class RaggedStore(ArenaStore):
                 "that does not fit would be lost."
             )
         if plan.in_order:
-            slots = state.stored_slots(options, self.arrays)
+            slots = stored_slots(self.arrays, options.capacity)
             slots = slots[self.arrays["weights"][slots] > 0]
             slots = (slots if plan.draw == "oldest_first" else slots[::-1])[: plan.n]
             fitting = self._fitting(slots, max_items)

@@ -12,6 +12,7 @@ from .late import pending
 from .memory import zeros
 from .options import Options
 from .random import initial_state
+from .ring import stored_slots
 from .schema import Schema
 from .tree import build_weights, first_positive, initial_weights, tree_size
 from .types import Arrays
@@ -116,7 +117,7 @@ def eligible(options: Options, state: Arrays) -> np.ndarray:
     if options.rule is not None:
         return legal_starts(state, options.rule)
     stored = np.zeros(options.capacity, bool)
-    stored[stored_slots(options, state)] = True
+    stored[stored_slots(state, options.capacity)] = True
     return stored & (state["use_counts"] >= 0)
 
 
@@ -133,8 +134,8 @@ def room(options: Options, state: Arrays) -> int:
     unneeded = count if slot < 0 else (slot - head) % capacity
     reach = 0 if rule is None else (rule.future - 1) * rule.streams
     if options.late:
-        uses = state["use_counts"][(head + np.arange(count)) % capacity]
-        unneeded = min(unneeded, int(np.argmax(pending(uses))) - reach) if pending(uses).any() else unneeded
+        waiting = _waiting(options, state)
+        unneeded = min(unneeded, int(np.argmax(waiting)) - reach) if waiting.any() else unneeded
     if rule is not None:  # the newest rows may become starts, and a start needs its past
         unneeded = min(unneeded, count - reach) - rule.past * rule.streams
     return capacity - count + max(unneeded, 0)
@@ -151,15 +152,19 @@ def deliverable(options: Options, state: Arrays) -> int:
     two samples beside them, since else rows that are complete could be too few for a sample when there is no room; no
     sequence is delivered behind a row that waits.
     """
-    slots = stored_slots(options, state)
-    valid, waiting = eligible(options, state)[slots], pending(state["use_counts"][slots])
+    waiting, valid = _waiting(options, state), eligible(options, state)[stored_slots(state, options.capacity)]
     if not waiting.any():
         return int(valid.sum())
     first = int(np.argmax(waiting))
-    before = int(valid[:first].sum())
-    kept = int(valid[first:].sum() + waiting.sum())
-    places = 0 if options.rule is not None else options.capacity - (len(slots) - first) + kept - 2 * options.plan.n
-    return before + max(min(int(valid[first:].sum()), places), 0)
+    before, behind = int(valid[:first].sum()), int(valid[first:].sum())
+    delivered = len(valid) - first - behind - int(waiting.sum())  # behind the one that waits
+    places = 0 if options.rule is not None else options.capacity - delivered - 2 * options.plan.n
+    return before + max(min(behind, places), 0)
+
+
+def _waiting(options: Options, state: Arrays) -> np.ndarray:
+    """Return which of the stored rows wait for late columns, the oldest first. Shape ``[n]``, bool."""
+    return pending(state["use_counts"][stored_slots(state, options.capacity)])
 
 
 #: The arrays that `lower_largest` reads.
@@ -185,11 +190,10 @@ def pending_note(options: Options, state: Arrays) -> str:
     """Return a sentence on the rows that wait for late columns, to end a message with; empty if there are none."""
     if not options.late:
         return ""
-    head, count, inserted = (int(state[name].flat[0]) for name in ("head", "count", "serials"))
-    waiting = pending(state["use_counts"][(head + np.arange(count)) % options.capacity])
+    waiting = _waiting(options, state)
     if not waiting.any():
         return ""
-    rows, oldest = int(waiting.sum()), inserted - count + int(np.argmax(waiting))
+    rows, oldest = int(waiting.sum()), int(state["serials"][0]) - len(waiting) + int(np.argmax(waiting))
     which = "1 row is" if rows == 1 else f"{rows} rows are"
     cannot = "neither be sampled nor evicted" if options.never_evicts_valid else "not be sampled"
     return (
@@ -229,12 +233,7 @@ def check(options: Options, state: Arrays) -> None:
         raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
     for kind in options.kinds:
         if f"column.{kind.name}" in state:
-            check_references(name, kind, state[f"column.{kind.name}"][stored_slots(options, state)])
-
-
-def stored_slots(options: Options, state: Arrays) -> np.ndarray:
-    """Return the slots of the rows of a ring, the oldest first. Shape ``[n]``, int64."""
-    return (int(state["head"]) + np.arange(int(state["count"]))) % options.capacity
+            check_references(name, kind, state[f"column.{kind.name}"][stored_slots(state, capacity)])
 
 
 def check_references(cls_name: str, kind: Kind, references: np.ndarray) -> None:
@@ -346,7 +345,7 @@ def check_times(cls_name: str, capacity: int, state: Arrays) -> None:
     inserted, count, (now, fresh, unordered) = int(state["serials"][0]), int(state["count"]), state["clock"].tolist()
     if not (now >= 0 and inserted - count <= fresh <= inserted and 0 <= unordered <= inserted):
         wrong.append(f"'clock' is {state['clock'].tolist()}, with {count} rows stored of {inserted} inserted")
-    times = state["insertion_clocks"][(int(state["head"]) + np.arange(count)) % capacity]
+    times = state["insertion_clocks"][stored_slots(state, capacity)]
     if ((times < 0) | (times > now)).any():
         wrong.append("'insertion_clocks' are not from 0 to the clock")
     before, behind = np.split(times, [max(unordered - (inserted - count), 0)])
