@@ -126,7 +126,7 @@ class Timeline {
   // Updates the state after an insertion; the cursors have moved and the new rows are marked.
   void Insert(const RingWrite &plan, const Marks &marks, const Vector<int64_t> &steps, Vector<int64_t> *changed) const {
     for (int64_t i = 0; i < plan.written; ++i) Place(plan, i, steps.data(), marks);
-    for (int64_t serial = Oldest(); serial < PastEvicted(plan); ++serial) EvictPast(serial, changed);
+    LosePast(plan.written, changed);
     if (marks.terminated.rows != nullptr) FollowAll(marks, changed);
     for (int64_t serial = ring_.inserted - plan.written; serial < ring_.inserted; ++serial)
       ActivateCompletedStarts(serial, changed);
@@ -164,16 +164,14 @@ class Timeline {
     SetStartWeight(start, changed);
   }
 
-  // Returns the end of the oldest rows that may have lost their past to an insertion, as a serial number.
-  REPLAY_BOTH int64_t PastEvicted(const RingWrite &plan) const {
-    return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - plan.written);
+  // Returns the end of the oldest rows that may have lost their past, as a serial number; not of the newest `written`.
+  REPLAY_BOTH int64_t PastEvicted(int64_t written) const {
+    return std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted - written);
   }
 
-  // Makes all rows ineligible whose past has been evicted.
-  template <typename Changed>
-  void LosePast(Changed *changed) const {
-    const int64_t end = std::min(Oldest() + rule_.past * rule_.streams, ring_.inserted);
-    for (int64_t serial = Oldest(); serial < end; ++serial) EvictPast(serial, changed);
+  // Makes these rows ineligible, as far as their past has been evicted.
+  void LosePast(int64_t written, Vector<int64_t> *changed) const {
+    for (int64_t serial = Oldest(); serial < PastEvicted(written); ++serial) EvictPast(serial, changed);
   }
 
   // Makes a row ineligible if its past has been evicted.

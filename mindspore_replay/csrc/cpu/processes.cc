@@ -95,7 +95,7 @@ MINDSPORE_REPLAY_EXPORT int replay_evict(int64_t rows, int nparam, void **params
   *state.count = static_cast<int32_t>(*state.count - rows);
   Clock *clock = state.row_state.clock;
   clock->fresh = std::max(clock->fresh, *state.serials - *state.count);
-  if (args.HasGroup(kEpisodesGroup)) state.Get<Timeline>().LosePast(&changed);
+  if (args.HasGroup(kEpisodesGroup)) state.Get<Timeline>().LosePast(0, &changed);
   state.row_state.tree.Refresh(&changed);
   return kOk;
 }

@@ -173,7 +173,8 @@ struct Insertion {
     for (int64_t i = threadIdx.x; i < before; i += blockDim.x) timeline.Follow(marks, i);
     __syncthreads();
     Ignored changed;
-    const int64_t oldest = timeline.Oldest(), lost = timeline.PastEvicted(plan), first = ring.inserted - plan.written;
+    const int64_t oldest = timeline.Oldest(), lost = timeline.PastEvicted(plan.written);
+    const int64_t first = ring.inserted - plan.written;
     for (int64_t serial = oldest + threadIdx.x; serial < lost; serial += blockDim.x)
       timeline.EvictPast(serial, &changed);
     __syncthreads();
