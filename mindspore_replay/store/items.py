@@ -39,7 +39,8 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
             )
         given = given.astype(np.int64)
         for i in set(kind.columns) & set(schema.present):
-            array, place = schema.to_array(i, fields[schema.present.index(i)]), schema.present.index(i)
+            place = schema.present.index(i)
+            array = schema.to_array(i, fields[place])
             if array.ndim == len(schema.shapes[i]) + 1 and len(array) == len(given):
                 array = array[np.arange(array.shape[1]) < given[:, None]]
             if array.ndim < 1 or len(array) != given.sum():
@@ -79,7 +80,7 @@ def _rank(value: Any) -> int:
 
 def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
     """Raise a TypeError or ValueError unless these columns hold rows of their dtypes, shapes and lengths."""
-    schema.check_types(list(given), [items.rows for items in given.values()])
+    schema.check_types(list(given), schema.names_of(given, [items.rows for items in given.values()]))
     name, wrong = schema.cls_name, []
     for i, (rows, _) in given.items():
         if rows.shape[1:] != schema.shapes[i][1:] or not rows.ndim:

@@ -339,7 +339,7 @@ class Schema:
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
         """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
         columns = range(len(self))
-        self._check_types(columns, types)
+        self.check_types(columns, types)
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
         lead = () if single else (rows,)
@@ -355,11 +355,8 @@ class Schema:
             )
         return Batch(rows, single)
 
-    def check_types(self, columns: Sequence[int], fields: Iterable[ArrayOrTensor]) -> None:
-        """Raise a TypeError that lists each of these columns whose field has another dtype."""
-        self._check_types(columns, self.names_of(columns, fields))
-
-    def _check_types(self, columns: Sequence[int], types: Sequence[str]) -> None:
+    def check_types(self, columns: Sequence[int], types: Sequence[str]) -> None:
+        """Raise a TypeError that lists each of these columns whose rows have another dtype."""
         expected = [self.dtypes[i] for i in columns]
         if wrong := self._wrong(columns, expected, types):
             hint = self._cast_hint(expected, types)
