@@ -21,7 +21,7 @@ from .store import state
 from .store.arrays import ArrayBuffer
 from .store.attached import attach
 from .store.checks import check_size
-from .store.compressed import CompressedColumn, CompressedStore
+from .store.compressed import CompressedColumn
 from .store.folder import Folder
 from .store.front import LocalFront
 from .store.groups import as_groups
@@ -135,11 +135,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
             raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
         check_compressed(spec, place)
         shared = _Rows(folder_of(spec, place))
-        if spec.columns.compressed:
-            store: Store = CompressedStore(spec.columns, spec.options)
-        else:
-            store = make_store(spec, folder=shared.folder)
-        ArrayBuffer.__init__(self, spec, HostFront(store, spec, shared))
+        ArrayBuffer.__init__(self, spec, HostFront(make_store(spec, folder=shared.folder), spec, shared))
         self._begin()
 
     def _begin(self) -> None:

@@ -17,7 +17,6 @@ from ..ops.operators import Operators
 from ..ops.state import State
 from ..store import library, state
 from ..store.call import Tensors
-from ..store.compressed import CompressedStore
 from ..store.episodes import END, FINAL
 from ..store.habits import NoContainer
 from ..store.limiter import check_limiter, share_limiter
@@ -217,11 +216,8 @@ class Buffer(
             guard = library.calls.Guard(self._lock, *waits)
             kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
             tensors = Tensors(kind, share, address, TYPES, guard)
-            if self.columns.compressed:
-                store: Store = CompressedStore(self.columns, self.options, tensors=tensors)
-            else:
-                store = make_store(self.spec, tensors, self._folder)
-            self._calls, self.compressed = store, store.compressed if isinstance(store, CompressedStore) else {}
+            self._calls = store = make_store(self.spec, tensors, self._folder)
+            self.compressed = store.compressed
             arrays, updates = dict(store.arrays), store.updates
             if self._folder is not None:
                 self._outer_lock = FolderLock(self._lock, store)

@@ -19,6 +19,7 @@ from . import library, state
 from .arenas import ArenaStore
 from .call import NO_TENSORS, Tensors
 from .checks import check_size
+from .compressed import CompressedStore
 from .inputs import NewRows, as_array, as_handles, as_values
 from .insertion import Insertion
 from .items import as_items, check_items, reference_of
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 
 def make_store(spec: BufferSpec, tensors: Tensors = NO_TENSORS, folder: "Folder | None" = None) -> Store:
-    """Make the store of a buffer without compressed columns."""
+    """Make the store of a buffer."""
+    if spec.columns.compressed:
+        return CompressedStore(spec.columns, spec.options, tensors=tensors)
     kind = RaggedStore if spec.columns.kinds else Store
     return kind(spec.columns, spec.options, tensors=tensors, folder=folder)
 
@@ -183,23 +186,29 @@ class RaggedStore(ArenaStore):
 
     def _padded(self, drawn: Sequence[Any], first: int, columns: Sequence[int], cut: bool) -> Outputs:
         """Return drawn arrays with lengths and padded rows in place of references, from the array `first` on."""
-        schema, references = self._rows_schema, {}
-        for kind in self.options.kinds:
-            rows = drawn[first + list(columns).index(kind.column)]
-            references[kind] = self._cut(kind, rows) if cut and kind.sampled < kind.longest else rows
-        arrays = [references[kind][..., 1].astype(np.int32) for kind in references]
+        references = self._drawn_references(drawn, first, columns)
+        if cut:
+            references = {kind: self._cut(kind, rows) for kind, rows in references.items()}
+        arrays = [rows[..., 1].astype(np.int32) for rows in references.values()]
         for i, array in zip(columns, drawn[first:]):
             if i in self.kind_of:
                 rows = references[self.kind_of[i]]
                 most = self.kind_of[i].sampled if cut else int(rows[..., 1].max(initial=0))
-                shape = (*rows.shape[:-1], most, *schema.shapes[i][1:])
-                array = self._room(i, shape)
-                library.calls.pad_items(self._arenas[i], np.ascontiguousarray(rows.reshape(-1, 2)), array)
+                array = self._room(i, (*rows.shape[:-1], most, *self._rows_schema.shapes[i][1:]))
+                library.calls.pad_items(self._arenas[i], rows.reshape(-1, 2), array)
             arrays.append(array)
         return self._shared([*drawn[:first], *arrays])
 
+    def _drawn_references(self, drawn: Sequence[Any], first: int, columns: Sequence[int]) -> dict[Kind, np.ndarray]:
+        """Return the references of drawn rows; columns are drawn from the array `first` on."""
+        return {
+            kind: np.ascontiguousarray(drawn[first + list(columns).index(kind.column)]) for kind in self.options.kinds
+        }
+
     def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
-        """Return the references of parts of rows that are too long for a sample."""
+        """Return references of rows, of a part of those that are too long for a sample."""
+        if kind.sampled == kind.longest:
+            return rows
         more = np.maximum(rows[..., 1] - kind.sampled, 0)
         offsets = rows[..., 0]
         if kind.at_random and more.any():
@@ -209,17 +218,14 @@ class RaggedStore(ArenaStore):
         return np.stack([offsets, rows[..., 1] - more], -1)
 
     def _packed(self, drawn: Sequence[Any], columns: Sequence[int]) -> Outputs:
-        first, schema = self._first_column, self._rows_schema
-        offsets, arrays = {}, []
-        for kind in self.options.kinds:
-            lengths = drawn[first + list(columns).index(kind.column)][:, 1]
-            offsets[kind] = np.append(0, np.cumsum(lengths)).astype(np.int32)
+        first, arrays = self._first_column, []
+        references = self._drawn_references(drawn, first, columns)
+        offsets = {kind: np.append(0, np.cumsum(rows[:, 1])).astype(np.int32) for kind, rows in references.items()}
         for i, array in zip(columns, drawn[first:]):
             if i in self.kind_of:
                 kind = self.kind_of[i]
-                rows = np.ascontiguousarray(drawn[first + list(columns).index(kind.column)])
-                array = self._room(i, (int(offsets[kind][-1]), *schema.shapes[i][1:]))
-                library.calls.pack_items(self._arenas[i], rows, array)
+                array = self._room(i, (int(offsets[kind][-1]), *self._rows_schema.shapes[i][1:]))
+                library.calls.pack_items(self._arenas[i], references[kind], array)
             arrays.append(array)
         return self._shared([*drawn[:first], *offsets.values(), *arrays])
 
