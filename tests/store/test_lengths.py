@@ -319,6 +319,18 @@ def test_a_queue_waits_for_room_in_items():
     assert queue.sample()[1][:, 0].tolist() == [2, 3]
 
 
+def test_offsets_are_named_and_columns_keep_their_names():
+    lengths: dict[str, Any] = {"max_length": 4, "items": 32}
+    for names, own in (("tokens", "arm_lengths"), "offsets"), (("arm_lengths", "tokens"), "offsets"):
+        buffer = ReplayBuffer(1, 8, [(None,), ()], ["int32", "float32"], names=names, **lengths)
+        buffer.insert([np.arange(3, dtype=np.int32), 0.5])
+        assert list(buffer.sample_packed(as_dict=True)) == [own, *names]
+    names = ("arm_lengths", "tokens")
+    buffer = ReplayBuffer(1, 8, [(None,), (None,)], ["int32", "int32"], names=names, **lengths)
+    buffer.insert([np.arange(3, dtype=np.int32), np.arange(2, dtype=np.int32)])
+    assert list(buffer.sample_packed(as_dict=True)) == ["arm_lengths_offsets", "tokens_offsets", *names]
+
+
 def test_late_columns_share_lengths(tmp_path: Path):
     for storage in (None, tmp_path / "rows"):
         buffer = ReplayBuffer(2, 9, **{**COLUMNS, "items": 60}, late=["log_probs", "reward"], storage=storage)
