@@ -272,7 +272,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
 
 class ReplayBuffer(ReplayRecipe, HostBuffer):
-    """A ring of rows, drawn with equal probability: `mindspore_replay.ReplayBuffer` on arrays.
+    """A ring of rows, sampled uniformly: `mindspore_replay.ReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import ReplayBuffer
@@ -284,7 +284,7 @@ class ReplayBuffer(ReplayRecipe, HostBuffer):
 
 
 class PrioritizedReplayBuffer(PrioritizedRecipe, HostBuffer):
-    """A ring of rows, drawn by priority: `mindspore_replay.PrioritizedReplayBuffer` on arrays.
+    """A ring of rows, sampled by priority: `mindspore_replay.PrioritizedReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import PrioritizedReplayBuffer
@@ -297,7 +297,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, HostBuffer):
 
 
 class SequenceReplayBuffer(SequenceRecipe, HostBuffer):
-    """A ring of steps, drawn as sequences: `mindspore_replay.SequenceReplayBuffer` on arrays.
+    """A ring of steps, sampled as sequences: `mindspore_replay.SequenceReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import SequenceReplayBuffer
@@ -309,7 +309,7 @@ class SequenceReplayBuffer(SequenceRecipe, HostBuffer):
 
 
 class EpisodeReplayBuffer(EpisodeRecipe, HostBuffer):
-    """A ring of steps, drawn as whole episodes: `mindspore_replay.EpisodeReplayBuffer` on arrays.
+    """A ring of steps, sampled as whole episodes: `mindspore_replay.EpisodeReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import EpisodeReplayBuffer
@@ -328,7 +328,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, HostBuffer):
 
 
 class ElasticReplayBuffer(ElasticRecipe, HostBuffer):
-    """A ring of rows, drawn from the newest: `mindspore_replay.ElasticReplayBuffer` on arrays.
+    """A ring of rows, sampled from the newest: `mindspore_replay.ElasticReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import ElasticReplayBuffer
@@ -357,7 +357,7 @@ class ReservoirReplayBuffer(ReservoirRecipe, HostBuffer):
 
 
 class EpochReplayBuffer(EpochRecipe, HostBuffer):
-    """A ring of rows, each drawn once an epoch: `mindspore_replay.EpochReplayBuffer` on arrays.
+    """A ring of rows, each sampled once an epoch: `mindspore_replay.EpochReplayBuffer` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import EpochReplayBuffer
@@ -387,7 +387,7 @@ class EpochReplayBuffer(EpochRecipe, HostBuffer):
 
 
 class MixedReplay(ArrayMixture):
-    """Batches from several buffers of this module: `mindspore_replay.MixedReplay` on arrays.
+    """Samples of several buffers of this module, mixed: `mindspore_replay.MixedReplay` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import MixedReplay, ReplayBuffer
@@ -402,7 +402,7 @@ class MixedReplay(ArrayMixture):
 
 
 class ReplayQueue(QueueRecipe, HostBuffer):
-    """A queue of steps of which each is delivered once: `mindspore_replay.ReplayQueue` on arrays.
+    """A queue that delivers each step once: `mindspore_replay.ReplayQueue` on arrays.
 
     Examples:
         >>> from mindspore_replay.host import ReplayQueue
@@ -457,11 +457,11 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
 def load(
     path: str | os.PathLike[str], *, buffer: Any = None, capacity: int | None = None, progress: bool = False
 ) -> Any:
-    """Make the buffer in a file that `save` wrote, also one of `mindspore_replay`, as `mindspore_replay.load` does.
+    """Make the buffer in a file, also one of `mindspore_replay.save`, as `mindspore_replay.load` does.
 
     Args:
         path (Union[str, PathLike]): The file.
-        buffer (Union[HostBuffer, dict, list, None]): Takes over the file's state instead of a new buffer. Default:
+        buffer (Union[HostBuffer, dict, list, None]): Load the state into this buffer instead of a new one. Default:
             ``None``.
         capacity (Union[int, None]): Capacity of the new buffer. Default: ``None``, for that of the saved buffer.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
@@ -471,8 +471,8 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
-            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
+        ValueError: If the file is truncated, altered or of another kind, an incremental file is missing, or `buffer` or
+            `capacity` does not fit. `buffer` is unchanged then.
 
     Examples:
         >>> import tempfile

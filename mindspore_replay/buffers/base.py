@@ -62,11 +62,10 @@ class Buffer(
     NoContainer,
     nn.Cell,
 ):
-    """Rows on the device: columns, the state of each row, and operators on them.
+    """Base class of all buffers: columns, the state of each row, and operators on them.
 
-    The base class of all buffers; a subclass has its own constructor, which chooses the parts. The methods, each with a
-    body for the compiler, are in ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py``,
-    ``copying.py`` and ``folders.py``.
+    Subclasses choose the parts in their constructors. The methods, each with a body for the compiler, are in
+    ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py``, ``copying.py`` and ``folders.py``.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
@@ -83,41 +82,39 @@ class Buffer(
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
-        spec (BufferSpec): What the buffer is: its columns, sizes and parts, and the contents of a sample.
-        names (Union[tuple[str, ...], None]): Names of the columns; ``None`` if the buffer has no names.
+        spec (BufferSpec): The buffer's columns, sizes and parts, and the contents of a sample.
+        names (Union[tuple[str, ...], None]): Names of the columns, if given.
         shapes (tuple[tuple[int, ...], ...]): Shape of one row of each column.
         types (tuple[mindspore.dtype, ...]): Dtype of each column.
-        achieved_goal (Union[str, None]): Column of the goals achieved, in the state after an action, if samples get
-            other goals.
+        achieved_goal (Union[str, None]): Column of the goals achieved after each action, with `HindsightRelabel`.
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
-        updates (Parameter): Calls of `update` so far, then for each 16 slots the last that wrote a row there. Shape
-            ``[1 + ceil(C / 16)]``, int64. Checkpoints of this process use it and do not contain it.
-        limiter (Union[RateLimiter, None]): Limiter that calls of `insert` and `sample` from Python wait for. Default:
-            ``None``.
-        weighted (bool): Whether each row has a weight. If so, there are also:
+        updates (Parameter): Number of `update` calls so far, then for each 16 slots the last call that wrote a row
+            there. Shape ``[1 + ceil(C / 16)]``, int64. Incremental saves read it; no file contains it.
+        limiter (Union[RateLimiter, None]): Makes `insert` and `sample` from Python wait. Default: ``None``.
+        weighted (bool): Whether rows have weights. If so, the buffer also has:
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
             ``ops/sum_tree.py``.
         priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
-        max_priority (Parameter): The largest priority, which new rows get; at first `initial_priority`. With
+        max_priority (Parameter): Default priority of new rows: the largest so far, initially `initial_priority`. With
             ``default_priority="largest_held"`` it falls at insertions only. Shape ``[]``, float32.
-        use_counts (Parameter): Deliveries of the row in each slot; of a removed row, the bitwise complement. Shape
+        use_counts (Parameter): Deliveries of the row in each slot, or their bitwise complement if it was removed. Shape
             ``[C]``, int32.
-        insertion_clocks (Parameter): Version of the row in each slot: the learner's clock at its insertion, unless
-            `insert` was told another. Shape ``[C]``, int64.
-        clock (Parameter): The learner's clock, the serial number of the oldest row not found stale so far, and that
-            from which on rows are in the order of their versions. Shape ``[3]``, int64.
+        insertion_clocks (Parameter): Version of the row in each slot: the learner's clock at its insertion, or the
+            `version` passed to `insert`. Shape ``[C]``, int64.
+        clock (Parameter): The learner's clock; the serial number of the oldest row not yet found stale; and the serial
+            number from which on versions never decrease. Shape ``[3]``, int64.
         counts (Parameter): Counters since the buffer was made: deliveries, rows removed after their last use, as stale,
             and by `delete`, and invalid handles skipped. Shape ``[5]``, int64.
-        has_episodes (bool): Whether rows know their episode, which sequences and views need. If so, there are also:
-        steps (Parameter): Index of the row in each slot in its episode, from 0. Shape ``[C]``, int64.
-        flags (Parameter): For the row in each slot: 1 for the last of its episode, 2 for one that is only read, 4 for
-            one that was deleted or became stale, 8 for one that a final row may follow, or has followed, after its
-            episode had ended. Shape ``[C]``, uint8.
+        has_episodes (bool): Whether the episode of each row is stored, as sequences and views require. If so, the
+            buffer also has:
+        steps (Parameter): Position of each slot's row in its episode, from 0. Shape ``[C]``, int64.
+        flags (Parameter): Bits for the row in each slot: 1 last of its episode, 2 only read as a next observation, 4
+            deleted or stale, 8 a final row may follow or followed after the episode's end. Shape ``[C]``, uint8.
 
     Examples:
         >>> import numpy as np
@@ -268,9 +265,9 @@ class Buffer(
         self.__dict__["_front"] = BufferFront(self)
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
-        """Make a buffer on the same rows, with the same Parameters, lock and limiter, for another sample size.
+        """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
 
-        A limiter that is set afterwards is that of one of the two only.
+        A limiter set afterwards applies to one of the two only.
 
         Args:
             sample_size (int): Rows of one sample.
@@ -308,7 +305,7 @@ class Buffer(
 
     @property
     def nbytes(self) -> int:
-        """Bytes of columns, cursors, random state and weights at full capacity; of compressed columns, those now.
+        """Bytes of the whole state at full capacity. Compressed columns count their current size.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -321,9 +318,9 @@ class Buffer(
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """The lock that calls from Python hold. Compiled graphs do not wait for it.
+        """The lock held by calls from Python. Compiled graphs do not wait for it.
 
-        Of a buffer in a folder, it is also the lock of all processes, for which graphs wait too.
+        If the buffer is in a folder, all its processes share this lock, and graphs wait for it too.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer

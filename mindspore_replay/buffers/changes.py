@@ -24,10 +24,10 @@ _Self = TypeVar("_Self", bound="Changes")
 
 @mixin
 class Changes:
-    """The methods that change stored rows.
+    """Methods that change stored rows.
 
-    A *removed* row was deleted, used up or became stale. Its weight is zero until it is overwritten: it is stored,
-    counted by ``size()`` and read by ``get_item``, but not drawn, and its handle is invalid.
+    A *removed* row was deleted, used up or became stale. Its weight is zero until it is overwritten. It is still
+    stored, counted by ``size()`` and read by ``get_item``, but not sampled, and its handle is invalid.
     """
 
     spec: BufferSpec
@@ -58,22 +58,22 @@ class Changes:
     def update(self, indices: Values, values: Experience) -> Tensor:
         """Write columns of stored rows, for example recomputed recurrent states.
 
-        Priorities and use counts do not change. Episodes do if it is the column of terminations: a row ends its episode
-        where that becomes nonzero, see `docs/ends.md`.
+        Priorities and use counts do not change. Where the column of terminations becomes nonzero, the row ends its
+        episode: see `docs/ends.md`.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
                 in a graph a Tensor. If several name one row, the last counts.
-            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column. Each has the
-                column's dtype and the shape ``[n, *F]``, ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
-                and numbers or nested lists of numbers.
+            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of the
+                column's dtype. Shape ``[n, *F]``, or ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
+                numbers and nested lists.
 
         Returns:
-            Tensor: Number of invalid handles, of rows overwritten or deleted. They are skipped. Shape ``[]``, int32.
+            Tensor: Number of invalid handles. They are skipped. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer has no handles.
-            TypeError: If `indices` holds no ints, or a column has another dtype.
+            TypeError: If `indices` is not of ints, or a column has another dtype.
             ValueError: If there is no such column, or shapes do not fit. Then nothing is written.
 
         Examples:
@@ -102,18 +102,18 @@ class Changes:
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
                 in a graph a Tensor. If several name one row, the last counts.
-            priorities (Union[Tensor, Sequence[float], float]): One priority for all rows, or one for each: a number, or
-                shape ``[n]``; in a graph a Tensor. Finite and not negative; cast to float32, and subnormal ones to 0.
+            priorities (Union[Tensor, Sequence[float], float]): One priority for all rows, or one per row: a number, or
+                shape ``[n]``; in a graph a Tensor. Finite and >= 0. Cast to float32; subnormal values become 0.
 
         Returns:
-            Tensor: Number of invalid handles: their rows were overwritten, deleted, used up, stale or reset, or no
-            sample can start there. They are skipped. Shape ``[]``, int32.
+            Tensor: Number of handles skipped: the row was evicted or removed, or no sample can start there. Shape
+            ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer does not draw by priority.
-            TypeError: If `indices` holds no ints, or `priorities` no numbers.
-            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then nothing is changed. In a
-                graph the operator fails for such a priority with a RuntimeError.
+            TypeError: If `indices` is not of ints, or `priorities` not numeric.
+            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite. Nothing is changed then. In a
+                graph the operator raises a RuntimeError for such a priority.
 
         Examples:
             >>> from mindspore_replay import PrioritizedReplayBuffer
@@ -135,18 +135,18 @@ class Changes:
 
     @graph_body(_delete_graph)
     def delete(self, indices: Values) -> Tensor:
-        """Remove rows, so that they are not drawn any more.
+        """Remove rows, so that they are no longer sampled.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
                 in a graph a Tensor.
 
         Returns:
-            Tensor: Number of rows removed, each counted once; invalid handles are skipped. Shape ``[]``, int32.
+            Tensor: Number of rows removed, each counted once. Invalid handles are skipped. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer has no weights.
-            TypeError: If `indices` holds no ints.
+            TypeError: If `indices` is not of ints.
             ValueError: If `indices` has more than one axis.
 
         Examples:
@@ -166,7 +166,7 @@ class Changes:
 
     @graph_body(_info_graph)
     def info(self, indices: Values) -> tuple[Tensor, Tensor, Tensor]:
-        """Return priority, use count and staleness of rows, also of removed ones that are still stored.
+        """Return priority, use count and staleness of rows, also of removed rows not yet overwritten.
 
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
@@ -174,12 +174,12 @@ class Changes:
 
         Returns:
             tuple[Tensor, Tensor, Tensor]: Priority, float32, 1 in a buffer without priorities; use count, int32, the
-            number of deliveries; staleness, int64, the learner's clock minus its value at the insertion. Each has the
-            shape of `indices`. For rows no longer stored: 0, -1, -1.
+            number of deliveries; staleness, int64, the learner's clock minus the row's version. Each in the shape of
+            `indices`. For rows no longer stored: 0, -1, -1.
 
         Raises:
             RuntimeError: If the buffer has no weights.
-            TypeError: If `indices` holds no ints.
+            TypeError: If `indices` is not of ints.
             ValueError: If `indices` has more than one axis.
 
         Examples:
@@ -202,7 +202,7 @@ class Changes:
 
     @graph_body(_advance_graph)
     def advance(self: _Self, steps: int = 1) -> _Self:
-        """Advance the learner's clock, and remove rows that became stale: older than `max_staleness` by that clock.
+        """Advance the learner's clock, and remove stale rows: those older than `max_staleness`.
 
         Args:
             steps (Union[int, Tensor]): Learner steps to advance by, at least 0. Default: ``1``.
@@ -213,8 +213,8 @@ class Changes:
         Raises:
             RuntimeError: If the buffer has no weights.
             TypeError: If `steps` is no int.
-            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph the operator fails for such a
-                Tensor with a RuntimeError.
+            ValueError: If `steps` is negative, or the clock would pass 2^62. In a graph the operator raises a
+                RuntimeError for such a Tensor.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -238,15 +238,15 @@ class Changes:
     def end_episodes(self) -> Tensor:
         """End all open episodes. The next row of each environment begins an episode.
 
-        Use it if environments are reset before they are done, or start again after the buffer was loaded. The newest
-        row of each environment becomes the last of its episode. If a sample takes the next observation from the next
-        row, that row is only read from then on, since its own next observation is unknown.
+        Call it if you reset environments before they are done, or start them again after loading the buffer. The newest
+        row of each environment becomes the last of its episode. If samples read next observations from the next row,
+        this row is no longer sampled, since its next observation is unknown.
 
         Returns:
             Tensor: Number of episodes ended. Shape ``[]``, int32.
 
         Raises:
-            RuntimeError: If the rows of the buffer know no episodes.
+            RuntimeError: If the buffer does not store episodes.
 
         Examples:
             >>> from mindspore_replay import SequenceReplayBuffer
@@ -265,8 +265,8 @@ class Changes:
     def reset(self: _Self) -> _Self:
         """Remove all rows. Serial numbers and the random sequence continue; the next row goes to slot 0.
 
-        All other state is reset: the learner's clock, the largest priority, beta, and, from Python, the counts of the
-        limiter. Costs O(1), and O(C) in a buffer with weights.
+        The learner's clock, the largest priority, beta and, from Python, the limiter's counts are reset too. Cost O(1),
+        or O(C) in a buffer with weights.
 
         Returns:
             Buffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.

@@ -23,7 +23,7 @@ from .relabelling import RelabelFromPython
 
 @mixin
 class Drawing:
-    """The methods that draw rows. Each public class has a `sample` with its own arguments."""
+    """Methods that sample rows. Each public class defines its own `sample`."""
 
     spec: BufferSpec
     options: Options
@@ -51,7 +51,7 @@ class Drawing:
     def sample_packed(
         self, max_items: int | None = None, *, as_dict: bool = False, with_indices: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw rows that differ in length as `sample` does, with their items one behind the other; only from Python.
+        """Sample rows of different lengths, concatenating their items instead of padding them. Only from Python.
 
         Arguments, results and errors are those of `AttachedBuffer.sample_packed`.
 
@@ -72,11 +72,11 @@ class Drawing:
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Return True if enough eligible rows are stored, so that `sample` succeeds. Shape ``[]``, bool.
+        """Return True if `sample` would find enough eligible rows. Shape ``[]``, bool.
 
-        That is `sample_size` of them; in epochs one if the last batch is padded, else as many as all learners take.
+        It requires `sample_size` rows; in epochs, ``world * sample_size``, or one if the last batch is padded.
 
-        A row is eligible if it was not removed and has a weight above zero; in an `ElasticReplayBuffer`, only in its
+        A row is eligible if it was not removed and its weight is positive; in an `ElasticReplayBuffer`, only within the
         window. From Python, the `limiter` must also allow the sample now; a graph does not check it.
 
         Examples:
@@ -88,7 +88,7 @@ class Drawing:
         return Tensor(self._front.can_sample())
 
     def eligible(self) -> int:
-        """Return the number of rows at which a sample may start now; only from Python.
+        """Return the number of rows at which a sample may start now. Only from Python.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer

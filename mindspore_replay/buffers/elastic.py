@@ -20,23 +20,23 @@ from .parameters import overwrite
 
 @registered
 class ElasticReplayBuffer(ElasticRecipe, Buffer):
-    r"""A ring of transitions on the device, of which only the newest `window` rows are drawn, uniformly or by priority.
+    r"""A ring of transitions on the device that samples only its newest `window` rows, uniformly or by priority.
 
-    The window can change at any time: it can grow during training, since early rows soon lose their value, and no row
-    is deleted when it shrinks. The other properties are those of `ReplayBuffer`. With views, the window contains the
-    rows at which samples start.
+    The window can change at any time. Grow it during training, since early rows soon lose their value; shrinking it
+    deletes nothing. With views, the window limits the rows at which samples start. Otherwise it behaves as
+    `ReplayBuffer`.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, most rows stored; then each new row replaces the oldest. At most 2^31 - 1.
+        capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        window (Union[int, None]): Number of newest rows to draw from, from `sample_size` to `capacity`. Default:
+        window (Union[int, None]): Number of newest rows to sample from, between `sample_size` and `capacity`. Default:
             ``None``, for `capacity`.
-        prioritized (bool): Whether rows of the window are drawn by priority, and samples come with importance weights,
-            as `PrioritizedReplayBuffer` with the rows of the window alone would give. Default: ``False``.
+        prioritized (bool): Whether to sample the window by priority and return importance weights, as a
+            `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`; the ``"buffer"`` is the window.
         names, num_envs, replace, max_use, max_staleness, weighted, views, late, compress, max_length, items,
@@ -44,7 +44,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             `prioritized`.
 
     Attributes:
-        window (Parameter): Number of newest rows to draw from. Shape ``[1]``, int64.
+        window (Parameter): Number of newest rows to sample from. Shape ``[1]``, int64.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -81,18 +81,18 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
 
     @graph_body(_set_window_graph)
     def set_window(self, window: int | Tensor) -> "ElasticReplayBuffer":
-        """Set the number of newest rows to draw from.
+        """Set the number of newest rows to sample from.
 
         Args:
-            window (Union[int, Tensor]): From `sample_size` to `capacity`; a Tensor has shape ``[]`` or ``[1]``.
+            window (Union[int, Tensor]): In [`sample_size`, `capacity`]; a Tensor of shape ``[]`` or ``[1]``.
 
         Returns:
             ElasticReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
 
         Raises:
-            TypeError: If `window` is no int.
-            ValueError: If `window` is outside its range. In a graph the operator fails for such a Tensor with a
-                RuntimeError, and the window does not change.
+            TypeError: If `window` is not an int.
+            ValueError: If `window` is outside its range. In a graph the operator raises a RuntimeError for such a
+                Tensor, and the window does not change.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer
@@ -132,7 +132,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw `sample_size` of the newest `window` rows that were not removed, with equal probability or by priority.
+        """Sample `sample_size` of the newest `window` rows, uniformly or by priority. Removed rows are skipped.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
@@ -149,7 +149,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             TypeError: If `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1].
             RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has fewer than
-                `sample_size` eligible rows; see `can_sample`. In a graph the operator fails with a RuntimeError.
+                `sample_size` eligible rows; see `can_sample`. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer

@@ -18,11 +18,11 @@ from .compile_time import compile_time
 
 @registered
 class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
-    """A ring of steps, sampled as whole episodes, with equal probability or by priority.
+    """A ring of steps, sampled as whole episodes, uniformly or by priority.
 
-    Rows are inserted as in `ReplayBuffer`, step by step or many at once; ``end`` marks the last row of an episode. An
-    episode can be drawn once it is finished, until the first of its rows is overwritten or one of them is deleted. Its
-    handle is that of its first row.
+    Insert rows as into `ReplayBuffer`, one or many at once; ``end`` marks the last row of an episode. A finished
+    episode can be sampled until its first row is overwritten or one of its rows is deleted. Its handle is that of its
+    first row.
 
     Axes: ``B`` sample_size, ``L`` max_episode_length, ``*F`` a column's shape.
 
@@ -31,16 +31,16 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         capacity (int): Most rows stored, of all environments together; at least ``L`` times `num_envs`.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        max_episode_length (int): ``L``, steps of the longest episode. Its last row must be an `end`: a row that would
-            make an episode longer is an error, and nothing changes.
-        prioritized (bool): Whether to draw episodes by the priority of their first row, and return importance weights.
+        max_episode_length (int): ``L``, steps of the longest episode. `insert` raises an error for a row that would
+            exceed it, and stores nothing.
+        prioritized (bool): Whether to sample episodes by the priority of their first row and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, max_use, max_staleness, late, compress, max_length, items, share_lengths,
             sample_length, cut, seed, storage, backend: As for `ReplayBuffer`; `max_use` counts the deliveries of an
             episode by `sample`, and `replace` must be ``True`` if `prioritized`.
-        views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
+        views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -71,7 +71,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     def sample(
         self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw finished episodes.
+        """Sample finished episodes.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
@@ -83,12 +83,12 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
             tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
             ``[B]``; the episodes' lengths, int32 ``[B]``; a mask of the steps that exist, bool ``[B, L]``; copies of
             the rows, ``[B, L, *F]`` for each column, zeros where the mask is ``False``. With `NStep` the steps are
-            transitions: a row that holds only the last observation is none, and does not count.
+            transitions, so ``final`` rows do not count.
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
             RuntimeError: If there are fewer than `sample_size` finished episodes; see `can_sample`. In a graph the
-                operator fails with a RuntimeError.
+                operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import EpisodeReplayBuffer
@@ -111,10 +111,10 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     def sample_groups(
         self, key: str, groups: int, size_in_group: int, ordered: bool = True, *, as_dict: bool = False
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        r"""Draw groups, which are rows with equal values in a column, and rows of each.
+        r"""Sample groups of rows with equal values in a column.
 
-        Only rows of episodes that `sample` can draw are used. Each group is equally likely, and none is drawn twice. It
-        reads the column of all rows: cost O(C log C).
+        Groups are uniform and distinct, of rows of the episodes that `sample` can return. It reads the column of all
+        rows: cost O(C log C).
 
         Axes: ``G`` groups, ``L`` size_in_group.
 
@@ -122,9 +122,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
             key (str): Name of the column that defines the groups, of ints and of shape ``()``.
             groups (int): ``G``.
             size_in_group (int): ``L``, most rows of a group.
-            ordered (bool): Whether to take consecutive rows of a group, in the order of their insertion, beginning at a
-                random one; ``False`` takes different rows in random order. Of a smaller group all rows are taken.
-                Default: ``True``.
+            ordered (bool): Whether to return consecutive rows of a group, in insertion order from a random one on;
+                ``False`` returns distinct rows in random order. Smaller groups are returned whole. Default: ``True``.
             as_dict (bool): Whether to return a dict, with ``"mask"`` and the columns' names. Default: ``False``.
 
         Returns:
@@ -133,9 +132,9 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
         Raises:
             TypeError: If an argument is of another type, or the buffer has no names.
-            ValueError: If there is no such column, it does not hold ints, or a size is not positive; if `as_dict` is
-                set and a column is named ``"mask"``.
-            RuntimeError: If there are fewer than `groups` groups. In a graph the operator fails with a RuntimeError.
+            ValueError: If there is no such column, it is not of ints, or a size is not positive; if `as_dict` is set
+                and a column is named ``"mask"``.
+            RuntimeError: If there are fewer than `groups` groups. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import EpisodeReplayBuffer

@@ -22,16 +22,15 @@ _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
 @registered
 class EpochReplayBuffer(EpochRecipe, Buffer):
-    r"""A ring of rows that are sampled in epochs: each stored row once an epoch, in a fresh random order.
+    r"""A ring of rows, sampled in epochs: each stored row once an epoch, in a new random order.
 
-    For learners that pass over what they collected several times, as PPO does. The first sample begins an epoch over
-    the rows that are stored then, and when an epoch has no more batch the next sample begins another. Rows inserted
-    meanwhile take part in the next one, and rows evicted or removed meanwhile are left out. The order is a keyed
-    permutation: it takes no memory, and a checkpoint in the middle of an epoch goes on with the rows that are missing.
+    Use it for learners that pass several times over their rollouts, such as PPO. The first sample begins an epoch over
+    the rows stored then; the sample after the last batch begins the next. An epoch skips rows evicted or removed
+    meanwhile; rows inserted meanwhile belong to the next. The order is a keyed permutation, which needs no memory. From
+    a checkpoint in the middle of an epoch, the epoch continues with the remaining rows.
 
-    Several learners, each with the same rows and the same seed, share out the batches: those of different `rank` have
-    no row in common, and all have the same number of batches. In a folder, learner and attached processes take their
-    batches from one epoch.
+    Several learners with the same rows and seed split each epoch by `rank`, into disjoint batches, the same number
+    each. In a folder, the learner and attached processes share one epoch.
 
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
@@ -42,16 +41,16 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
         burn_in, stride, pad_end: As for `ReplayQueue`.
-        last (str): The last batch of an epoch, if its rows are fewer than ``world`` times `sample_size`: ``"drop"`` it,
-            or ``"pad"`` it with zeros, which a mask tells. Default: ``"drop"``.
-        rank (int): Number of this learner. Default: ``0``.
-        world (int): Learners that share out the batches. Default: ``1``.
-        names, num_envs, max_use, max_staleness, weighted, views, late, compress, max_length, items, share_lengths,
+        last (str): If fewer than ``world * sample_size`` rows remain at the end of an epoch: ``"drop"`` them, or
+            ``"pad"`` the batch with zeros and return a mask. Default: ``"drop"``.
+        rank (int): Number of this learner, from 0. Default: ``0``.
+        world (int): Number of learners that split the epochs. Default: ``1``. names, num_envs, max_use, max_staleness,
+        weighted, views, late, compress, max_length, items, share_lengths,
             sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
-        epoch (Parameter): Key of the order, serial number of the oldest row of the epoch, its rows, position in the
-            order, and number of epochs begun. Shape ``[5]``, int64.
+        epoch (Parameter): Key of the order, serial number of the epoch's oldest row, number of its rows, position in
+            the order, and epochs begun. Shape ``[5]``, int64.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -81,21 +80,21 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
     def sample(
         self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw the next batch of the epoch; begin the next epoch if none is left.
+        """Return the next batch of the epoch. If none is left, begin the next epoch.
 
         Args:
             as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``. Default: ``False``.
-            with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
-                only with weights. Sequences always come with them. Default: ``False``.
+            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Requires
+                weights. Always for sequences. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: With ``last="pad"`` a mask of the rows that are no padding, bool ``[B]``, then copies of
-            the rows, ``[B, *F]`` for each column. Of sequences, handles of the starts, int64 ``[B]``, -1 for padding, a
-            mask of the steps that exist, bool ``[B, T]``, and ``[B, T, *F]`` for each column.
+            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column; with ``last="pad"`` first a mask of the
+            rows that are not padding, bool ``[B]``. For sequences, handles of the starts, int64 ``[B]``, -1 for
+            padding, a mask of the steps that exist, bool ``[B, T]``, and ``[B, T, *F]`` for each column.
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If there are too few rows for one batch. In a graph the operator fails with a RuntimeError.
+            RuntimeError: If there are too few rows for one batch. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import EpochReplayBuffer
@@ -111,7 +110,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         return self._front.sample(None, None, as_dict, with_indices)
 
     def batches(self) -> int:
-        """Return the number of batches in an epoch over the rows that are stored now; only from Python.
+        """Return the number of batches in an epoch over the rows stored now. Only from Python.
 
         Examples:
             >>> from mindspore_replay import EpochReplayBuffer
@@ -128,7 +127,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
     @graph_body(_begin_epoch_graph)
     def begin_epoch(self: _Self) -> _Self:
-        """End the epoch in progress: the next sample begins another, over the rows that are stored then.
+        """End the current epoch. The next sample begins another, over the rows stored then.
 
         Returns:
             EpochReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
@@ -144,9 +143,9 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         return self
 
     def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
-        """Iterate over the batches of new epochs; only from Python.
+        """Iterate over the batches of new epochs. Only from Python.
 
-        An epoch ends with its last batch, earlier if rows are evicted or removed meanwhile, or when another is begun.
+        An epoch ends with its last batch, sooner if rows are evicted or removed meanwhile, or when another begins.
 
         In a graph, call `begin_epoch` once and `sample` as often as there are batches.
 
@@ -176,21 +175,21 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             yield from self._front.minibatches(lambda: self.sample(as_dict=as_dict))
 
     def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
-        """Make a dataset of the rows that are stored now; only from Python.
+        """Return a dataset of the rows stored now. Only from Python.
 
-        Each pass over it is an epoch of its own, apart from that of `sample`: each row once, in a new order; with
-        `world` learners, as many rows for each, and up to ``world - 1`` rows are left out. Batch it with its method
-        ``batch``. Nothing may be inserted while it is iterated over. Each dataset has orders of its own; learners with
-        one seed that make as many have the same, and so disjoint rows.
+        Each pass over it returns each row once, in a new order, independent of the epochs of `sample`. With `world`
+        learners, each gets the same number of disjoint rows, and up to ``world - 1`` rows are left out; the learners
+        must share a seed and make their datasets in the same order. Call the dataset's ``batch`` to form batches. Do
+        not insert while iterating.
 
         Args:
-            num_parallel_workers (int): Workers that read rows; several are processes. Default: ``1``.
+            num_parallel_workers (int): Workers that read rows. More than one are processes. Default: ``1``.
 
         Returns:
             GeneratorDataset: A dataset with the columns of the buffer, by name, or ``column_0`` and so on.
 
         Raises:
-            TypeError: If a column is bfloat16, which datasets cannot hold.
+            TypeError: If a column is bfloat16, which datasets do not support.
             ValueError: If a column is compressed, or its rows differ in length.
             RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
 

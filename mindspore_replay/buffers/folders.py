@@ -53,27 +53,26 @@ class InFolder:
     def open(
         cls: type[_Opened], folder: str | os.PathLike[str], *, views: Sequence[Any] | None = None, verify: bool = False
     ) -> _Opened:
-        """Open the buffer in a folder, which ``storage=folder`` made, with all rows whose insertion had returned.
+        """Open the buffer in a folder, made with ``storage=folder``, with all rows whose insertion had returned.
 
-        It continues the random sequence. If a process died within an operation, the operation is completed or undone.
-        If the machine stopped before the buffer was closed, it is as it was at its last `flush`, without the rows that
-        were changed later, and a warning says how many these are.
+        The random sequence continues. An operation that a dead process left unfinished is completed or undone. If the
+        machine stopped before `close`, the buffer is restored as of its last `flush`, without rows changed later; a
+        warning counts these.
 
         Args:
             folder (Union[str, PathLike]): The folder.
-            views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code, as
-                `HindsightRelabel` does; else they are in the folder. Default: ``None``.
-            verify (bool): Whether to check all rows that were not changed since the last `flush`, and to remove those
-                that do not fit their checksums; a warning says which. Default: ``False``, only after the machine
-                stopped.
+            views (Union[Sequence, None]): The buffer's views, required if one contains Python code, such as
+                `HindsightRelabel`. Other views are read from the folder. Default: ``None``.
+            verify (bool): Whether to check all rows unchanged since the last `flush`, and remove those that fail their
+                checksums, with a warning. Default: ``False``, to check only after the machine stopped.
 
         Returns:
             Buffer: A buffer of this class; of any class, if this is `Buffer`.
 
         Raises:
             FileNotFoundError: If there is no such folder.
-            ValueError: If the folder holds something else, a damaged buffer, one of a newer version of this library or
-                of another class, or `views` do not fit.
+            ValueError: If the folder contains something else, a damaged buffer, or one of a newer version of this
+                library or of another class, or if `views` do not fit.
             RuntimeError: If the buffer is open in another learner, or with `verify` in any other process.
             OSError: If this process may not write to the folder.
 
@@ -91,20 +90,20 @@ class InFolder:
         return open_buffer(cls, folder, views, verify, find)
 
     def flush(self, *, every: float | None = None) -> None:
-        """Write the buffer in the folder to the disk: it survives a loss of power as it is now.
+        """Write the buffer in the folder to the disk, so that its present state survives a loss of power.
 
-        Rows that are changed after it, by `update` or by rows that overwrite them, may be lost; see
-        [processes](../processes.md). Other threads and processes go on while the disk writes.
+        Rows updated or overwritten later may be lost; see [processes](../processes.md). Other threads and processes
+        continue while the disk writes.
 
         Args:
-            every (Union[float, None]): Seconds after which a thread flushes again, and so on until `close`; 0 ends it.
-                Default: ``None``, which changes nothing.
+            every (Union[float, None]): Also flush in a thread every so many seconds until `close`; 0 stops it. Default:
+                ``None``, no change.
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
             ValueError: If `every` is no number, or negative.
-            FileNotFoundError: If the folder was deleted; the rows are in memory alone.
-            OSError: If the disk could not be written. Later calls fail too, since what it has is not known.
+            FileNotFoundError: If the folder was deleted. The rows are then in memory only.
+            OSError: If the disk could not be written. Later calls fail too, since its contents are unknown.
 
         Examples:
             >>> import tempfile
@@ -120,15 +119,15 @@ class InFolder:
         flush(type(self).__name__, self._folder, every)
 
     def close(self) -> None:
-        """Free the memory of the rows; of a buffer in a folder, flush it and give up the folder instead.
+        """Free the memory of the rows. If the buffer is in a folder, flush and release the folder instead.
 
-        Another learner can open the folder then, and attached processes get a RuntimeError from then on, also those
-        that wait for a limiter. The buffer cannot be used any more: methods raise a RuntimeError, and so do compiled
-        graphs that use it; with the composite backend they find it empty. Buffers that `with_sample_size` made on its
-        rows are closed with it. Memory of a GPU is freed when the object is. To close a buffer again does nothing.
+        Afterwards another learner can open the folder. Methods of this buffer and of attached processes raise a
+        RuntimeError, also where they wait for a limiter. So do compiled graphs; with the composite backend they find
+        the buffer empty. Buffers made by `with_sample_size` close too. A GPU's memory is freed with the object. A
+        second call does nothing.
 
         Raises:
-            FileNotFoundError: If the folder was deleted; the buffer is closed all the same.
+            FileNotFoundError: If the folder was deleted. The buffer is closed nevertheless.
 
         Examples:
             >>> import tempfile

@@ -26,7 +26,7 @@ _Self = TypeVar("_Self", bound="Insertion")
 
 @mixin
 class Insertion:
-    """The methods that store rows."""
+    """Methods that store rows."""
 
     columns: Columns
     options: Options
@@ -85,49 +85,48 @@ class Insertion:
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
-        """Append one row or a batch; in a full buffer each new row replaces the oldest.
+        """Append one row or a batch. In a full buffer each new row replaces the oldest.
 
-        Of a batch longer than the capacity the newest rows stay. After an error nothing is stored.
+        If a batch exceeds the capacity, its newest rows are stored. After an error nothing is stored.
 
         Args:
-            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Each has the column's
-                dtype and the shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python
-                also NumPy arrays, and numbers of Python or NumPy or nested lists of them, which are cast to the
-                column's dtype. Columns declared late are left out.
-            priority (Union[float, Tensor, Sequence, None]): Priority of all rows, or of each: a number, or shape
-                ``[n]``; in a graph a Tensor. It is cast to float32, and subnormal ones to 0. Only for a buffer that
-                draws by priority. Default: ``None``, for the largest priority so far, initially 1.
+            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name, of the column's dtype.
+                Shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python also NumPy
+                arrays, and numbers and nested lists, which are cast to the column's dtype. Omit late columns.
+            priority (Union[float, Tensor, Sequence, None]): One priority for all rows, or one per row: a number, or
+                shape ``[n]``; in a graph a Tensor. Cast to float32; subnormal values become 0. Requires a buffer with
+                priorities. Default: ``None``, for the largest priority so far, initially 1.
             end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
-                truncated. So is a row whose column ``"terminated"``, or that of `NStep`, is nonzero. If a sample needs
-                the observation of the next row, and the episode has not terminated, the row itself is only read. One
-                flag for each row, shape ``[n]``, or ``[]`` for the rows of one step. Needs `views`, or a buffer of
+                truncated. A nonzero ``"terminated"``, or the column that `NStep` names, implies it. If samples read
+                next observations from the next row and the episode has not terminated, the row itself is not sampled.
+                One flag per row, shape ``[n]``, or ``[]`` for the rows of one step. Requires `views`, or a buffer of
                 sequences or episodes. Default: ``False``.
-            final (Union[bool, Tensor, Sequence[bool]]): Whether a row holds only the observation after the last step of
-                its episode, that of the row before it: it implies `end`, is read as a next observation, and is not
-                drawn. In sequences and whole episodes it is the last step. Same requirement as `end`; `docs/ends.md`
-                has a picture. Default: ``False``.
-            version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made all rows, or each: a
-                value that the learner's clock has had, from which the age of the rows counts. An int, or int32 or
-                int64 of shape ``[]`` or ``[n]``. Needs a buffer with weights. Default: ``None``, for the clock now.
-            lengths (Union[Tensor, Sequence[int], dict, None]): Lengths of the rows of a batch in columns whose shape
-                begins with ``None``, ints ``[n]``, or a dict of them by column. The batch holds the items of all rows,
-                ``[N, *F]``, or padded rows, ``[n, L, *F]``. Only from Python. Default: ``None``, for a list of Tensors.
-            with_indices (bool): Whether to return the handles of the rows, which `update` takes, instead of the buffer.
-                Needs a buffer with handles. Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): Whether a row contains only the observation after the last step
+                of its episode. Such a row implies `end`, is read as a next observation, and is not sampled, except as
+                the last step of sequences and episodes. Same requirement as `end`; see the picture in `docs/ends.md`.
+                Default: ``False``.
+            version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made the rows, as a past or
+                present value of the learner's clock; the rows' age counts from it. One for all rows, or one per row: an
+                int, or int32 or int64 of shape ``[]`` or ``[n]``. Requires weights. Default: ``None``, for the clock
+                now.
+            lengths (Union[Tensor, Sequence[int], dict, None]): Lengths of the rows in columns whose shape begins with
+                ``None``: ints ``[n]``, or a dict of them by column. Pass such a column as the concatenated items of all
+                rows, ``[N, *F]``, or as padded rows, ``[n, L, *F]``. Only from Python. Default: ``None``, for a list of
+                Tensors.
+            with_indices (bool): Whether to return the rows' handles instead of the buffer. Requires handles. Default:
+                ``False``.
 
         Returns:
             Union[Buffer, Tensor]: The buffer itself; or handles, int64 ``[]`` or ``[n]``. In a graph a tuple with the
-            number of rows stored, int32 ``[]``, stands for the buffer: the compiler would treat that as a Python
-            object, and a chained call would leave the graph.
+            number of rows stored, int32 ``[]``, instead of the buffer, since a chained call would leave the graph.
 
         Raises:
-            TypeError: If `exp` is no list, tuple or dict, or columns have another dtype; all of these are listed. If
-                `priority` holds no numbers, `end` or `final` no bools, or `version` no ints.
-            ValueError: If columns, shapes or lengths do not fit, or the number of rows is no multiple of `num_envs`. If
-                a priority is negative, NaN or infinite, or a version negative or newer than the clock; in a graph the
-                operator fails for it with a RuntimeError.
-            RuntimeError: If `priority` is given and the buffer does not draw by priority, `end` or `final` and its rows
-                know no episodes, `version` and it has no weights, or `with_indices` and it has no handles.
+            TypeError: If `exp` is not a list, tuple or dict, or columns have another dtype; the error lists all of
+                them. If `priority` is not numeric, `end` or `final` not bool, or `version` not int.
+            ValueError: If columns, shapes or lengths do not fit, or the number of rows is not a multiple of `num_envs`.
+                If a priority is negative, NaN or infinite, or a version negative or newer than the clock; in a graph
+                the operator raises a RuntimeError instead.
+            RuntimeError: If an argument's requirement is not met.
 
         Examples:
             >>> import numpy as np

@@ -17,15 +17,15 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
     Args:
         config (Mapping): `type` is a class or a name: ``"uniform"`` (also ``"naive"``, ``"deque"``), the default,
             ``"prioritized"`` (also ``"priority"``, ``"advanced"``), ``"sequence"``, ``"episode"``, ``"reservoir"``,
-            ``"elastic"``, ``"queue"`` or ``"epochs"``. With one of the first two, `priority` (bool), if given,
-            decides between them.
+            ``"elastic"``, ``"queue"`` or ``"epochs"``. For the first two, `priority` (bool) overrides the choice, if
+            given.
 
     Returns:
         type: The class.
 
     Raises:
         TypeError: If `type` is neither a class nor a string, or `priority` is no bool.
-        ValueError: If no class has this name, or the configuration is that of a whole training.
+        ValueError: If no class has this name, or the configuration describes a whole training.
 
     Examples:
         >>> from mindspore_replay import get_buffer_cls
@@ -36,7 +36,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
 
 
 def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:
-    """Make the buffer, or the buffers, of a configuration with MindSpore RL's keys or DI-engine's.
+    """Make the buffer, or the buffers, of a configuration with the keys of MindSpore RL or DI-engine.
 
     Args:
         config (Mapping): Its keys are
@@ -50,15 +50,15 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
               ``"float32"``. Required.
             - `params` (Mapping): more keys, on the same level as those outside of it.
             - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
-            - `limiter` (Mapping): arguments of a `RateLimiter`, which becomes the buffer's ``limiter``.
-            - `storage` (Union[str, PathLike]): as for the class. Of a folder for several buffers, each gets a folder in
-              it, with its number or name.
-            - any other argument of the class by name, such as `seed` or `names`. An infinite limit means no limit.
+            - `limiter` (Mapping): arguments of a `RateLimiter`, set as the buffer's ``limiter``.
+            - `storage` (Union[str, PathLike]): as for the class. Each of several buffers gets a subfolder with its
+              number or name.
+            - any other argument of the class, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
               `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
-            - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each value that is a mapping is the
-              configuration of a buffer, and its key the name. All other keys apply to every buffer that does not set
-              them itself; from a common `seed` each buffer gets another number. Default: ``False``.
+            - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each key with a mapping names a buffer, and
+              the mapping configures it. All other keys apply to every buffer that does not set them itself; a common
+              `seed` is varied by buffer. Default: ``False``.
 
         create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
             `type` for each by name. Default: ``None``.
@@ -68,9 +68,9 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         dict of them; for `shards` a ``distributed.ShardedReplay``.
 
     Raises:
-        TypeError: If `config`, or a part of it that should be a mapping, is none, or a value is of another type.
-        ValueError: If a key is unknown, missing or given twice, also under names of both families, or if a key asks for
-            something that is not supported. For an unknown key, the known one that is meant is named.
+        TypeError: If `config`, or a part that must be a mapping, is not one, or a value is of another type.
+        ValueError: If a key is unknown, missing, unsupported, or given twice, also under both libraries' names. For an
+            unknown key the error suggests a known one.
 
     Examples:
         >>> from mindspore_replay import create_buffer
@@ -90,20 +90,19 @@ def load(
     backend: str = "auto",
     progress: bool = False,
 ) -> Any:
-    """Make the buffer that `save` wrote. It draws the same samples as the saved buffer would have.
+    """Make the buffer that `save` wrote. The same samples follow as after the save.
 
-    With another capacity it holds the newest rows that fit, with their handles, priorities and other state; the rest
-    count as overwritten. It then draws other samples, since rows lie in other slots.
+    With another `capacity`, the buffer keeps the newest rows that fit, with their handles, priorities and other state.
+    The rest count as overwritten. Its samples then differ, since rows are in other slots.
 
     Args:
         path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a
             `TrainingCheckpoint`, the buffers are loaded, as a dict.
-        buffer (Union[Cell, dict, CellList, None]): Takes over the file's state instead of a new buffer: of the same
-            class, with the same columns, and made with the same arguments where those matter to its rows. A buffer with
-            `HindsightRelabel`, or of a class of your own, can only be loaded this way. In a folder rows that replace
-            others get new serial numbers. Default: ``None``.
-        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may have another capacity too, unless it is
-            a reservoir, whose rows are a sample of its size. Default: ``None``, for that of the saved buffer.
+        buffer (Union[Cell, dict, CellList, None]): Load the state into this buffer instead of a new one. It must have
+            the same class, columns, and arguments that affect rows. Required for a buffer with `HindsightRelabel` or of
+            your own class. In a folder, rows that replace others get new serial numbers. Default: ``None``.
+        capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may differ in capacity too, unless it is a
+            reservoir. Default: ``None``, for that of the saved buffer.
         backend (str): Backend of a new buffer. Default: ``"auto"``.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
 
@@ -112,10 +111,10 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing; if
-            `buffer` or `capacity` do not fit. Then `buffer` is unchanged.
+        ValueError: If the file is truncated, altered or of another kind, an incremental file is missing, or `buffer` or
+            `capacity` does not fit. `buffer` is unchanged then.
         TypeError: If an argument is of another type.
-        RuntimeError: If the backend is not available, or `buffer` is in a folder that somebody is attached to.
+        RuntimeError: If the backend is not available, or `buffer` is in a folder to which a process is attached.
         ImportError: If `progress` is asked for and tqdm is not installed.
 
     Examples:

@@ -31,26 +31,25 @@ _numbers = itertools.count()
 
 @registered
 class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
-    r"""Batches with a fixed share of the rows from each of several buffers.
+    r"""Samples of several buffers, mixed in a fixed ratio.
 
-    It only draws from the buffers: rows are inserted into each buffer separately. So a buffer of demonstrations that
-    nothing is inserted into keeps its rows. The buffers' samples must have the same columns; prioritized and uniform
-    buffers can be combined, those of sequences or episodes only with their kind.
+    Insert rows into each buffer separately: a buffer of demonstrations then keeps its rows. The buffers' samples must
+    have the same columns. Prioritized and uniform buffers can be combined; buffers of sequences or of episodes only
+    with their own kind.
 
     Axes: ``B`` sample_size, ``m`` sources, ``*F`` the shape of a column of the buffers' samples.
 
     Args:
-        parts (Sequence[tuple[ReplayBuffer, float]]): Buffers, the sources 0, 1, ..., and their ratios, positive
-            numbers. Their own `sample_size` is not used.
-        sample_size (int): ``B``, rows of a batch. Source i gives the whole part of its share, at least one row; the
-            first source also gives the rest.
+        parts (Sequence[tuple[ReplayBuffer, float]]): Buffers, the sources 0, 1, ..., and their positive ratios. Their
+            own `sample_size` is ignored.
+        sample_size (int): ``B``, rows of a batch. Each source contributes its share, rounded down, at least one row;
+            source 0 also contributes the rest.
         rewards (Union[Sequence[Union[float, None]], None]): For each source, a reward that replaces the column
             ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
-        adjustable (bool): Whether `set_ratios` can change the ratios. If so, each source draws ``B`` rows even if its
-            ratio is 0, so it must have that many; the rows to keep are chosen without changing their probabilities. No
-            buffer may have `max_use` then. Default: ``False``.
-        seed (Union[int, None]): Seed of the random sequence that chooses rows to keep, as for `ReplayBuffer`. Default:
-            ``None``.
+        adjustable (bool): Whether `set_ratios` can change the ratios. If so, each source samples ``B`` rows, even at
+            ratio 0, and must store that many; the rows to keep are chosen without changing their probabilities.
+            `max_use` is then not supported. Default: ``False``.
+        seed (Union[int, None]): Seed of the random choice of rows to keep, as for `ReplayBuffer`. Default: ``None``.
 
     Attributes:
         sources (tuple[ReplayBuffer]): The buffers.
@@ -59,8 +58,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the samples of two sources differ in columns, two sources are one buffer, a ratio is not
-            positive, or a source gets no row.
+        ValueError: If the columns of two samples differ, two sources are the same buffer, a ratio is not positive, or a
+            source would contribute no row.
 
     Examples:
         >>> import numpy as np, mindspore as ms
@@ -108,9 +107,9 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return {key: held.parameter for key, held in self._front.state.items()}
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
-        """Copy the states of all sources and its own, as NumPy arrays.
+        """Copy the states of the mixture and all sources, as NumPy arrays.
 
-        With arguments, as when MindSpore calls it for a Cell that contains it, it is ``nn.Cell.state_dict``.
+        With arguments, which MindSpore passes for an enclosing Cell, it is ``nn.Cell.state_dict``.
 
         Returns:
             dict[str, numpy.ndarray]: Copies, by name: ``source_0.head`` is `head` of source 0.
@@ -127,7 +126,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return self._front.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: object, **kwargs: object) -> object:
-        """Load a state from `state_dict`. The same batches follow as would have there.
+        """Load a state from `state_dict`. The same batches follow as after the copy.
 
         Args:
             state_dict (Mapping[str, numpy.ndarray]): The state of a mixture with sources of the same columns and
@@ -136,7 +135,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             kwargs (Any): As `args`.
 
         Raises:
-            ValueError: If the state of a source, the ratios or the random state do not fit; then nothing is changed.
+            ValueError: If a source's state, the ratios or the random state do not fit. Nothing is changed then.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, ReplayBuffer
@@ -231,13 +230,13 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     def sample(
         self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw a batch, the rows of source 0 first.
+        """Sample a batch, the rows of source 0 first.
 
         Args:
             as_dict (bool): Whether to return a dict, with ``"source"`` and the other outputs by name. Default:
                 ``False``.
-            with_indices (bool): Whether handles and importance weights come after the source: those of the row's own
-                buffer, -1 if that has no handles, and 1 if it has no priorities. Default: ``False``.
+            with_indices (bool): Whether to return handles and importance weights after the source. They are -1 and 1
+                for rows of a buffer without handles or priorities. Default: ``False``.
 
         Returns:
             tuple[Tensor, ...]: The source of each row, int32 ``[B]``; if `with_indices`, handles, int64 ``[B]``, and
@@ -246,8 +245,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
         Raises:
             TypeError: If `as_dict` is set and a buffer has no names.
-            RuntimeError: If a source has too few eligible rows; then none is drawn from. In a graph the operator
-                fails with a RuntimeError, and other sources may have been drawn from.
+            RuntimeError: If a source has too few eligible rows. No source is sampled then. In a graph the operator
+                raises it, and other sources may have been sampled.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, ReplayBuffer
@@ -309,7 +308,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     @graph_body(_update_graph)
     def update_priorities(self, source: Values, indices: Values, priorities: Values) -> Tensor:
-        """Set priorities of rows, each in its own buffer. Rows of buffers without priorities are skipped.
+        """Set priorities of rows, each in its buffer. Rows of buffers without priorities are skipped.
 
         Args:
             source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
@@ -321,9 +320,9 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             Tensor: Number of invalid handles. Shape ``[]``, int32.
 
         Raises:
-            TypeError: If `source` or `indices` hold no ints, or `priorities` no numbers.
-            ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite; then
-                nothing is changed. In a graph the operator fails for the last two with a RuntimeError.
+            TypeError: If `source` or `indices` are not of ints, or `priorities` not numeric.
+            ValueError: If shapes do not fit, there is no such source, or a priority is negative, NaN or infinite.
+                Nothing is changed then. In a graph the operator raises a RuntimeError for the last two.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, PrioritizedReplayBuffer
@@ -348,23 +347,22 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     @graph_body(statement_body(_update_rows_graph))
     def update(self, source: Values, indices: Values, values: Experience) -> Tensor:
-        """Write columns of stored rows, each in its own buffer. Rows of buffers without handles are skipped.
+        """Write columns of stored rows, each in its buffer. Rows of buffers without handles are skipped.
 
         Args:
             source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
             indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``; in a graph a Tensor.
                 If several name one row, the last counts.
             values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of stored
-                rows and not of samples, ``[n, *F]``, as for `ReplayBuffer.update`. They must fit each source that has
-                handles.
+                rows, ``[n, *F]``, as for `ReplayBuffer.update`. They must fit each source with handles.
 
         Returns:
-            Tensor: Number of invalid handles, which are skipped. Shape ``[]``, int32.
+            Tensor: Number of invalid handles. They are skipped. Shape ``[]``, int32.
 
         Raises:
-            TypeError: If `source` or `indices` hold no ints, or a column has another dtype.
-            ValueError: If shapes do not fit, or there is no such source or column; then nothing is written. In a graph
-                the operator fails for an unknown source with a RuntimeError.
+            TypeError: If `source` or `indices` are not of ints, or a column has another dtype.
+            ValueError: If shapes do not fit, or there is no such source or column. Nothing is written then. In a graph
+                the operator raises a RuntimeError for an unknown source.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, ReplayBuffer
@@ -404,10 +402,10 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     @graph_body(_set_ratios_graph)
     def set_ratios(self, ratios: Values) -> "MixedReplay":
-        """Set the ratios to draw by.
+        """Set the ratios of the sources.
 
         Args:
-            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor has
+            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor of
                 shape ``[m]``.
 
         Returns:
@@ -415,9 +413,9 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
         Raises:
             RuntimeError: If it was not made with ``adjustable=True``.
-            TypeError: If `ratios` holds no numbers.
-            ValueError: If their number is not that of the sources, one is negative, or all are 0. In a graph the
-                operator fails for such Tensors with a RuntimeError, and the ratios do not change.
+            TypeError: If `ratios` is not numeric.
+            ValueError: If there is not one for each source, one is negative, or all are 0. In a graph the operator
+                raises a RuntimeError for such Tensors, and the ratios do not change.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, ReplayBuffer

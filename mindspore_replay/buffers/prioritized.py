@@ -17,29 +17,29 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
 
     .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
 
-    A sample takes one row from each of ``B`` equal strata of the total weight; a row may occur more than once. A new
-    row gets the largest priority, so that it is drawn soon, unless another is given. An operation costs O(log C)
-    a row. The other properties are those of `ReplayBuffer`.
+    `sample` splits the total weight into ``B`` equal strata and draws one row from each, so a row may occur more than
+    once. By default a new row gets the largest priority so far, and is therefore sampled soon. An operation costs O(log
+    C) a row. Otherwise it behaves as `ReplayBuffer`.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, most rows stored; then each new row replaces the oldest. At most 2^31 - 1.
+        capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         alpha (float): Exponent of priorities, in [0, 1]: 0 uniform, 1 proportional. Default: ``0.6``.
         beta (float): Exponent of importance weights, in [0, 1]: 0 no correction, 1 full. Default: ``0.4``.
-        beta_steps (int): Calls of `sample` over which beta rises to 1, in equal steps; 0 keeps it. Default: ``0``.
-        epsilon (float): Added to every priority, so that rows with priority 0 are drawn. 0, or at least 1e-37. Default:
-            ``1e-6``.
-        normalize (str): Importance weights are divided by the largest of the ``"batch"``, as in the paper, or of the
-            whole ``"buffer"``, which does not depend on the batch. Default: ``"batch"``.
-        initial_priority (float): Priority of new rows until a larger one was given, also after `reset`. In [1e-37,
-            3e+38]. Default: ``1.0``.
-        default_priority (str): Priority of a row that is inserted without one: the ``"largest"`` so far, or
-            ``"largest_held"``, the largest of the rows stored then, which falls with them, and `initial_priority` if
-            there are none. That costs up to O(C) for each insertion. Default: ``"largest"``.
+        beta_steps (int): Calls of `sample` over which beta rises linearly to 1; 0 keeps it constant. Default: ``0``.
+        epsilon (float): Added to every priority, so that rows of priority 0 are sampled too. 0, or at least 1e-37.
+            Default: ``1e-6``.
+        normalize (str): Divide importance weights by the largest of the ``"batch"``, as in the paper, or of the whole
+            ``"buffer"``. Default: ``"batch"``.
+        initial_priority (float): Priority of new rows until a larger one is set, also after `reset`. In [1e-37, 3e+38].
+            Default: ``1.0``.
+        default_priority (str): Priority of rows inserted without one: the ``"largest"`` so far, or ``"largest_held"``,
+            the largest among the rows now stored (`initial_priority` if the buffer is empty), which costs up to O(C) an
+            insertion. Default: ``"largest"``.
         names, num_envs, max_use, max_staleness, views, late, compress, max_length, items, share_lengths, sample_length,
             cut, seed, storage, backend: As for `ReplayBuffer`.
 
@@ -86,8 +86,8 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         :math:`(N \cdot P(i))^{-\beta}` divided by its largest value.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor has shape ``[]`` or ``[1]``.
-                Default: ``None``, for the Parameter `beta`. In both cases the Parameter advances by its step.
+            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor of shape ``[]`` or ``[1]``.
+                Default: ``None``, for the Parameter `beta`, which advances in either case.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
                 Default: ``False``.
 
@@ -96,11 +96,11 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             ``[B]``, in [0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            TypeError: If `beta` is no number, or `as_dict` is set and the buffer has no names.
+            TypeError: If `beta` is not a number, or `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1], or `as_dict` is set and a column is named ``"indices"`` or
                 ``"weights"``.
             RuntimeError: If fewer than `sample_size` rows are eligible; see `can_sample`. In a graph the operator
-                fails with a RuntimeError, also for a Tensor `beta` outside [0, 1].
+                raises it, also for a Tensor `beta` outside [0, 1].
 
         Examples:
             >>> from mindspore_replay import PrioritizedReplayBuffer

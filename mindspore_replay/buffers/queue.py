@@ -17,25 +17,24 @@ from .base import Buffer
 
 @registered
 class ReplayQueue(QueueRecipe, Buffer):
-    r"""A queue of steps of which each is delivered once, in order: single rows, or sequences of consecutive steps.
+    r"""A queue of steps that delivers each once, in order: as single rows, or as sequences of consecutive steps.
 
-    A sample removes what it delivers, so that several consumers, in threads, compiled graphs and attached processes,
-    share the rows among them. Order counts for the rows as they were inserted, those of one step in the order of the
-    environments.
+    `sample` removes what it delivers, so several consumers (threads, compiled graphs, attached processes) share the
+    rows. The order is that of insertion; rows of one step are in the order of the environments.
 
-    With `sequence_length`, a sample holds sequences as those of a `SequenceReplayBuffer`, in the order of their starts.
-    By default they do not overlap: `stride` is `sequence_length`. Steps at the end of an episode that fill no sequence
-    are delivered as the one that ends there, which overlaps the one before, or padded with `pad_end`.
+    With `sequence_length`, samples are sequences as in `SequenceReplayBuffer`, in the order of their starts. By default
+    they do not overlap: `stride` is `sequence_length`. If an episode's last steps do not fill a sequence, the last
+    sequence overlaps the one before; with `pad_end` it is padded instead.
 
-    A call from Python waits up to `timeout` seconds: `sample` for rows, and `insert`, in a queue that blocks when it is
-    full, for room. A compiled graph cannot wait: call it within ``queue.limiter.sampling(queue.sample_size)`` or
-    ``queue.limiter.inserting(n)``, or check `can_sample` before; without enough rows, or room, the operator fails.
+    Calls from Python wait up to `timeout` seconds: `sample` for rows, and `insert` for room if ``when_full="block"``. A
+    compiled graph cannot wait: call it within ``queue.limiter.sampling(queue.sample_size)`` or
+    ``queue.limiter.inserting(n)``, or check `can_sample` first. Without enough rows, or room, the operator fails.
 
-    A full queue with ``order="lifo"`` has room when its oldest row is delivered.
+    With ``order="lifo"``, a full queue has room again only once its oldest row is delivered.
 
-    Rows delivered behind one that waits for late columns keep their places until it is complete. `can_sample`, and a
-    sample that can wait, count such deliveries only while ``2 * sample_size`` places are left: so both sides can always
-    go on, with insertions of up to ``sample_size + 1`` rows.
+    While a row waits for its late columns, rows delivered behind it keep their places. `can_sample`, and a sample that
+    can wait, allow such deliveries only while ``2 * sample_size`` places are left. So neither side can block for ever
+    with insertions of up to ``sample_size + 1`` rows.
 
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
@@ -48,21 +47,21 @@ class ReplayQueue(QueueRecipe, Buffer):
         burn_in (int): Steps before the start. Default: ``0``.
         stride (Union[int, None]): Steps of the episode from one start to the next. Default: ``None``, for
             `sequence_length`.
-        pad_end (bool): Whether a sequence may extend beyond the end of its episode; the steps there are zeros and
+        pad_end (bool): Whether a sequence may extend beyond the end of its episode. The steps there are zeros and
             masked. Default: ``False``.
         order (str): ``"fifo"``, the oldest first, or ``"lifo"``, the newest first. Default: ``"fifo"``.
-        when_full (str): ``"block"``: an insertion waits for room or fails, so nothing is lost; or ``"evict"``: it
-            replaces the oldest rows, delivered or not. Default: ``"block"``.
+        when_full (str): ``"block"``: `insert` waits for room or fails, so nothing is lost; ``"evict"``: it replaces the
+            oldest rows, delivered or not. Default: ``"block"``.
         timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
             ``0``.
-        max_staleness (Union[int, None]): Rows older than this are removed, as in `ReplayBuffer`. Default: ``None``.
+        max_staleness (Union[int, None]): Remove rows older than this, as in `ReplayBuffer`. Default: ``None``.
         names, num_envs, late, compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend:
-            As for `ReplayBuffer`. In a folder attached processes insert and sample too, with timeouts of their own.
-        views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view sees the rows that are stored
-            when a row is delivered. Default: ``()``.
+            As for `ReplayBuffer`. Attached processes set their own timeouts.
+        views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view uses the rows stored at the time
+            of delivery. Default: ``()``.
 
     Attributes:
-        limiter (QueueLimiter): Waits for rows and room; it cannot be replaced.
+        limiter (QueueLimiter): Waits for rows and room. It cannot be replaced.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -103,7 +102,7 @@ class ReplayQueue(QueueRecipe, Buffer):
         return SharedCondition(self._outer_lock, self._folder.signals), self._folder
 
     def account(self) -> QueueAccount:
-        """Return the rows that can be sampled, and the room for new ones; only from Python.
+        """Return how many rows can be sampled, and how many inserted. Only from Python.
 
         Examples:
             >>> from mindspore_replay import ReplayQueue
@@ -127,19 +126,18 @@ class ReplayQueue(QueueRecipe, Buffer):
 
         Args:
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
-            with_indices (bool): Whether to return the rows' handles first, int64 ``[B]``, in a dict as ``"indices"``;
-                sequences always come with them. Default: ``False``.
+            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Always for
+                sequences. Default: ``False``.
 
         Returns:
-            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column; of sequences, what
-            `SequenceReplayBuffer.sample` returns: handles of the starts, int64 ``[B]``, a mask, bool ``[B, T]``, and
+            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column. For sequences, as
+            `SequenceReplayBuffer.sample`: handles of the starts, int64 ``[B]``, a mask, bool ``[B, T]``, and
             ``[B, T, *F]`` for each column.
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            TimeoutError: If there are not enough rows in time.
-            RuntimeError: If there are not enough rows, with ``timeout=0``. In a graph the operator fails with a
-                RuntimeError.
+            TimeoutError: If too few rows are inserted in time.
+            RuntimeError: If there are too few rows, with ``timeout=0``. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ReplayQueue

@@ -18,7 +18,7 @@ from .isolated_cell import IsolatedCell
 
 @mixin
 class Reading:
-    """The methods that read rows by position, and count them."""
+    """Methods that read rows by position, and count them."""
 
     spec: BufferSpec
     _front: BufferFront
@@ -49,9 +49,9 @@ class Reading:
             ``[k, *F]``.
 
         Raises:
-            TypeError: If `index` holds no ints.
+            TypeError: If `index` is not of ints.
             ValueError: If `index` has more than one axis.
-            IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+            IndexError: If there is no such row. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -76,7 +76,7 @@ class Reading:
             Union[tuple[Tensor, ...], dict]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator fails.
+            RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator raises it.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer

@@ -14,10 +14,10 @@ from .base import Buffer
 class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
     r"""A reservoir of transitions on the device: each row inserted so far is equally likely to be stored.
 
-    The first `capacity` rows are stored. Row t, counted from 0, then replaces one of them, each with the same
-    probability, with probability :math:`C / (t + 1)`, and otherwise is dropped. A sample is drawn uniformly from the
-    rows stored, and so from the whole stream, as fictitious self-play needs. An insertion costs O(1) a row. The other
-    properties are those of `ReplayBuffer`; logical positions are slots, which are not in time order.
+    The first `capacity` rows are stored. Each later row t, counted from 0, is stored with probability
+    :math:`C / (t + 1)`, in a slot chosen uniformly, and dropped otherwise. Samples are therefore uniform over the whole
+    stream, as fictitious self-play requires. An insertion costs O(1) a row. Positions are slots, not in time order.
+    Otherwise it behaves as `ReplayBuffer`.
 
     Axes: ``C`` capacity, ``B`` sample_size, ``*F`` a column's shape.
 
@@ -28,9 +28,9 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
         replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
-        max_use (Union[int, None]): Deliveries of a row after which it is not drawn any more, until another row replaces
-            it. Default: ``None``, for no limit.
-        weighted (bool): Whether to store a weight for each row, as `max_use`, `delete` and `info` need. Default:
+        max_use (Union[int, None]): Remove a row after this many deliveries. Its slot stays occupied until another row
+            replaces it. Default: ``None``, for no limit.
+        weighted (bool): Whether to store a weight for each row; `max_use`, `delete` and `info` require it. Default:
             ``False``.
         late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
@@ -66,20 +66,20 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
     def sample(
         self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw `sample_size` rows, each row that was not removed with equal probability.
+        """Sample `sample_size` rows uniformly from those not removed.
 
         Args:
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return the rows' handles, which are their serial numbers, first, int64
-                ``[B]``, in a dict as ``"indices"``. Default: ``False``.
+            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Default:
+                ``False``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If there are fewer than `sample_size` eligible rows; see `can_sample`. In a graph the
-                operator fails with a RuntimeError.
+            RuntimeError: If there are fewer than `sample_size` eligible rows; see `can_sample`. In a graph the operator
+                raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ReservoirReplayBuffer

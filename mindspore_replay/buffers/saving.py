@@ -35,9 +35,9 @@ class Saving(SavedState[BufferFront]):
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the whole state.
 
-        It contains columns, cursors, serials, random state, the state of each row, capacity and the layout's version.
+        The copy contains columns, cursors, serials, random state, the state of each row, capacity and layout version.
 
-        With arguments, as when MindSpore calls it for a Cell that contains the buffer, it is ``nn.Cell.state_dict``.
+        With arguments, which MindSpore passes for an enclosing Cell, it is ``nn.Cell.state_dict``.
 
         Returns:
             dict[str, numpy.ndarray]: Copies, by name, for `load_state_dict` of this or another buffer.
@@ -54,18 +54,18 @@ class Saving(SavedState[BufferFront]):
         return super().state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
-        """Load a state from `state_dict`. The same draws follow as would have there.
+        """Load a state from `state_dict`. The same samples follow as after the copy.
 
         Args:
             state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
             args (Any): More arguments of ``nn.Cell.load_state_dict``, for a state of another origin.
             kwargs (Any): As `args`.
 
-        In a folder the rows get new serial numbers, if others were given out already: a handle never names another row.
+        In a folder that has already issued handles, the rows get new serial numbers: a handle never names another row.
 
         Raises:
-            ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit; then nothing is changed.
-            RuntimeError: If the state has other rows than a folder that somebody is attached to.
+            ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit. Nothing is changed then.
+            RuntimeError: If it would replace the rows of a folder to which a process is attached.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -99,7 +99,7 @@ class Saving(SavedState[BufferFront]):
         }
 
     def check_valid(self) -> None:
-        """Check the invariants of the state, which hold between any two operations.
+        """Check the invariants of the state. They hold between any two operations.
 
         Raises:
             ValueError: If cursors or weights are out of range or inconsistent.

@@ -15,20 +15,20 @@ from .base import Buffer
 class SequenceReplayBuffer(SequenceRecipe, Buffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 
-    A sample has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
-    the burn-in. A row is a valid start if the sequence does not extend beyond the newest row or the end of its episode
-    or over a deleted row, and its burn-in not beyond the oldest row or over a deleted one. If the episode begins within
-    the burn-in, the steps before are zeros and masked, so that the first steps of an episode can be drawn too. Valid
-    starts are determined when rows are inserted, at O(T) a row; a sample costs O(log C + T) a sequence at any capacity.
+    A sequence has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
+    the burn-in. A row is a valid start if its sequence and burn-in contain only stored rows of its episode, none of
+    them deleted. If the episode begins within the burn-in, the steps before are zeros and masked, so the first steps of
+    an episode can be sampled too. Valid starts are determined at insertion, at O(T) a row. Sampling costs O(log C + T)
+    a sequence at any capacity.
 
-    Starts are every `stride`-th step of an episode and, without `pad_end`, the start from which the sequence just
-    reaches the end of the episode, so that its last step can be drawn with any stride. An episode shorter than
-    `sequence_length` can be drawn only with `pad_end`.
+    Every `stride`-th step of an episode is a start. Without `pad_end`, so is the step from which the sequence exactly
+    reaches the end of the episode: its last step is sampled with any stride. An episode shorter than `sequence_length`
+    is sampled only with `pad_end`.
 
-    Step t of a sample, from 0 on, is the row with the handle ``indices + (t - burn_in) * num_envs`` where the mask is
-    ``True``: `update` can write results for the steps of a sequence to its rows.
+    To write results back to the steps of a sequence, pass `update` their handles: step t, counted from 0, is the row
+    ``indices + (t - burn_in) * num_envs`` where the mask is ``True``.
 
-    With the view `NStep` each step has its n-step return, next observation, and discount, ``[B, T]``; the mask is
+    With the view `NStep`, each step has its n-step return, next observation and discount, ``[B, T]``. The mask is
     ``False`` also where no transition begins.
 
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
@@ -41,16 +41,16 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         sequence_length (int): Steps from the start on.
         burn_in (int): Steps before the start, for the state of a recurrent network. Default: ``0``.
         stride (int): Steps of the episode from one start to the next. Default: ``1``.
-        pad_end (bool): Whether a sequence may extend beyond the end of its episode; the steps there are zeros and
+        pad_end (bool): Whether a sequence may extend beyond the end of its episode. The steps there are zeros and
             masked. Default: ``False``.
-        prioritized (bool): Whether to draw starts by priority, and return importance weights. Default: ``False``, each
-            valid start is equally likely.
+        prioritized (bool): Whether to sample starts by priority and return importance weights. Default: ``False``, for
+            uniform sampling of valid starts.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
         names, num_envs, replace, max_use, max_staleness, late, compress, max_length, items, share_lengths,
             sample_length, cut, seed, storage, backend: As for `ReplayBuffer`; `max_use` counts the deliveries of a
             start, and `replace` must be ``True`` if `prioritized`.
-        views (Sequence): `FrameStack` gives each step its stack, `NStep` its n-step return. Default: ``()``.
+        views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:
         TypeError: If an argument is of another type.
@@ -93,7 +93,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
     def sample(
         self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw sequences.
+        """Sample sequences.
 
         Args:
             beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
@@ -108,8 +108,8 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there are fewer than `sample_size` valid starts; see `can_sample`. In a graph the
-                operator fails with a RuntimeError.
+            RuntimeError: If there are fewer than `sample_size` valid starts; see `can_sample`. In a graph the operator
+                raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import SequenceReplayBuffer

@@ -69,25 +69,25 @@ class Maker(NamedTuple):
 
 
 def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
-    """Write a buffer to a file, from which `load` makes it again: rows, priorities, counters and random state.
+    """Write a buffer to a file for `load`: rows, priorities, counters and random state.
 
-    The new file replaces the old one once it is complete and on the disk, so the process may be killed at any time.
-    Columns are written without a copy. Calls from Python on the buffer wait until it is written; compiled graphs do
-    not, so save between their calls.
+    Save between calls of compiled graphs: calls from Python wait until the file is written, graphs do not. The new file
+    replaces the old one once it is complete and on the disk, so the process may be killed at any time. Columns are
+    written without a copy.
 
     Args:
         buffer (Union[Cell, dict, list, CellList]): A buffer, a `MixedReplay`, or a dict, list or ``CellList`` of them
             as `create_buffer` makes.
         path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
         incremental (bool): Whether to write only rows inserted or updated since the last save of this buffer to this
-            path, to a file of its own: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such
-            save, the buffer was loaded since, or the incremental files together would become larger than the file with
-            all rows. Rows that you changed directly, through ``.buffer``, are not noticed. Default: ``False``.
+            path, to another file: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save,
+            the buffer was loaded since, or the incremental files would together exceed the full file. Changes made
+            directly through ``.buffer`` are not detected. Default: ``False``.
         progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
 
     Raises:
         TypeError: If `buffer` is no buffer, or an argument is of another type.
-        ValueError: If `buffer` holds a buffer twice.
+        ValueError: If `buffer` contains a buffer twice.
         RuntimeError: If the buffer changed while it was written.
         OSError: If the file cannot be written. After any error the old file is unchanged.
         ImportError: If `progress` is asked for and tqdm is not installed.

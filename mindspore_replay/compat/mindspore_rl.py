@@ -26,7 +26,7 @@ class UniformReplayBuffer(ReplayBuffer):
 
     Args:
         sample_size (int): ``B``, rows of one sample, at most `capacity`.
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        capacity (int): ``C``, most rows stored. In a full buffer each new row replaces the oldest.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         types (Sequence[mindspore.dtype]): Dtype of each column.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
@@ -97,18 +97,18 @@ class _FieldByField(Buffer):
 
 
 class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
-    """A `PrioritizedReplayBuffer` that takes the fields of a transition one by one.
+    """A `PrioritizedReplayBuffer` whose `insert` takes the columns as separate arguments.
 
-    A sample gives handles, importance weights over the buffer's largest, and the rows.
+    `sample` returns handles, importance weights relative to the buffer's largest, and the columns.
 
     Args:
-        alpha (float): How much priorities count, from 0 (uniform) to 1.
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        alpha (float): Exponent of priorities, in [0, 1]: 0 uniform, 1 proportional.
+        capacity (int): ``C``, most rows stored. In a full buffer each new row replaces the oldest.
         sample_size (int): ``B``, rows of one sample.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         types (Sequence[mindspore.dtype]): Dtype of each column.
-        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, NumPy's generator gives one, which
-            ``mindspore.set_seed`` seeds. Default: ``0``.
+        seed0, seed1 (int): Seeds: `seed1` if it is not 0, else `seed0`. If both are 0, NumPy's generator supplies one,
+            which ``mindspore.set_seed`` seeds. Default: ``0``.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
 
     Raises:
@@ -170,12 +170,12 @@ class PriorityReplayBuffer(_FieldByField, PrioritizedReplayBuffer):
 
 
 class ReservoirReplayBuffer(_FieldByField, Reservoir):
-    """A reservoir that takes the fields of a transition one by one.
+    """A reservoir whose `push` takes the columns as separate arguments.
 
     Each row inserted so far is equally likely to be stored.
 
     Args:
-        capacity (int): ``C``, rows that the buffer keeps.
+        capacity (int): ``C``, rows stored.
         sample_size (int): ``B``, rows of one sample.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         dtypes (Sequence[mindspore.dtype]): Dtype of each column.

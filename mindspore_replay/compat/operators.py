@@ -104,7 +104,7 @@ class BufferGetItem(RingOperator):
     Raises:
         TypeError: If an argument is of another type.
         ValueError: If sizes, shapes or the columns do not fit.
-        IndexError: If there is no such row. In a graph the operator fails with a RuntimeError.
+        IndexError: If there is no such row. In a graph the operator raises a RuntimeError.
     """
 
     def __init__(self, capacity: int, buffer_shape: Shapes, buffer_dtype: Types, *, backend: str = "auto") -> None:

@@ -81,11 +81,10 @@ def _set(owner: object, key: str, value: object) -> None:
 def install() -> tuple[Patch, ...]:
     """Make MindSpore RL 0.7, with its source unchanged, run on this MindSpore.
 
-    Only missing or conflicting names are changed, and only once: a second call changes nothing. Importing this package
-    changes nothing either.
+    Only missing or conflicting names are changed. A second call changes nothing, nor does importing this package.
 
     Returns:
-        tuple[Patch, ...]: The patches that are applied now, each with its name, target and purpose.
+        tuple[Patch, ...]: The patches now applied, each with name, target and purpose.
 
     Examples:
         >>> from mindspore_replay.compat import install, uninstall
@@ -102,7 +101,7 @@ def install() -> tuple[Patch, ...]:
 
 
 def uninstall() -> None:
-    """Revert `install`. Graphs that were compiled in between stay as they are.
+    """Revert `install`. Graphs compiled in between are not changed.
 
     Examples:
         >>> from mindspore_replay.compat import install, uninstall

@@ -56,8 +56,8 @@ def load_config(path: str | Path) -> dict[str, Any]:
     Raises:
         ImportError: If PyYAML is not installed.
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is no YAML, holds no mapping, has a key twice in one, or more than 100,000 values, those
-            of aliases counted again.
+        ValueError: If the file is not YAML or contains no mapping, a mapping has a key twice, or there are more than
+            100,000 values with aliases expanded.
 
     Examples:
         >>> import pathlib, tempfile

@@ -29,19 +29,19 @@ def from_hdf5(
     progress: bool = False,
     **arguments: object,
 ) -> Any:
-    """Make a buffer with the episodes of an HDF5 file that has D4RL's keys.
+    """Make a buffer from an HDF5 file with D4RL's keys.
 
-    These are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``; other
-    keys, such as ``infos``, are ignored. If a key is a group, each array in it becomes a column. Columns are named and
-    laid out as by `from_minari`.
+    The keys are ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and ``next_observations``.
+    Others, such as ``infos``, are ignored. Each array of a group becomes a column. Columns are named and laid out as by
+    `from_minari`.
 
-    Without ``next_observations`` the next observation is that of the next row, so the last step of an episode has
-    none. If it terminated, its own observation is stored, since no target uses it. If not, the step is dropped, as
-    D4RL's ``qlearning_dataset`` does; a buffer whose rows know their episode keeps it as a `final` row. The numbers
-    of such steps are logged as a warning. With ``next_observations`` an episode also ends where the next observation
-    is not that of the next row; the file must have this key or ``timeouts``.
+    The file must have ``next_observations`` or ``timeouts``. Without ``next_observations``, next observations come from
+    the next row, so an episode's last step has none. If that step terminated, its own observation is stored instead,
+    since no target uses it. If it was truncated, it is dropped, as by D4RL's ``qlearning_dataset``, or becomes a
+    `final` row in a buffer that stores episodes. A warning counts these steps. With ``next_observations``, an episode
+    also ends where the next observation is not the next row's observation.
 
-    Reads the file in pieces, whatever its size.
+    The file is read in pieces.
 
     Args:
         path (Union[str, Path]): The file.
@@ -59,8 +59,8 @@ def from_hdf5(
 
     Raises:
         ImportError: If h5py is not installed.
-        OSError: If there is no such file, or it is no HDF5 file.
-        TypeError: If an argument is of another type, or arrays hold no numbers.
+        OSError: If there is no such file, or it is not an HDF5 file.
+        TypeError: If an argument is of another type, or arrays are not numeric.
         ValueError: If keys are missing, arrays differ in length, or values do not fit a column.
         IndexError: If there is no such episode.
 

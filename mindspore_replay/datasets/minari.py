@@ -39,41 +39,40 @@ def from_minari(
     progress: bool = False,
     **arguments: object,
 ) -> Any:
-    """Make a buffer with the episodes of a Minari dataset.
+    """Make a buffer from a Minari dataset.
 
     Columns are ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated``, in the
-    dtypes of the dataset, which has int64 for discrete actions and float64 for most rewards; `types` changes them. In
-    a Dict or Tuple space each leaf is a column: ``observation.position``, ``next_observation.position``, ``action.0``.
+    dataset's dtypes: int64 for discrete actions, float64 for most rewards. Change them with `types`. Each leaf of a
+    Dict or Tuple space is a column: ``observation.position``, ``next_observation.position``, ``action.0``.
 
-    In a buffer whose rows know their episode (with views, of sequences or of whole episodes) observations are stored
-    once, without ``next_observation``: each episode has one row more, `final`, with its last observation. With
-    `HindsightRelabel` there are next observations, since goals are achieved in the state after an action; in a buffer
-    that is given, its column of goals achieved is filled with those.
+    A buffer that stores episodes (with views, of sequences or of episodes) stores each observation once, without
+    ``next_observation``: a `final` row at the end of each episode contains its last observation. With
+    `HindsightRelabel`, next observations are stored, since goals are achieved after an action; the column of goals
+    achieved of a given `buffer` is filled from them.
 
-    Reads one episode at a time, whatever the size of the dataset.
+    Episodes are read one at a time.
 
     Args:
         dataset (Union[minari.MinariDataset, str, Path]): The dataset, its folder, or the id of a local one.
-        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, also one of `mindspore_replay.host` or
-            one that is attached. Its columns are filled from those of the same name, for observations also without
-            ``observation.``. Values are cast if the kind stays the same, and reshaped if only axes of length 1 differ.
-            Default: ``None``, to make one.
-        episodes (Union[slice, Sequence, Callable, None]): The episodes to insert: a slice, ints, one bool for each
-            episode, or a function that returns one of these for an `EpisodeTable`. They keep the order of the dataset.
-            Default: ``None``, for all.
-        sample_size (Union[int, None]): Rows of one sample of the new buffer. Default: ``None``, for 256, or as many as
-            a smaller buffer can hold.
+        buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, also of `mindspore_replay.host` or
+            attached. Columns are matched by name, for observations also without ``observation.``. Values are cast
+            within their kind, and reshaped if only axes of length 1 differ. Default: ``None``, to make one.
+        episodes (Union[slice, Sequence, Callable, None]): Episodes to insert, in the order of the dataset: a slice,
+            ints, one bool per episode, or a function from an `EpisodeTable` to one of these. Default: ``None``, for
+            all.
+        sample_size (Union[int, None]): Rows of one sample of the new buffer. Default: ``None``, for 256, or less in a
+            smaller buffer.
         capacity (Union[int, None]): Its capacity. Default: ``None``, for the number of rows to store.
-        buffer_cls (Union[type, str, None]): Its class, also one of `mindspore_replay.host`, or a name that
-            `create_buffer` takes. Default: ``None``, for `mindspore_replay.ReplayBuffer`.
-        types (Union[dict, None]): Dtypes of columns of the new buffer, by name: ``{"reward": "float32"}``. That of
-            ``observation`` also applies to the next one and, in a Dict or Tuple, to all leaves not named themselves.
-            Default: ``None``, those of the dataset.
+        buffer_cls (Union[type, str, None]): Its class, also of `mindspore_replay.host`, or a name that `create_buffer`
+            accepts. Default: ``None``, for `mindspore_replay.ReplayBuffer`.
+        types (Union[dict, None]): Dtypes of columns of the new buffer, by name: ``{"reward": "float32"}``. The dtype of
+            ``observation`` also applies to ``next_observation`` and to all leaves without a dtype. Default: ``None``,
+            those of the dataset.
         progress (bool): Whether to show a progress bar. Default: ``False``.
         arguments: More arguments of the class, such as `views`, `seed` or `sequence_length`.
 
     Returns:
-        ReplayBuffer: The buffer. A warning is logged if rows were overwritten because of `capacity`.
+        ReplayBuffer: The buffer. A warning is logged if rows exceeded `capacity` and were overwritten.
 
     Raises:
         ImportError: If Minari is not installed.
@@ -197,23 +196,21 @@ def to_minari(
     progress: bool = False,
     **metadata: object,
 ) -> "MinariDataset":
-    """Write the rows of a buffer as a local Minari dataset.
+    """Write the rows of a buffer to a local Minari dataset.
 
-    An episode ends where a row is terminated or truncated, where the buffer marks its end, and where the next
-    observation of a row is not the observation of the next row. The last step of an episode that did not terminate is
-    truncated, as in all of Minari's datasets. Rows are written in time order, one environment after the other,
-    including removed rows.
+    An episode ends where a row is terminated or truncated, where the buffer marks an end, and where a row's next
+    observation is not the next row's observation. The last step of an episode that did not terminate is marked
+    truncated, as Minari requires. Rows are in time order, one environment after the other, including removed rows.
 
-    An episode needs the observation after its last step. If the buffer lacks it, a terminated episode gets its last
-    observation again, which no target uses; any other episode is written without its last step. Both are logged as a
-    warning.
+    Minari requires the observation after the last step. If the buffer lacks it, a terminated episode repeats its last
+    observation, which no target uses, and any other episode loses its last step. A warning counts both.
 
-    Minari stores images, uint8 in 0 to 255 of at least 32 x 32, as JPEG, and so with loss.
+    Minari stores uint8 images of at least 32 x 32 as JPEG, with loss.
 
     Args:
-        buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes; observations may also be named
-            without ``observation.``. Without a column ``truncated`` or ``terminated``, all its flags are False.
-        dataset_id (str): Its id, such as ``"cartpole/mixed-v0"``, which must be new.
+        buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes; observations may omit
+            ``observation.``. A missing ``truncated`` or ``terminated`` counts as False.
+        dataset_id (str): A new id, such as ``"cartpole/mixed-v0"``.
         env (Union[gymnasium.Env, gymnasium.envs.registration.EnvSpec, str, None]): The environment. Default: ``None``.
         observation_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
         action_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
@@ -227,8 +224,8 @@ def to_minari(
     Raises:
         ImportError: If Minari is not installed.
         TypeError: If an argument is of another type, or a space or a column is not supported.
-        ValueError: If there is neither `env` nor both spaces, columns are missing or do not fit the spaces, no episode
-            has a step, or the dataset exists.
+        ValueError: If neither `env` nor both spaces are given, columns are missing or do not fit the spaces, there is
+            no step, or the dataset exists.
 
     Examples:
         >>> import os, tempfile

@@ -36,23 +36,21 @@ def from_npz(
     progress: bool = False,
     **arguments: object,
 ) -> Any:
-    """Make a buffer with the rows of an npz file, as `to_npz` or ``numpy.savez`` writes it.
+    """Make a buffer from an npz file written by `to_npz` or ``numpy.savez``.
 
-    Each array ``[N, *F]`` is a column, named by its key. From a buffer whose rows know their episode, `to_npz` also
-    writes the flags ``end`` and ``final``, which another such buffer takes over. If a file has no flags and the buffer
-    needs them, or the other way round, rows are laid out as by `from_minari`: then columns ``observation`` or
-    ``observation.*`` are the observations, and an episode ends where a row is terminated or truncated, or its next
-    observation is not that of the next row.
+    Each array ``[N, *F]`` becomes a column, named by its key. If the buffer stores episodes, it reads the flags ``end``
+    and ``final`` that `to_npz` writes. If only one of file and buffer has episode flags, rows are laid out as by
+    `from_minari`: ``observation`` or ``observation.*`` are the observations, and an episode ends where a row is
+    terminated or truncated, or its next observation is not the next row's observation.
 
-    A file with D4RL's keys, ``observations`` and so on, is read as by `from_hdf5`.
+    Files with D4RL's keys, such as ``observations``, are read as by `from_hdf5`.
 
-    Reads the file in pieces, whatever its size; only an array in Fortran order is read as a whole. Objects are never
-    unpickled.
+    The file is read in pieces, but for arrays in Fortran order. Objects are never unpickled.
 
     Args:
         path (Union[str, Path]): The file.
-        buffer (Union[ReplayBuffer, None]): As for `from_minari`, but it needs no names if the file was written from a
-            buffer without names. Default: ``None``.
+        buffer (Union[ReplayBuffer, None]): As for `from_minari`. It needs no names if the file has none. Default:
+            ``None``.
         episodes (Union[slice, Sequence, Callable, None]): As for `from_minari`. Default: ``None``.
         sample_size (Union[int, None]): As for `from_minari`. Default: ``None``.
         capacity (Union[int, None]): As for `from_minari`. Default: ``None``.
@@ -66,8 +64,8 @@ def from_npz(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        TypeError: If an argument is of another type, or arrays hold no numbers.
-        ValueError: If it is no npz file, keys are missing, arrays differ in length, or values do not fit a column.
+        TypeError: If an argument is of another type, or arrays are not numeric.
+        ValueError: If it is not an npz file, keys are missing, arrays differ in length, or values do not fit a column.
         IndexError: If there is no such episode.
 
         After an error in the middle of a file, the rows before it are in the buffer.
@@ -190,22 +188,22 @@ class NpzTable:
 
 
 def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) -> None:
-    """Write the rows of a buffer as an npz file, which ``numpy.load`` and `from_npz` read.
+    """Write the rows of a buffer to an npz file, for ``numpy.load`` and `from_npz`.
 
-    Each column is an array ``[N, *F]`` by its name, or its number if the buffer has no names, bit for bit in its dtype,
-    in time order; several environments follow one another. Removed rows are included. If rows know their episode there
-    are two more arrays, bool ``[N]``: ``end`` and ``final``, as `ReplayBuffer.insert` takes them.
+    Each column is an array ``[N, *F]`` in its dtype, with the column's name or number as key. Rows are in time order,
+    one environment after the other, including removed rows. If the buffer stores episodes, the arrays ``end`` and
+    ``final``, bool ``[N]``, are the flags of `ReplayBuffer.insert`.
 
-    This is a dataset, not a checkpoint: it has no priorities, limits or random states.
+    Priorities, limits and random states are not written: use `save` for checkpoints.
 
     Args:
         buffer (ReplayBuffer): The buffer.
-        path (Union[str, Path]): The file. An old one stays until the new one is complete.
+        path (Union[str, Path]): The file. An existing one is replaced once the new one is complete.
         progress (bool): Whether to show a progress bar. Default: ``False``.
 
     Raises:
         TypeError: If `progress` is no bool.
-        ValueError: If the buffer holds no row, or has a column ``end`` or ``final`` beside these flags.
+        ValueError: If the buffer is empty, or a column ``end`` or ``final`` conflicts with the flags.
 
     Examples:
         >>> import os, tempfile

@@ -23,7 +23,7 @@ END, FINAL = "(end)", "(final)"
 
 
 class EpisodeTable(NamedTuple):
-    """One entry for each episode of a dataset, in its order; input of a function given as `episodes`.
+    """One entry per episode of a dataset, in its order: the input of a function given as `episodes`.
 
     Attributes:
         length (numpy.ndarray): Steps. Shape ``[n]``, int64.

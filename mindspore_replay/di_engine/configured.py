@@ -62,13 +62,13 @@ class IBuffer:
 
 
 class NaiveReplayBuffer(IBuffer):
-    """The newest rows, drawn uniformly, in the `DequeBuffer` that is the attribute `buffer`.
+    """Uniform samples of the newest rows, stored in the `DequeBuffer` ``.buffer``.
 
     Args:
-        cfg (Mapping): Any keys of `default_config`; the others have its values. `objects` keeps rows as objects.
-        tb_logger (Any): A SummaryWriter, or a sink as of a `ReplayMonitor`, that gets numbers. Default: ``None``.
-        exp_name (str): Name of the experiment, in the name of the text's logger. Default: ``"default_experiment"``.
-        instance_name (str): Name of the buffer, in tags and in ids of rows. Default: ``"buffer"``.
+        cfg (Mapping): Keys that replace those of `default_config`. `objects` stores rows as objects.
+        tb_logger (Any): A SummaryWriter, or a sink of `ReplayMonitor`, for the counters. Default: ``None``.
+        exp_name (str): Name of the experiment, part of the text logger's name. Default: ``"default_experiment"``.
+        instance_name (str): Name of the buffer, in tags and row ids. Default: ``"buffer"``.
 
     Raises:
         TypeError, ValueError: If a key is unknown, or a value does not fit.
@@ -242,11 +242,11 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
 
 class AdvancedReplayBuffer(NaiveReplayBuffer):
-    """Rows drawn by priority, with limits, monitors and control of the throughput.
+    """Samples by priority, with limits, monitors and throughput control.
 
-    A row is a dict, its ``"priority"`` not part of it, and from the learner's iteration ``"collect_iter"``.
-    A sample adds ``"replay_unique_id"`` and ``"replay_buffer_idx"``, which `update` takes, ``"IS"``, ``"priority"``,
-    ``"use"`` and ``"staleness"``, -1 without ``"collect_iter"``.
+    A row is a dict. Its key ``"priority"`` is removed, and ``"collect_iter"`` is the learner's iteration that made it.
+    `sample` adds ``"replay_unique_id"`` and ``"replay_buffer_idx"`` for `update`, ``"IS"``, ``"priority"``, ``"use"``
+    and ``"staleness"``, which is -1 without ``"collect_iter"``.
 
     Examples:
         >>> from mindspore_replay.di_engine import AdvancedReplayBuffer
@@ -375,9 +375,9 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type:
 
 
 def create_buffer(cfg: Mapping[str, Any], *arguments: object, **more: object) -> Any:
-    """Return the buffer of a configuration; if that has `multi_buffer`, a dict with one for each mapping in it.
+    """Return the buffer of a configuration, or, with `multi_buffer`, a dict of buffers.
 
-    The other arguments are those of the class.
+    Other arguments are passed to the class.
 
     Examples:
         >>> from mindspore_replay.di_engine import create_buffer

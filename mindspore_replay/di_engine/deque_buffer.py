@@ -49,17 +49,17 @@ class Buffer:
 
 
 class DequeBuffer(Buffer):
-    """The newest `size` rows, with the methods of DI-engine's class of this name.
+    """A ring of the newest `size` rows, with the methods of DI-engine's ``DequeBuffer``.
 
-    Rows that are dicts, also nested, of arrays, Tensors and numbers become columns, found from the first row. They are
-    copied when they go in and come out, a Python float as float32, and compiled graphs draw them:
-    ``buffer.replay.with_sample_size(64).sample()``. Other rows are kept as the objects that they are. A row that was
-    removed keeps its place until it is overwritten.
+    Rows that are (nested) dicts of arrays, Tensors and numbers are stored in columns, chosen by the first row. They are
+    copied in and out, a Python float as float32, and compiled graphs can sample them:
+    ``buffer.replay.with_sample_size(64).sample()``. Other rows are stored as objects. A removed row occupies its place
+    until it is overwritten.
 
     Args:
-        size (int): Most rows.
+        size (int): Most rows stored.
         sliced (bool): Whether windows of a group begin at multiples of `unroll_len`. Default: ``False``.
-        objects (bool): Whether to keep all rows as objects. Default: ``False``.
+        objects (bool): Whether to store all rows as objects. Default: ``False``.
 
     Examples:
         >>> from mindspore_replay.di_engine import DequeBuffer

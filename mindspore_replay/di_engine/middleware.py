@@ -25,18 +25,19 @@ class _Middleware:
 
 
 class PriorityExperienceReplay(_Middleware):
-    """Draws rows by priority, one from each of equal strata of the total, and gives them importance weights.
+    """Samples rows by priority, one from each of equal strata of the total, with importance weights.
 
-    A row's priority is that in its `meta`, or in the row if it is a dict pushed without `meta`, or the largest so far;
-    `update` takes a new one from `meta`. To each 1e-5 is added. Rows of a sample have ``meta["priority"]``,
-    ``meta["priority_idx"]`` and, with `IS_weight`, ``meta["priority_IS"]``, which a row that is a dict holds too.
+    A row's priority is read from its `meta`, from the row if that is a dict pushed without `meta`, or else is the
+    largest so far; `update` reads a new one from `meta`. 1e-5 is added to each. Sampled rows have ``meta["priority"]``,
+    ``meta["priority_idx"]`` and, with `IS_weight`, ``meta["priority_IS"]``, also in the row if that is a dict.
 
     Args:
         buffer (DequeBuffer): The buffer.
-        IS_weight (bool): Whether to give importance weights. Default: ``True``.
-        priority_power_factor (float): How much priorities count, in [0, 1]. Default: ``0.6``.
-        IS_weight_power_factor (float): Initial strength of the weights, in [0, 1]. Default: ``0.4``.
-        IS_weight_anneal_train_iter (int): Samples until it is 1; 0 keeps it. Default: ``100000``.
+        IS_weight (bool): Whether to return importance weights. Default: ``True``.
+        priority_power_factor (float): Exponent of priorities, in [0, 1]. Default: ``0.6``.
+        IS_weight_power_factor (float): Initial exponent of importance weights, in [0, 1]. Default: ``0.4``.
+        IS_weight_anneal_train_iter (int): Samples over which this exponent rises to 1; 0 keeps it constant. Default:
+            ``100000``.
 
     Examples:
         >>> from mindspore_replay.di_engine import DequeBuffer, PriorityExperienceReplay

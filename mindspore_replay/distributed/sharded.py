@@ -35,65 +35,64 @@ _NAME = "ShardedReplay"
 
 @registered
 class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
-    r"""A buffer whose rows are in several processes, on one or more machines, for one learner.
+    r"""A buffer for one learner, with its rows in several processes on one or more machines.
 
     Each shard is a Ray actor with a buffer of `mindspore_replay.host`, without MindSpore. Writers, in any process,
-    insert into one shard each. The learner draws from all shards in proportion to the sum of their rows' weights
-    (without priorities: to the number of rows), as if the rows were in one buffer. The methods are those of the buffer,
-    called from Python: a compiled step takes the batch as its arguments.
+    insert into one shard each. The learner samples all shards in proportion to the sum of their rows' weights (without
+    priorities: to the number of rows), as if the rows were in one buffer. Call its methods from Python, and pass the
+    batch to a compiled step.
 
     Differences from one buffer:
 
-    - *Time of weights.* A shard is chosen by the weights in its latest answer, a row by the weights when it is drawn.
-      Importance weights follow from these probabilities. Without priorities, a batch is drawn again if the number of
-      rows of a shard has changed.
-    - *Rows by position.* There are no `get_item`, `rows`, `sample_range` and `sample_groups`: rows of different shards
+    - *Time of weights.* A shard is chosen by the weights in its latest answer, a row by the weights when it is sampled.
+      Importance weights follow from these probabilities. Without priorities, a batch is sampled again if a shard's
+      number of rows has changed.
+    - *Rows by position.* `get_item`, `rows`, `sample_range` and `sample_groups` are missing: rows of different shards
       have no order.
     - *Handles* include the shard. They become invalid when the process of the shard is replaced.
-    - *Use counts.* Rows that a shard drew but did not deliver in time count as used.
-    - *Rows in transit.* Methods that read or change rows first send the rows collected by writers of this process, and
-      wait until the shards have inserted them. They do not wait for rows that the limiter holds back, rows of an open
-      episode, rows for a shard that does not answer, or rows of writers in other processes; a writer's rows are all
-      inserted when its `flush` returns.
+    - *Use counts.* Rows that a shard sampled but did not deliver in time count as used.
+    - *Rows in transit.* Methods that read or change rows first send the rows collected by this process's writers and
+      wait for their insertion. They do not wait for rows blocked by the limiter, of an open episode, for a shard that
+      does not answer, or of writers in other processes; call `ShardWriter.flush` there.
 
-    ``docs/ray.md`` has examples, and says what happens when processes die.
+    See ``docs/ray.md`` for examples and for what happens when processes die.
 
-    Ray is connected if it is not: to the cluster of ``RAY_ADDRESS``, or to a new one on this machine that listens on
-    the loopback address only.
+    If Ray is not connected, it connects to the cluster of ``RAY_ADDRESS``, or to a new one on this machine that listens
+    on the loopback address only.
 
     Axes: ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
         config (Mapping): The configuration of one buffer, as for `create_buffer`; `capacity` is that of all shards
-            together. Classes: uniform, prioritized, sequence and episode; native backend. Its key ``shards`` may hold
-            the number of shards, or a mapping with ``number`` and any of the arguments below.
+            together. Classes: uniform, prioritized, sequence and episode, with the native backend. Its key ``shards``
+            may be the number of shards, or a mapping with ``number`` and any of the arguments below.
         num_shards (Union[int, None]): Number of shards, at most 4096. Default: ``None``, for the configuration's.
-        folder (Union[str, None]): Folder that `save` writes to, on the machine of each shard or on a shared disk. A
-            shard whose process dies restarts from its last file there. Default: ``None``: it restarts empty.
-        timeout (float): Seconds to wait for a shard; after that the others continue without it until it answers.
-            Default: ``5.0``.
-        name (Union[str, None]): Name under which the shards live on when the learner's process ends, and under which
-            another learner finds them. Default: ``None``: they end with it.
+        folder (Union[str, None]): Folder for `save`, on each shard's machine or a shared disk. A shard whose process
+            dies restarts from its last file there. Default: ``None``, to restart empty.
+        timeout (float): Longest wait for a shard, in seconds. After that, the others continue without it until it
+            answers. Default: ``5.0``.
+        name (Union[str, None]): Name under which the shards outlive the learner's process, and another learner finds
+            them. Default: ``None``, to end with it.
         resume (bool): Whether new shards load the files in `folder`. Default: ``False``.
         batch (int): Rows that a writer sends at once. Default: ``64``.
         in_flight (int): Batches that a writer may have in transit. Default: ``2``.
         resources (Union[Mapping, None]): Ray's options for each shard's actor, such as ``{"num_cpus": 2}``. Default:
-            ``None``: spread over the machines.
+            ``None``, to spread over the machines.
 
     Attributes:
-        limiter (Union[RateLimiter, None]): The limiter that writers and `sample` wait for, as for a buffer. It counts
-            the rows of all shards.
+        limiter (Union[RateLimiter, None]): Makes writers and `sample` wait, as for a buffer. It counts the rows of all
+            shards.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): Rows of all shards together.
         num_shards (int): Number of shards.
-        deaths (int): Processes of shards that died, as far as this object knows.
-        timeouts (int): Answers that did not come in time.
+        deaths (int): Shard processes that died, as far as this object knows.
+        timeouts (int): Answers that were late.
 
     Raises:
         ImportError: If Ray is not installed.
         TypeError: If an argument is of another type.
-        ValueError: If the configuration is invalid or cannot be sharded; if the limiter's `error_buffer` is too small
-            for a writer's `batch`; if shards of this `name` have another configuration.
+        ValueError: If the configuration is invalid or cannot be sharded, the limiter's `error_buffer` is too small for
+            a writer's `batch`, or shards of this `name` have another configuration.
         RuntimeError: If another learner uses the shards of this `name`.
         TimeoutError: If the shards do not start, for example if the cluster has too few processors.
 
@@ -182,7 +181,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         self._exchange.limiter = limiter
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":
-        """Return an object for the same shards, with the same writers, limiter and counts, for another sample size.
+        """Return an object for the same shards, writers, limiter and counts, with another sample size.
 
         Closing either closes the shards.
 
@@ -194,8 +193,8 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
 
         Raises:
             TypeError: If `sample_size` is no int.
-            ValueError: If it is not positive, or larger than any possible sample; if the limiter's `error_buffer` is
-                too small for it.
+            ValueError: If it is not positive, larger than any possible sample, or too large for the limiter's
+                `error_buffer`.
         """
         self._links.check_open()
         size = check_sample_size(self._specs, sample_size)
@@ -208,10 +207,10 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
     # Rows in.
 
     def writer(self, shard: int | None = None) -> ShardWriter:
-        """Make a writer. It may be passed to another Ray actor.
+        """Return a writer. It may be passed to another Ray actor.
 
         Args:
-            shard (Union[int, None]): Number of the shard. Default: ``None``, each in turn.
+            shard (Union[int, None]): Number of the shard. Default: ``None``, for each in turn.
 
         Returns:
             ShardWriter: The writer.
@@ -225,13 +224,13 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return self._writers.make(check_size(_NAME, "shard", number, self.num_shards - 1, minimum=0))
 
     def end_episodes(self) -> int:
-        """End the open episode of the rows that were inserted without a writer, as `ShardWriter.end_episodes` does.
+        """End the open episode of rows inserted without a writer, as `ShardWriter.end_episodes` does.
 
         Returns:
-            int: Episodes that were ended, 0 or 1.
+            int: Episodes ended, 0 or 1.
 
         Raises:
-            RuntimeError: If rows know no episodes.
+            RuntimeError: If the buffer does not store episodes.
         """
         need_episodes(self.spec.options, "end_episodes")
         return self._writers.end_episodes()
@@ -246,24 +245,25 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         with_indices: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Draw a batch from all shards that answer, each row with the probability that it has in their union.
+        """Sample a batch from all shards that answer, each row with its probability in their union.
 
         Args:
             beta (Union[float, Tensor, None]): As for `PrioritizedReplayBuffer.sample`. Default: ``None``.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
-            with_indices (bool): As for `ReplayBuffer.sample`, if handles are not returned anyway. Default: ``False``.
+            with_indices (bool): As for `ReplayBuffer.sample`, where handles are not returned anyway. Default:
+                ``False``.
 
         Returns:
-            tuple[Tensor, ...]: The outputs of the buffer's `sample`: handles and importance weights if it has them,
-            other bookkeeping, and the columns ``[B, *F]``.
+            tuple[Tensor, ...]: The outputs of the buffer's `sample`: handles, importance weights and other bookkeeping,
+            if any, and the columns ``[B, *F]``.
 
         Raises:
-            TypeError: If `beta` is no number; if `as_dict` is set and the buffers have no names.
-            ValueError: If `beta` is outside [0, 1]; if the limiter's `error_buffer` is too small for an insertion that
-                waits.
-            RuntimeError: If fewer than `sample_size` rows can be drawn; if no shard answers; if `with_indices` is set
-                and the buffers have no handles, or `beta` and they have no priorities.
-            TimeoutError: If the limiter has a timeout, and too little was inserted in time.
+            TypeError: If `beta` is not a number, or `as_dict` is set and the buffers have no names.
+            ValueError: If `beta` is outside [0, 1], or the limiter's `error_buffer` is too small for a waiting
+                insertion.
+            RuntimeError: If fewer than `sample_size` rows are eligible, no shard answers, `with_indices` is set without
+                handles, or `beta` without priorities.
+            TimeoutError: If too few rows are inserted within the limiter's timeout.
         """
         if _misplaced or _unknown:
             raise wrong_sample(_NAME, self, _misplaced, _unknown, self._OTHER_SIZE)
@@ -274,7 +274,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return self._front.turn("sample", self.sample_size, stop)
 
     def can_sample(self) -> Tensor:
-        """Return True if the shards that answer hold `sample_size` rows that can be drawn, and the limiter allows it.
+        """Return True if `sample_size` rows of the shards that answer are eligible and the limiter allows the sample.
 
         Shape ``[]``, bool.
         """
@@ -289,7 +289,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return Tensor(len(self) == self.capacity)
 
     def reset(self) -> "ShardedReplay":
-        """Remove all rows, in every shard that answers, and reset clock, beta and the limiter.
+        """Remove all rows of the shards that answer, and reset clock, beta and limiter.
 
         Returns:
             ShardedReplay: The buffer itself.
@@ -298,12 +298,11 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return self
 
     def save(self, *, incremental: bool = False) -> None:
-        """Write each shard to ``shard_<number>.safetensors`` in the folder, all at once, as the function `save` does.
+        """Write each shard to ``shard_<number>.safetensors`` in the folder, as the function `save` does.
 
-        New files replace old ones once all shards have written theirs, so any process may be killed at any time: the
-        folder holds a save of all shards. Writers wait meanwhile. A shard that does not answer is skipped. Rows of this
-        process that the limiter holds back, or whose shard does not answer, are in no file; their number is logged as a
-        warning.
+        New files replace old ones once all shards have written theirs, so any process may be killed at any time.
+        Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter blocks,
+        or whose shard does not answer, are not saved; a warning counts them.
 
         Args:
             incremental (bool): As for the function `save`. Default: ``False``.
@@ -322,10 +321,10 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         self._exchange.save(links, incremental)
 
     def statistics(self) -> Statistics:
-        """Return the statistics of all shards together, as `ReplayMonitor` reads them, and of each as ``shard_0/...``.
+        """Return the statistics of all shards together, for `ReplayMonitor`, and of each as ``shard_0/...``.
 
-        ``shards_alive`` of ``shards`` answer; ``shard_deaths`` processes died, and ``shard_timeouts`` answers did not
-        come in time. Rows inserted and sampled, and invalid handles, are those that this learner has seen.
+        ``shards_alive`` of ``shards`` answer, ``shard_deaths`` processes died, and ``shard_timeouts`` answers were
+        late. Rows inserted and sampled, and invalid handles, are counted by this learner.
 
         Returns:
             Statistics: Values and distributions.
@@ -348,7 +347,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
 
     @property
     def deaths(self) -> int:
-        """Processes of shards that died, as far as this object knows."""
+        """Shard processes that died, as far as this object knows."""
         return self._links.deaths
 
     @property
@@ -357,7 +356,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return self._links.timeouts
 
     def close(self) -> None:
-        """End the shards, including those with a name. Every later call but this is a RuntimeError."""
+        """End the shards, also named ones. Later calls of other methods raise a RuntimeError."""
         self._links.end(link.actor for link in self._links.all)
 
     def __repr__(self) -> str:

@@ -56,32 +56,31 @@ class InsertionFront:
 
 
 class ShardWriter(Insertable):
-    """Collects rows and inserts them into one shard, a batch at a time.
+    """Collects rows, and inserts them into one shard in batches.
 
-    Made by `ShardedReplay.writer`. It may be passed to other Ray actors, each of which gets a copy of its own. A batch
-    is sent once it has enough rows. At most `in_flight` batches are in transit; then `insert` waits. Batches of a
-    writer are inserted in the order in which they are sent, each as a whole.
+    Make it with `ShardedReplay.writer`, and pass it to other Ray actors, each of which gets a separate copy. A batch is
+    sent when `batch` rows are collected. With `in_flight` batches in transit, `insert` waits. Batches are inserted
+    whole, in the order sent.
 
-    If rows know their episode, whole episodes are sent, since batches of several writers alternate in a shard: a batch
-    grows until an episode ends.
+    If the buffer stores episodes, a batch grows until an episode ends, since batches of several writers alternate in a
+    shard.
 
-    If the process of the shard dies, the batches in transit, at most `in_flight`, are lost, and later ones wait until
-    it has restarted; if it does not restart, they go to the next shard. If the writer's process dies, its unsent rows
-    are lost.
+    If the shard's process dies, the batches in transit are lost. Later ones wait until it restarts, or go to the next
+    shard if it does not. If the writer's process dies, its unsent rows are lost.
 
     Args:
         actors (Sequence[ActorHandle]): The shards.
         shard (int): Number of the shard to begin with.
-        spec (BufferSpec): What the buffer of a shard is.
+        spec (BufferSpec): Columns, sizes and parts of a shard's buffer.
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
-        timeout (Union[float, None]): Seconds that an insertion waits for samples; ``None`` for no limit.
+        timeout (Union[float, None]): Longest wait of an insertion for samples, in seconds; ``None`` for no limit.
 
     Attributes:
-        shard (int): Number of the shard that it inserts into.
-        inserted (int): Rows that the shards have inserted.
-        lost (int): Rows in transit to a shard that died, or that a shard refused.
-        waited (float): Seconds that `insert` and `flush` have waited for the shard.
+        shard (int): Number of the shard it inserts into.
+        inserted (int): Rows inserted by the shards.
+        lost (int): Rows in transit to a shard that died, or refused by a shard.
+        waited (float): Seconds that `insert` and `flush` waited for the shard.
 
     Examples:
         >>> from mindspore_replay import create_buffer
@@ -295,15 +294,15 @@ class ShardWriter(Insertable):
             raise _ended()
 
     def end_episodes(self) -> int:
-        """End the open episode of the collected rows: its newest row becomes the last.
+        """End the open episode of the collected rows. Its newest row becomes the last.
 
-        Without a next observation of its own that row is not drawn any more, as with `ReplayBuffer.end_episodes`.
+        If rows do not store next observations, that row is no longer sampled, as with `ReplayBuffer.end_episodes`.
 
         Returns:
-            int: Episodes that were ended, 0 or 1.
+            int: Episodes ended, 0 or 1.
 
         Raises:
-            RuntimeError: If rows know no episodes.
+            RuntimeError: If the buffer does not store episodes.
         """
         need_episodes(self.spec.options, "end_episodes")
         if self._whole() == self.collected:
@@ -312,16 +311,16 @@ class ShardWriter(Insertable):
         return 1
 
     def flush(self) -> "ShardWriter":
-        """Send the collected rows, and wait until all are inserted.
+        """Send the collected rows, and wait until they are inserted.
 
-        If rows know their episode, those of an open episode are kept until it ends.
+        Rows of an open episode are kept until it ends.
 
         Returns:
             ShardWriter: The writer itself.
 
         Raises:
-            TimeoutError: If the limiter has a timeout, and too little was sampled in time.
-            RuntimeError: If no shard is left, since the buffer was closed, for example.
+            TimeoutError: If too few rows are sampled within the limiter's timeout.
+            RuntimeError: If no shard is left, for example after `close`.
         """
         self.send()
         while self._sent:

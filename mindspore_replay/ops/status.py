@@ -7,14 +7,14 @@ from . import native, statement_hook
 
 
 class KernelStatus(NamedTuple):
-    """What buffers are made of by default on the current device target.
+    """The default backend and storage of buffers on the current device target.
 
     Attributes:
         backend (str): ``"native"`` or ``"composite"``, as ``backend="auto"`` chooses.
         library (str): Path of the kernel library for the current device target; empty if there is none.
         reason (str): Why native kernels cannot run on the current device target; empty if they can.
-        insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles as it is written. If not,
-            write ``buffer.add(rows)`` in compiled code.
+        insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles. If not, write
+            ``buffer.add(rows)`` in compiled code.
         cuda (str): Why native kernels cannot run on a GPU, whatever the current device target; empty if the CUDA
             kernel library was built and loads.
         storage (str): ``"device"`` or ``"host"``, where ``storage=None`` keeps the rows.
@@ -42,7 +42,7 @@ class KernelStatus(NamedTuple):
 
 
 def kernel_status() -> KernelStatus:
-    """Report which backend and storage buffers get by default on the current device target, and why.
+    """Report the default backend and storage on the current device target, and why.
 
     Returns:
         KernelStatus: The report; prints as a few lines.

@@ -56,27 +56,26 @@ class Insertable:
 
         Args:
             exp (Union[Sequence, dict]): One array for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
-            priority (Union[float, numpy.ndarray, None]): Priority of all rows, or of each. Default: ``None``, for the
-                largest so far.
+            priority (Union[float, numpy.ndarray, None]): One priority for all rows, or one per row. Default: ``None``,
+                for the largest so far.
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
-            final (Union[bool, Sequence[bool]]): Whether a row holds only the observation after its episode. Default:
+            final (Union[bool, Sequence[bool]]): Whether a row contains only the observation after its episode. Default:
                 ``False``.
-            version (Union[int, numpy.ndarray, None]): Version of the policy that made all rows, or each: the learner's
-                clock then. Default: ``None``, for the clock now.
-            lengths (Union[numpy.ndarray, dict, None]): Lengths of the rows of a batch whose arrays hold the items of
-                all, ``[N, *F]``, or padded rows, ``[n, L, *F]``: ints ``[n]``, or a dict of them by column. Default:
-                ``None``, for a list of arrays.
+            version (Union[int, numpy.ndarray, None]): Version of the policy that made the rows, one or one per row: the
+                learner's clock then. Default: ``None``, for the clock now.
+            lengths (Union[numpy.ndarray, dict, None]): Lengths of the rows in columns passed as the concatenated items
+                of all rows, ``[N, *F]``, or as padded rows, ``[n, L, *F]``: ints ``[n]``, or a dict of them by column.
+                Default: ``None``, for a list of arrays.
             with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
 
         Returns:
             Union[Insertable, numpy.ndarray]: The object itself; or handles, int64 ``[]`` or ``[n]``.
 
         Raises:
-            TypeError, ValueError: If an argument does not fit; then nothing is stored.
-            RuntimeError: If the buffer lacks what an argument needs, the learner has closed it, or an insertion has to
-                wait for the limiter and there is no learner; also if the newest rows are an open episode of another
-                process.
-            TimeoutError: If it has to wait too long.
+            TypeError, ValueError: If an argument does not fit. Nothing is stored then.
+            RuntimeError: If an argument's requirement is not met, the learner has closed the buffer, the limiter
+                requires a wait and there is no learner, or the newest rows are another process's open episode.
+            TimeoutError: If it waits longer than the timeout.
         """
         if _misplaced or _unknown:
             raise self.spec.columns.wrong_insert(exp, _misplaced, _unknown)
@@ -121,7 +120,7 @@ class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
         return self
 
     def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        """Raise a ValueError if the state is inconsistent. Columns are not checked. Cost O(C)."""
         with self._front.lock:
             self._front.ready_to_read()
             self._front.calls.check()
@@ -151,7 +150,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
             ``[k, *F]``.
 
         Raises:
-            TypeError, ValueError: If `index` holds no ints, or has more than one axis.
+            TypeError, ValueError: If `index` is not of ints, or has more than one axis.
             IndexError: If there is no such row.
         """
         return self._front.get_item(index, as_dict)
@@ -166,23 +165,23 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         longest: bool = False,
         **_unknown: NoReturn,
     ) -> Any:
-        """Draw `sample_size` rows as the learner's buffer does.
+        """Sample `sample_size` rows as the learner's buffer does.
 
         Args:
-            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of logical rows. Default: ``None``, for all.
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of the rows, oldest first. Default: ``None``,
+                for all.
             beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
-            longest (bool): Whether rows that differ in length are padded to the longest of the batch. Default:
-                ``False``, to ``sample_length``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Default: ``False``, to
+                ``sample_length``.
 
         Returns:
-            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as the learner gets
-            them.
+            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as for the learner.
 
         Raises:
-            RuntimeError: If too few rows are eligible, if the sample needs Python code that only the learner has, as
-                with `HindsightRelabel`, or as for `insert`.
+            RuntimeError: If too few rows are eligible, if the sample requires the learner's Python code, such as
+                `HindsightRelabel`, or as for `insert`.
         """
         if _misplaced or _unknown or type(sample_range) is int:
             given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
@@ -190,11 +189,11 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         return self._front.sample(sample_range, beta, as_dict, with_indices, Form(longest=True) if longest else None)
 
     def sample_packed(self, max_items: int | None = None, *, as_dict: bool = False, with_indices: bool = False) -> Any:
-        """Draw rows that differ in length as `sample` does, with their items one behind the other.
+        """Sample rows of different lengths, concatenating their items instead of padding them.
 
         Args:
-            max_items (Union[int, None]): Most items of each column that differs in length; the batch ends before the
-                first row that does not fit, and holds each row once. A queue keeps the others. Default: ``None``, for
+            max_items (Union[int, None]): Most items of each such column. The batch ends before the first row that would
+                exceed it, which a queue keeps for the next batch, and contains no row twice. Default: ``None``, for
                 `sample_size` rows.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
@@ -204,8 +203,8 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
             and columns, ``[N, *F]``, and ``[B, *F]`` where all rows are equally long.
 
         Raises:
-            ValueError: If no column differs in length, if `max_items` is less than the longest row, or if a row that
-                does not fit could not be drawn again.
+            ValueError: If rows do not differ in length, `max_items` is less than the longest row, or the buffer could
+                not sample the rows that do not fit again.
             RuntimeError: As for `sample`.
 
         Examples:
@@ -225,7 +224,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
     # Counts.
 
     def can_sample(self) -> bool:
-        """Return True if `sample_size` eligible rows are stored, and the limiter allows the sample now."""
+        """Return True if `sample_size` rows are eligible and the limiter allows the sample now."""
         return self._front.can_sample()  # type: ignore[no-any-return]
 
     def size(self) -> int:

@@ -27,21 +27,21 @@ _LONGEST_WAIT = 0.2
 def attach(
     folder: str | os.PathLike[str], *, sample_size: int | None = None, timeout: float | None = None
 ) -> "AttachedBuffer":
-    """Use the buffer in a folder beside its learner, without MindSpore.
+    """Use the buffer in a folder from another process than its learner, without MindSpore.
 
     Args:
         folder (Union[str, PathLike]): The folder, the `storage` of the buffer.
         sample_size (Union[int, None]): Rows of one sample. Default: ``None``, for the buffer's own.
-        timeout (Union[float, None]): Seconds after which a wait for the buffer's limiter is an error. Default:
-            ``None``, for no limit.
+        timeout (Union[float, None]): Longest wait for the buffer's limiter, in seconds. Default: ``None``, for no
+            limit.
 
     Returns:
         AttachedBuffer: The same rows, with NumPy arrays.
 
     Raises:
         FileNotFoundError: If there is no such folder.
-        ValueError: If the folder holds something else, a damaged buffer or one of a newer version of this library, or
-            `sample_size` is out of range.
+        ValueError: If the folder contains something else, a damaged buffer or one of a newer version of this library,
+            or `sample_size` is out of range.
         RuntimeError: If the kernel library is not available.
         OSError: If this process may not write to the folder.
 
@@ -59,19 +59,19 @@ def attach(
 
 
 class AttachedBuffer(ArrayBuffer):
-    """The buffer in a folder, for a process beside its learner; `attach` makes it.
+    """The buffer in a folder, for another process than its learner. Make it with `attach`.
 
-    Arguments, results and errors of its methods are those of the buffer's class, with NumPy arrays instead of Tensors.
-    All processes see the same rows, priorities and random sequence. Threads may share one object. A process may be
-    killed at any time: then the next one that uses the buffer completes or undoes its operation.
+    Methods have the arguments, results and errors of the buffer's class, with NumPy arrays instead of Tensors. All
+    processes share rows, priorities and random sequence. Threads may share one object. A process may be killed at any
+    time: the next one to use the buffer completes or undoes its operation.
 
-    It can be pickled and copied: the copy attaches to the same folder.
+    A pickled or copied object attaches to the same folder.
 
-    Once the learner has closed the buffer, all methods but `close` raise a RuntimeError. Attached to a buffer that is
-    closed already, it reads: `get_item`, `info`, `size`, `full` and `check_valid`.
+    Once the learner closes the buffer, all methods but `close` raise a RuntimeError. An object attached after that can
+    only read: `get_item`, `info`, `size`, `full` and `check_valid`.
 
-    Insertions and samples wait for the buffer's limiter. Rows of one episode must come from one process: if several
-    insert into a buffer whose rows know their episode, each inserts whole episodes, with ``end=True`` in the last row.
+    Insertions and samples wait for the buffer's limiter. If several processes insert into a buffer that stores
+    episodes, each must insert whole episodes, with ``end=True`` in the last row.
 
     Attributes:
         names (Union[tuple[str, ...], None]): Names of the columns.
@@ -124,7 +124,7 @@ class AttachedBuffer(ArrayBuffer):
         return self._front.given_up or self._folder.closed
 
     def close(self) -> None:
-        """Give up the folder. The object cannot be used any more; waits of other threads for a limiter end."""
+        """Release the folder. Other threads stop waiting for a limiter, and further calls raise a RuntimeError."""
         self._front.close()
 
 

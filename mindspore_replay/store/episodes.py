@@ -27,7 +27,7 @@ class WindowRule(NamedTuple):
         streams (int): Environments that insert in step.
         max_length (int): Steps of the longest episode, 0 for no limit.
         terminated (int): Column that is nonzero where an episode has terminated, -1 for none.
-        needs_next (bool): Whether the observation after a row is that of the next row.
+        needs_next (bool): Whether next observations are read from the next row.
 
     Examples:
         >>> from mindspore_replay.store import WindowRule

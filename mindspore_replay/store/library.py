@@ -42,7 +42,7 @@ _FOLDER = Path(__file__).resolve().parent.parent
 
 
 class KernelError(RuntimeError):
-    """A kernel rejected its arguments or could not do its work. It changed nothing.
+    """A kernel rejected its arguments or failed. It changed nothing.
 
     Examples:
         >>> from mindspore_replay.store import KernelError

@@ -47,8 +47,8 @@ class RateLimiter(Waiting):
     Args:
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or ``(low, high)``.
         min_size (int): Rows to insert before the first sample.
-        error_buffer (float): How far one side may be ahead, in rows sampled.
-        timeout (Union[float, None]): Seconds after which a wait is an error. Default: ``None``, for no limit.
+        error_buffer (float): How far one side may be ahead, in sampled rows.
+        timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for no limit.
 
     Examples:
         >>> from mindspore_replay import RateLimiter, ReplayBuffer
@@ -109,7 +109,7 @@ class RateLimiter(Waiting):
 
     @property
     def enabled(self) -> bool:
-        """True unless it is disabled.
+        """Whether it limits: False after `disable`.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -126,7 +126,7 @@ class RateLimiter(Waiting):
         min_size: int | None = None,
         error_buffer: float | None = None,
     ) -> None:
-        """Change the arguments that are given. The ratio counts from now on: neither side is ahead of the other.
+        """Change some arguments. The ratio counts from now on, with neither side ahead.
 
         Args:
             samples_per_insert (Union[float, Sequence[float], None]): As for the class. Default: ``None``, for no
@@ -137,7 +137,7 @@ class RateLimiter(Waiting):
         Raises:
             TypeError: If an argument is of another type.
             ValueError: If an argument is out of range, or `error_buffer` is too small for a waiting insertion or
-                sample; then nothing is changed.
+                sample. Nothing is changed then.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -159,7 +159,7 @@ class RateLimiter(Waiting):
             self._changed.notify_all()
 
     def restart(self) -> None:
-        """Set all counts to zero: nothing is sampled before `min_size` rows are inserted again.
+        """Set all counts to zero. Sampling then requires `min_size` new rows.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -174,7 +174,7 @@ class RateLimiter(Waiting):
             self._changed.notify_all()
 
     def disable(self) -> None:
-        """Stop limiting, and end all waits. Rows are still counted, but not for the ratio.
+        """Stop limiting, and end all waits. Rows still count, but not for the ratio.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -185,7 +185,7 @@ class RateLimiter(Waiting):
         self._enable(False)
 
     def enable(self) -> None:
-        """Limit again, with the ratio's counts from before `disable`.
+        """Limit again, with the counts of the ratio from before `disable`.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -248,13 +248,13 @@ class RateLimiter(Waiting):
         return Account(*self._rule.tolist(), *self._counts.tolist())
 
     def allowance(self, waiting: int = 1) -> float:
-        """Return the rows that all writers together may insert before anything more is sampled.
+        """Return how many rows all writers together may insert before the next sample.
 
         Args:
             waiting (int): Rows of the largest waiting insertion. Default: ``1``.
 
         Returns:
-            float: Rows, a whole number; infinite if there is no limit.
+            float: A whole number of rows, or infinity.
 
         Raises:
             ValueError: If `waiting` is not positive, or `error_buffer` is too small for it.

@@ -13,26 +13,26 @@ from .plan import SamplePlan
 
 
 class Options(NamedTuple):
-    """Validated options: how rows are stored and drawn.
+    """Validated options: how to store and sample rows.
 
     Args:
         capacity (int): Most rows stored.
         plan (SamplePlan): How a sample is drawn, and its outputs.
         num_envs (int): Environments that insert in step.
         seed (int): Seed of the random sequence, in [0, 2^64).
-        weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert a priority to a weight; ``None``
+        weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert priorities to weights; ``None``
             without weights.
-        initial_priority (float): Priority of new rows as long as none was larger.
-        largest_held (bool): Whether "larger" is only said of the rows that are stored when a row is inserted.
-        rule (Union[WindowRule, None]): Where windows may start; ``None`` if samples are of single rows.
-        never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn; only with
-            weights 0 and 1.
-        epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
-        max_staleness (Union[int, None]): Rows older than this by the learner's clock are removed.
-        late (tuple[int, ...]): Columns that are written after the insertion; rows without them are not drawn.
-        reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
-        beta (Union[float, None]): Initial beta, if samples are drawn by priority.
-        window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
+        initial_priority (float): Priority of new rows until a larger one is set.
+        largest_held (bool): Whether only the rows stored at the insertion count for that.
+        rule (Union[WindowRule, None]): Where windows may start; ``None`` for samples of single rows.
+        never_evicts_valid (bool): Whether an insertion must not evict a row that can still be sampled. Requires weights
+            0 and 1.
+        epochs (Union[EpochRule, None]): The rule for batches, if rows are sampled in epochs.
+        max_staleness (Union[int, None]): Remove rows older than this by the learner's clock.
+        late (tuple[int, ...]): Columns written after the insertion. Rows without them are not sampled.
+        reservoir (bool): Whether to store rows by Algorithm R instead of in a ring.
+        beta (Union[float, None]): Initial beta, if rows are sampled by priority.
+        window (Union[int, None]): Initial number of newest rows to sample from, if adjustable.
         kinds (tuple[Kind, ...]): The columns whose rows differ in length.
         cls_name (str): Class to name in errors.
 

@@ -40,26 +40,26 @@ _DTYPES = {
 
 
 class Output(NamedTuple):
-    """One of the arrays that a sample consists of.
+    """One output array of a sample.
 
     Args:
         kind (int): ``WINDOW``: rows of a column. ``MASK``: whether these rows exist, bool. ``RETURN``: the discounted
-            sum of a column over the chain of each position. ``DISCOUNT``: gamma^k for the k rows of that chain, and 0
-            if the last of them has a nonzero `column`. ``RELABELLED``: whether the sample has another goal, bool.
-            ``GOAL``: as ``WINDOW``, but if it has, each row that exists is the goal, a row of `other`. ``LENGTH``:
-            steps of the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of the chain
-            of each step, int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists.
-            ``REPEATED``, ``REPEATED_STACK``: as ``WINDOW`` and ``STACK``, but the episode's first row stands for those
-            before it, unless the run has no row. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance
-            weight, float32, 1 if samples are not drawn by priority. ``GIVEN``: whether the sample is no padding, bool.
-        column (int): A column, if the kind has one.
-        other (int): Another column; for returns and discounts, 1 more than the index of the column with each step's own
-            discount, or 0; with ``FROM_LAST``, the step whose chain is the origin of the first run.
-        anchor (int): Origin of positions. With ``OF_CHAIN`` that is the start, and each run is the chain of its first
-            step, with zeros after its last row.
+            sum of a column over each position's chain. ``DISCOUNT``: gamma^k for the k rows of that chain, 0 if
+            `column` of the last one is nonzero. ``RELABELLED``: whether the sample is relabelled, bool. ``GOAL``: as
+            ``WINDOW``, but in a relabelled sample each existing row is the goal, a row of `other`. ``LENGTH``: steps of
+            the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of each step's chain,
+            int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists. ``REPEATED``,
+            ``REPEATED_STACK``: as ``WINDOW`` and ``STACK``, but with the episode's first row in place of those before
+            it, unless the run has no row. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance
+            weight, float32, 1 without priorities. ``GIVEN``: whether the sample is not padding, bool.
+        column (int): A column, if the kind requires one.
+        other (int): Another column; for returns and discounts, 1 plus the index of the column of per-step discounts, or
+            0; with ``FROM_LAST``, the step whose chain is the origin of the first run.
+        anchor (int): Origin of positions. With ``OF_CHAIN``, the start; each run is the chain of its first step,
+            followed by zeros.
         first (int): The first position.
-        runs (int): For windows, stacks, masks and chains: number of runs of positions, each of which begins one later
-            than the previous; with ``FROM_LAST``, the origin of each is the chain of its own step.
+        runs (int): For windows, stacks, masks and chains: number of runs of positions, each beginning one later than
+            the previous. With ``FROM_LAST``, the origin of each is its own step's chain.
         length (int): Positions of a run.
         lead (tuple[int, ...]): The axes of the output for `runs` and `length`, between ``B`` and ``*F``.
 
@@ -111,20 +111,20 @@ class Output(NamedTuple):
 
 
 class SamplePlan(NamedTuple):
-    """The way to draw a sample, and its outputs.
+    """How to sample, and the outputs.
 
     Args:
         n (int): ``B``.
-        draw (str): ``"uniform"``, from a ring without weights; ``"rank"``, each valid start with equal probability,
-            by weights of 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this
-            order; or ``"epochs"``, each once an epoch.
+        draw (str): ``"uniform"``, from a ring without weights; ``"rank"``, uniformly from the valid starts, with
+            weights 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this order; or
+            ``"epochs"``, each once an epoch.
         outputs (tuple[Output, ...]): Its outputs.
         replace (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
-        ordered (bool): As for `ReplayBuffer`, for a draw with equal probability.
-        by_buffer (bool): Whether importance weights are relative to the smallest weight of the buffer.
+        ordered (bool): As for `ReplayBuffer`, for uniform sampling.
+        by_buffer (bool): Whether importance weights are relative to the buffer's smallest weight.
         beta_step (float): Increment of beta.
         chain (int): Rows of the longest n-step return, at least 1.
-        needs_next (bool): Whether the observation after a row is that of the next row.
+        needs_next (bool): Whether next observations are read from the next row.
         gamma (float): Discount of one step.
         strategy (str): One of `STRATEGIES`.
         ratio (float): Share of samples with another goal.

@@ -84,23 +84,21 @@ class Schema:
         shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for no names.
-        late (Sequence[Union[str, int]]): Columns, by name or index, that are written after the insertion. Default:
-            ``()``.
-        compress (Sequence[Union[str, int]]): Columns, by name or index, whose rows are kept compressed. Default:
-            ``()``.
+        late (Sequence[Union[str, int]]): Columns, by name or index, written after the insertion. Default: ``()``.
+        compress (Sequence[Union[str, int]]): Columns, by name or index, stored compressed. Default: ``()``.
 
     Attributes:
-        shapes (tuple[tuple[int, ...], ...]): Shape of one row in a sample; rows that differ in length are padded.
+        shapes (tuple[tuple[int, ...], ...]): Shape of one row in a sample, padded if rows differ in length.
         given_shapes (tuple): The shapes as given.
-        kinds (tuple[Kind, ...]): The columns whose rows differ in length.
+        kinds (tuple[Kind, ...]): Columns whose rows differ in length.
         late (tuple[int, ...]): Indices of the late columns.
-        present (tuple[int, ...]): Indices of the others, which an insertion takes.
+        present (tuple[int, ...]): Indices of the other columns, which an insertion requires.
         compressed (tuple[int, ...]): Indices of the compressed columns.
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
-        ValueError: If there is no column, lengths differ, an axis is not positive, or two names are the same. If a late
-            or compressed column does not exist, all columns or too many are late, or a scalar is compressed.
+        ValueError: If there is no column, lengths differ, an axis is not positive, or names repeat. If a late or
+            compressed column does not exist, too many columns are late, or a scalar is compressed.
 
     Examples:
         >>> from mindspore_replay.store import Schema

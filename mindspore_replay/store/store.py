@@ -38,18 +38,18 @@ STATE_VERSION = 1
 class Store(Calls):
     """The rows of a buffer and their state, in named arrays, and the operators on them.
 
-    It implements the calls from Python of a buffer on the CPU. It is not thread-safe: threads that share one hold a
-    lock; kernels in compiled graphs and the methods exclude each other by themselves.
+    It implements the calls from Python of a buffer on the CPU. It is not thread-safe: hold a lock if threads share it.
+    Methods and kernels in compiled graphs exclude each other.
 
     Axes: ``C`` capacity, ``B`` rows of a sample, ``*F`` a column's shape.
 
     Args:
         schema (Schema): The columns.
         options (Options): How rows are stored and drawn.
-        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store, to share them, with its
-            ``updates``. Default: ``None``, for new ones.
-        tensors (Tensors): The Tensors of a framework, which it takes and gives. Default: `NO_TENSORS`.
-        folder (Union[Folder, None]): Files that hold the arrays. Default: ``None``, for memory of this process.
+        arrays (Union[Mapping[str, numpy.ndarray], None]): The arrays of another store to share, with its ``updates``.
+            Default: ``None``, for new ones.
+        tensors (Tensors): The framework's Tensors, for arguments and results. Default: `NO_TENSORS`.
+        folder (Union[Folder, None]): Files for the arrays. Default: ``None``, for memory of this process.
 
     Attributes:
         arrays (dict[str, numpy.ndarray]): The state by name, as in `state.layout`.
@@ -214,7 +214,7 @@ class Store(Calls):
         """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
 
         Raises:
-            TypeError, ValueError: If `index` holds no ints, or has more axes.
+            TypeError, ValueError: If `index` is not of ints, or has more axes.
             IndexError: If there is no such row.
         """
         rows: Outputs | int = self._kernels["read"](index)

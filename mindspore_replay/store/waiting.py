@@ -66,7 +66,7 @@ class Waiting:
             self._changed.notify_all()
 
     def can_insert(self, rows: int = 1) -> bool:
-        """Return True if so many rows may be inserted now.
+        """Return True if `rows` rows may be inserted now.
 
         Args:
             rows (int): Number of rows. Default: ``1``.
@@ -89,7 +89,7 @@ class Waiting:
         return self._asked("insert", rows)
 
     def can_sample(self, rows: int = 1) -> bool:
-        """Return True if so many rows may be sampled now. The buffer's `can_sample` also checks that they are stored.
+        """Return True if `rows` rows may be sampled now. The buffer's `can_sample` also checks that they are stored.
 
         Args:
             rows (int): Number of rows. Default: ``1``.
@@ -121,7 +121,7 @@ class Waiting:
             return bool(self.account().allows(what, rows, self._in_progress))
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be inserted, and count them after the block; if the block raises, they do not count.
+        """Wait until rows may be inserted, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
 
@@ -147,7 +147,7 @@ class Waiting:
         return self.turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
     def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be sampled, and count them after the block; if the block raises, they do not count.
+        """Wait until rows may be sampled, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
 

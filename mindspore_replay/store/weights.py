@@ -31,21 +31,21 @@ class Network(Protocol):
 
 
 class SharedWeights:
-    """The newest weights of a learner's network, for actors that need no MindSpore.
+    """The newest weights of a learner's network, for actors without MindSpore.
 
-    The file ``weights`` in the folder is replaced as a whole. So a reader never sees parts of two versions, and a
-    process that is killed leaves the last version there.
+    The file ``weights`` in the folder is replaced atomically: readers never see parts of two versions, also if the
+    publisher is killed.
 
     Args:
-        buffer (Union[Buffer, AttachedBuffer, str, PathLike]): The buffer in a folder, of the learner or attached; or
-            any folder that the processes share.
+        buffer (Union[Buffer, AttachedBuffer, str, PathLike]): The learner's or an attached buffer in a folder, or any
+            folder that the processes share.
 
     Attributes:
-        version (Union[int, None]): Version of the weights that this object published or read last, which
-            ``insert(version=...)`` stores with rows; ``None`` before.
+        version (Union[int, None]): Version of the weights last published or read, for ``insert(version=...)``;
+            initially ``None``.
 
     Raises:
-        TypeError: If `buffer` is in no folder.
+        TypeError: If `buffer` is not in a folder.
         FileNotFoundError: If there is no such folder.
 
     Examples:
@@ -82,19 +82,19 @@ class SharedWeights:
         """Replace the weights. Only one process may publish.
 
         Args:
-            network (Union[nn.Cell, Mapping]): The network, all of whose Parameters are written; or arrays or Tensors
-                by name. bfloat16 is written as float32.
+            network (Union[nn.Cell, Mapping]): A network, to write all its Parameters; or arrays or Tensors by name.
+                bfloat16 is written as float32.
             version (Union[int, None]): Version of the policy. Default: ``None``, for the clock of the learner's buffer,
-                if it has weights, or else the number of times that weights were published before.
+                or, if that has no row weights, the number of earlier publications.
 
         Returns:
             int: The version.
 
         Raises:
-            TypeError: If `network` is neither, a name is no str, an array does not hold numbers, or `version` is no
+            TypeError: If `network` is neither, a name is not a str, an array is not numeric, or `version` is not an
                 int.
             ValueError: If `version` is negative.
-            OSError: If the file cannot be written. Then the last version is still there.
+            OSError: If the file cannot be written. The previous version remains.
         """
         values = network if isinstance(network, Mapping) else getattr(network, "parameters_dict", dict)()
         if not values:
@@ -121,10 +121,11 @@ class SharedWeights:
         return version
 
     def read(self, timeout: float = 0.0) -> dict[str, np.ndarray] | None:
-        """Return the weights if they are newer than those that this object published or read last.
+        """Return the weights if they are newer than those last published or read by this object.
 
         Args:
-            timeout (float): Seconds to wait for newer weights, as before the first step of an actor. Default: ``0.0``.
+            timeout (float): Longest wait for newer weights, in seconds, for example before an actor's first step.
+                Default: ``0.0``.
 
         Returns:
             Union[dict[str, numpy.ndarray], None]: The weights by name; ``None`` if there are no newer ones.

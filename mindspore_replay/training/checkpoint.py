@@ -27,34 +27,34 @@ _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
 
 
 class TrainingCheckpoint:
-    r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counts, random states.
+    r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counters, random states.
 
-    `save` replaces the file atomically: after a kill at any moment, either the previous checkpoint or the new one is
-    there. Of buffers it writes the rows inserted or updated since the last time, to ``<path>.1``, ``<path>.2`` and so
-    on, which belong to the file; from time to time it writes one file with all rows and removes those. `load` reads the
-    newest checkpoint into objects that were made as before. ``docs/checkpoints.md`` has the recipe for a loop.
+    `save` replaces the file atomically: after a kill at any moment, the previous or the new checkpoint exists. It
+    writes only the rows inserted or updated since the last save, to ``<path>.1``, ``<path>.2`` and so on, which belong
+    to the file; from time to time it writes all rows and removes these. `load` reads the newest checkpoint into objects
+    made as before. See ``docs/checkpoints.md`` for a loop.
 
-    A buffer in a folder stays there as it is, with rows that came since: `load` says in the log how many.
+    A buffer in a folder keeps its rows, also those inserted after the checkpoint; `load` logs how many.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
-    are always included. An operator that draws random numbers in a compiled graph has a state of its own, which
-    MindSpore does not expose: after `load` it draws other numbers than the interrupted run would have.
+    are always included. Those of MindSpore's random operators in compiled graphs are not, since MindSpore does not
+    expose them: after `load` such operators return other numbers.
 
     Args:
         path (Union[str, PathLike]): The file.
         parts (Any): The objects to save, by names of your choice; give the same names when you load.
 
-            - a Cell: its Parameters, and the buffers in it. An optimizer is a Cell. A Parameter that several Cells
-              share is saved once;
+            - a Cell, such as a network or optimizer: its Parameters and the buffers in it. A shared Parameter is saved
+              once;
             - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes, also of `mindspore_replay.host`;
             - a random number generator: ``np.random.Generator``, ``np.random.RandomState``, ``random.Random`` or
               ``mindspore.Generator``. That of a gymnasium environment is ``env.unwrapped.np_random``.
 
-            Rows that you changed directly, through ``.buffer``, are not noticed: make a new `TrainingCheckpoint` after
-            that, whose first `save` writes all rows.
+            Changes made directly through ``.buffer`` are not detected: make a new `TrainingCheckpoint` afterwards,
+            whose first `save` writes all rows.
 
     Raises:
-        TypeError: If a part is none of these. A `ShardedReplay` is none: it saves its shards itself.
+        TypeError: If a part is none of these. A `ShardedReplay` is not supported: use its own `save`.
         ValueError: If a buffer is given twice.
 
     Examples:
@@ -99,7 +99,7 @@ class TrainingCheckpoint:
         self._values = _Values()
 
     def save(self, **values: object) -> None:
-        """Write a checkpoint. Call it between the calls of compiled graphs.
+        """Write a checkpoint. Call it between calls of compiled graphs.
 
         Args:
             values (Any): Values for `load` to return, by name: None, numbers, strings, NumPy arrays of numbers, and
@@ -107,7 +107,7 @@ class TrainingCheckpoint:
 
         Raises:
             TypeError: If a value is of another type.
-            RuntimeError: If something changed while it was written.
+            RuntimeError: If a part changed meanwhile.
             OSError: If the file cannot be written. After any error the previous checkpoint is unchanged.
 
         Examples:
@@ -127,14 +127,13 @@ class TrainingCheckpoint:
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint into the parts. The run then continues as if it had not stopped.
 
-        Everything is checked before anything changes. A buffer may have another capacity than the saved one, as for the
-        function `load`.
+        Everything is checked before anything changes. A buffer's capacity may differ, as for the function `load`.
 
         Returns:
-            Union[dict, None]: The values that `save` was given; ``None`` if there is no file, which changes nothing.
+            Union[dict, None]: The values passed to `save`, or ``None`` if there is no file. Nothing is changed then.
 
         Raises:
-            ValueError: If a file is truncated, altered or of another kind, or an incremental file is missing; if names,
+            ValueError: If a file is truncated, altered or of another kind, an incremental file is missing, or names,
                 kinds, shapes or dtypes of the parts differ from the saved ones.
 
         Examples:

@@ -25,34 +25,32 @@ class Episode(NamedTuple):
 
 
 class Collector:
-    """Steps environments by a policy, and inserts the rows into a buffer with the right ends of episodes.
+    """Steps environments with a policy, and inserts rows and episode ends into a buffer.
 
-    It works in the three autoreset modes, and with a single environment, which it resets after each episode. Open
-    episodes go on in the next `collect`. After an error in a step that may have changed the environments, the open
-    episodes of the buffer end, and new ones begin. It changes nothing else of the buffer but by `insert`.
+    It supports the three autoreset modes, and a single environment, which it resets after each episode. Open episodes
+    continue in the next `collect`. After an error in a step that may have changed the environments, the buffer's open
+    episodes end and new ones begin.
 
     Args:
         envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv]): The environments.
-        buffer (Union[ReplayBuffer, None]): Any buffer with `names` that `VectorRows` fills, as with the columns of
-            `columns_of`; also an attached or a sharded one, or a writer of shards. ``None`` stores nothing, for
-            evaluations.
-        policy (Callable): From the observation that ``envs`` returns to the action for ``envs.step``, as an array or a
-            Tensor; or to a pair of the action and a dict of further columns, such as ``{"log_prob": ...}``. An action
-            that is itself such a pair must be in one: ``(action, {})``. Before `policy` gets the first observations
-            of episodes, its method ``begin``, if there is one, gets a mask of their environments, bool ``[E]``: there a
-            policy with a memory clears it.
-        random_steps (int): Steps with random actions before the policy acts, if it fills no further columns.
+        buffer (Union[ReplayBuffer, None]): A buffer with names that `VectorRows` can fill, such as those of
+            `columns_of`; also attached, sharded, or a `ShardWriter`. ``None`` stores nothing, for evaluations.
+        policy (Callable): Maps the observation of ``envs`` to the action for ``envs.step``, an array or Tensor; or to a
+            pair of the action and a dict of further columns, such as ``{"log_prob": ...}``. If actions are such pairs
+            themselves, return ``(action, {})``. Before first observations of episodes, its method ``begin``, if it has
+            one, is called with a mask of their environments, bool ``[E]``: clear a recurrent state there.
+        random_steps (int): Steps of random actions before the policy acts. Requires a policy without further columns.
             Default: ``0``.
         seed (Union[int, None]): Seed of the first reset and of random actions. Default: ``None``.
-        callback (Union[Callable, None]): Called after each insertion with the rows, a dict by column, and the `info` of
-            the step. Default: ``None``.
+        callback (Union[Callable, None]): Called after each insertion with the rows, a dict by column, and the step's
+            `info`. Default: ``None``.
 
     Attributes:
-        steps (int): Steps of all environments so far; a reset in the mode NEXT_STEP is none.
-        version (Union[int, None]): The version of the policy that `insert` stores with each row. Default: ``None``.
+        steps (int): Steps of all environments so far, without the resets of the mode NEXT_STEP.
+        version (Union[int, None]): The policy's version, which `insert` stores with each row. Default: ``None``.
 
     Raises:
-        TypeError: If `policy` is no function, or as for `VectorRows`.
+        TypeError: If `policy` is not callable, or as for `VectorRows`.
 
     Examples:
         >>> import gymnasium as gym
@@ -103,18 +101,18 @@ class Collector:
 
         Args:
             steps (Union[int, None]): How many times to step all environments. Default: ``None``.
-            episodes (Union[int, None]): Episodes to end at least; instead of `steps`. Several may end in one step.
-                Without a buffer all environments are reset first, and the result has exactly those episodes that began
-                first, so that short ones do not count more often. Default: ``None``.
+            episodes (Union[int, None]): Instead of `steps`: least number of episodes to end; several may end in one
+                step. Without a buffer, all environments are reset first, and exactly the episodes that began first are
+                returned, so that short ones are not counted more often. Default: ``None``.
 
         Returns:
             list[Episode]: The episodes that ended, in order.
 
         Raises:
-            TypeError: If not one of `steps` and `episodes` is an int, or as for `VectorRows.step`.
+            TypeError: Unless exactly one of `steps` and `episodes` is an int, or as for `VectorRows.step`.
             ValueError: If it is not positive, or as for the buffer's `insert`.
-            TimeoutError: If the buffer's limiter has a timeout, and too little was sampled in time. The next `collect`
-                inserts the rows, and also returns the episodes that ended until then.
+            TimeoutError: If too few rows are sampled within the limiter's timeout. The next `collect` inserts the rows,
+                and also returns the episodes ended so far.
 
         Examples:
             >>> import gymnasium as gym
@@ -221,14 +219,14 @@ class Collector:
             self.callback(rows, info)
 
     def state_dict(self) -> dict[str, int]:
-        """Return what a new collector continues from: the number of steps.
+        """Return the number of steps, for a new collector to continue from.
 
-        Environments cannot be saved: after `load_state_dict` they begin new episodes.
+        Environments are not saved: after `load_state_dict` they begin new episodes.
         """
         return {"steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from a state: the open episodes of the buffer end, and the environments begin new ones.
+        """Continue from a state. The buffer's open episodes end, and the environments begin new ones.
 
         Args:
             state (Mapping): From `state_dict`.

@@ -11,35 +11,35 @@ from ..store.recipe.registry import registered
 
 @registered
 class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
-    r"""Keeps the number of samples in proportion to the number of insertions, whatever the speed of either side.
+    r"""Keeps the number of samples in proportion to the number of insertions, at any speed of either side.
 
-    Insertions wait when they are ahead of the samples, samples when they are ahead of the insertions, each by more than
-    `error_buffer` samples. With :math:`I` rows inserted beyond the first `min_size` and :math:`S` rows sampled, n more
-    may be inserted, and B more sampled, iff
+    Whichever side is ahead by more than `error_buffer` sampled rows waits. With :math:`I` rows inserted beyond the
+    first `min_size` and :math:`S` rows sampled, n more may be inserted, and B more sampled, iff
 
     .. math:: s_{low} (I + n) - S \le e, \qquad S + B - s_{high} I \le e
 
-    Before `min_size` rows are inserted, insertions never wait, and nothing is sampled.
+    Until `min_size` rows are inserted, insertions never wait, and nothing is sampled.
 
-    With a limiter set as ``buffer.limiter``, calls of the buffer's `insert` and `sample` from Python wait for it, and
-    its counters are part of the buffer's state and checkpoints. A compiled graph cannot wait: call it within `sampling`
-    or `inserting`, or check `can_sample` and `can_insert` before. `sample_groups` neither waits nor counts. All methods
-    are thread-safe. Use one limiter for one buffer only.
+    Set it as ``buffer.limiter``, one limiter per buffer. Calls of `insert` and `sample` from Python then wait for it,
+    and its counters belong to the buffer's state and checkpoints. A compiled graph cannot wait: call it within
+    `sampling` or `inserting`, or check `can_sample` and `can_insert` first. `sample_groups` neither waits nor counts.
+    All methods are thread-safe.
 
-    If one thread both inserts and samples, a wait in it never ends: check the buffer's `can_sample` before each sample;
-    it includes the limiter. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
+    In a thread that both inserts and samples, check the buffer's `can_sample`, which includes the limiter, before each
+    sample: a wait there would never end. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
 
     Args:
-        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or the minimum and the
-            maximum, ``(low, high)``: with low 0 insertions never wait, with an infinite high samples wait for
+        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or their minimum and
+            maximum, ``(low, high)``. If low is 0, insertions never wait; if high is infinite, samples wait for
             `min_size` only.
         min_size (int): Rows to insert before the first sample.
-        error_buffer (float): How far one side may be ahead, in rows sampled. At least 1, and ``(low n + B) / 2`` for
-            insertions of n rows and samples of B; otherwise both sides could wait for each other for ever.
-        timeout (Union[float, None]): Seconds after which a wait is an error. Default: ``None``, for no limit.
+        error_buffer (float): How far one side may be ahead, in sampled rows. At least 1, and at least
+            ``(low n + B) / 2`` for insertions of n rows and samples of B, else both sides could wait for each other for
+            ever.
+        timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for no limit.
 
     Attributes:
-        counts (Parameter): Rows inserted and sampled, and how many of each count for the ratio. Shape ``[4]``, int64.
+        counts (Parameter): Rows inserted and sampled, and those of each that count for the ratio. Shape ``[4]``, int64.
         rule (Parameter): Low, high, `min_size`, `error_buffer`, and whether it is enabled. Shape ``[5]``, float64.
 
     Raises:

@@ -25,21 +25,19 @@ class Measured(Protocol):
 
 
 class ReplayMonitor(Closing):
-    r"""Reads a buffer's counters every so many operations and passes them to sinks.
+    r"""Passes a buffer's counters to sinks, every so many operations.
 
-    The counters are Parameters that the buffer's own operators update, in compiled graphs too, so between two readings
-    `step` only counts. A reading uses the state of each row, not the columns; it takes about 20 ms for a million rows,
-    and holds the buffer's lock meanwhile.
+    The buffer's operators update the counters, in compiled graphs too, so `step` only counts between readings. A
+    reading holds the buffer's lock for about 20 ms per million rows. It reads the state of each row, not the columns.
 
-    In addition to the values of `statistics_of`, a reading has ``bytes``, of the buffer at full capacity; and
-    ``inserts_per_second``, ``samples_per_second`` (in rows; in sequences or episodes if a sample consists of these) and
-    ``samples_per_insert``, since the previous reading.
+    A reading contains the values of `statistics_of`; ``bytes`` at full capacity; and, since the previous reading,
+    ``inserts_per_second``, ``samples_per_second`` (of rows, sequences or episodes) and ``samples_per_insert``.
 
     Args:
-        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; each number is then called
-            ``name/number``.
-        sink (Union[Sink, Sequence[Sink]]): Destination of the readings: `TensorBoardSink`, `JSONLinesSink`,
-            `TerminalSink`, or any object with their methods.
+        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; values are then called
+            ``name/value``.
+        sink (Union[Sink, Sequence[Sink]]): Destination of readings: `TensorBoardSink`, `JSONLinesSink`, `TerminalSink`,
+            or any object with their methods.
         every (int): Operations between two readings. Default: ``1000``.
         step (int): Initial value of `operations`, to resume a run. Default: ``0``.
 
@@ -92,7 +90,7 @@ class ReplayMonitor(Closing):
         self._before = {name: (time.perf_counter(), *_totals(one)) for name, one in self._buffers.items()}
 
     def step(self, operations: int = 1) -> None:
-        """Count operations of the buffers, for example steps of a training loop, and take a reading when one is due.
+        """Count operations, for example steps of a training loop, and take a reading when one is due.
 
         Args:
             operations (int): Number of operations. Default: ``1``.

@@ -149,29 +149,28 @@ class _Drawing:
 
 
 class Prefetch(Closing):
-    r"""Draws samples ahead in a thread, so that drawing overlaps with the learner's step.
+    r"""Draws samples ahead in a thread, while the learner computes.
 
-    The thread calls ``buffer.sample(...)`` from Python and keeps up to `depth` batches ready. Each is the result of
-    that call at the time it was drawn, and is delivered once, the oldest first. If nothing else changes the buffer, the
-    batches are bit for bit those without prefetching. It works with every buffer class, outside of graphs. With a
-    `ShardedReplay` it hides the time of the network.
+    Use it where a core is free and drawing takes long compared to the learner's step. A small batch is drawn faster
+    than threads switch, and a sample in the learner's graph needs no thread. With a `ShardedReplay` it hides the
+    network's latency.
 
-    Differences from calling `sample`:
+    The thread calls ``buffer.sample(...)`` from Python, keeps up to `depth` batches ready, and delivers each once, the
+    oldest first. If nothing else changes the buffer, the batches are bit for bit those of `sample`. Otherwise they
+    differ:
 
-    - *Age.* A batch was drawn up to `depth` deliveries ago, without the rows inserted and priorities set since then.
-      Use counts, `max_use`, beta and the random sequence advance when a batch is drawn, not when it is delivered.
-    - *Limiters.* A sample counts for the buffer's `limiter` when it is drawn: up to `depth` batches too early.
-    - *Invalid handles.* A row may be overwritten or removed between drawing and delivery. The batch holds a copy of it;
-      `delete` and `update_priorities` skip its handle, and the latter counts it in its result.
-    - *Checkpoints.* For the buffer, a batch counts as delivered once it is drawn. Undelivered batches are not in any
-      saved state, and `close` drops them: a run resumed from there skips up to `depth` batches of the sequence.
+    - *Age.* A batch is up to `depth` deliveries old: it lacks rows inserted and priorities set since. Use counts,
+      `max_use`, beta and the random sequence advance when a batch is drawn, not when it is delivered.
+    - *Limiters.* A sample counts for the buffer's `limiter` when it is drawn, up to `depth` batches early.
+    - *Invalid handles.* A row may be overwritten or removed before its copy is delivered. `delete` and
+      `update_priorities` then skip its handle.
+    - *Checkpoints.* Undelivered batches are not saved, and `close` drops them: a resumed run skips up to `depth`
+      batches.
 
-    MindSpore runs compiled graphs in one thread only (docs/threads.md). If samples run graphs, nothing is drawn ahead,
-    `depth` is 0, and each batch is drawn on request: with the composite backend, a `ReservoirReplayBuffer` with
-    weights, `HindsightRelabel` with a function of MindSpore's operators, and a `MixedReplay` of such a buffer.
+    If samples run compiled graphs, which MindSpore allows in one thread only (docs/threads.md), each batch is drawn on
+    request and `depth` is 0. These are: the composite backend, a `ReservoirReplayBuffer` with weights,
+    `HindsightRelabel` with a function of MindSpore's operators, and a `MixedReplay` of such a buffer.
 
-    It helps if drawing takes long compared to the learner's step and a core is free. A small batch is drawn faster than
-    threads switch, and a sample in the learner's own graph needs no thread.
 
     Args:
         buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
@@ -215,16 +214,16 @@ class Prefetch(Closing):
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
     def sample(self) -> Any:
-        """Return the oldest batch, waiting until it is drawn.
+        """Return the oldest batch, waiting for it if necessary.
 
         Returns:
             Union[tuple[Tensor, ...], dict[str, Tensor]]: The result of ``buffer.sample`` with the arguments.
 
         Raises:
-            RuntimeError: If it was closed.
-            Exception: Any error of ``buffer.sample``; one in the thread keeps its traceback. The next call starts
-                again. After a RuntimeError in the thread, for example for too few rows, the call draws once more
-                itself, and raises only the error of that.
+            RuntimeError: If this object is closed.
+            Exception: Any error of ``buffer.sample``, with its traceback in the thread. The next call starts again.
+                After a RuntimeError in the thread, for example for too few rows, the call samples once more itself and
+                raises only that error.
 
         Examples:
             >>> from mindspore_replay import Prefetch, ReplayBuffer
@@ -253,8 +252,8 @@ class Prefetch(Closing):
     def statistics(self) -> PrefetchStatistics:
         """Return counts and times so far.
 
-        Drawing takes longer in a thread than alone, since Python threads take turns. Compare whole runs with and
-        without prefetching before you rely on the share.
+        Compare whole runs with and without prefetching before you rely on the share: Python threads take turns, so
+        drawing takes longer in a thread than alone.
 
         Returns:
             PrefetchStatistics: Batches, seconds spent drawing, waited and hidden, and the share hidden.
@@ -271,9 +270,9 @@ class Prefetch(Closing):
         return PrefetchStatistics(self._batches, self._sampling, self._waited, self._hidden, share)
 
     def close(self) -> None:
-        """End the thread and all waits. A `sample` that waits in another thread raises a RuntimeError.
+        """End the thread and drop undelivered batches. A `sample` waiting in another thread raises a RuntimeError.
 
-        Undelivered batches are dropped. A second call does nothing. The end of the program closes it too.
+        A second call does nothing. The end of the program closes it too.
 
         Examples:
             >>> from mindspore_replay import Prefetch, ReplayBuffer

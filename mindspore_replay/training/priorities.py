@@ -8,14 +8,13 @@ def sequence_priorities(errors: Tensor, mask: Tensor, eta: float = 0.9) -> Tenso
 
     .. math:: p = \eta \max_t |\delta_t| + (1 - \eta) \operatorname{mean}_t |\delta_t|
 
-    over the steps that the mask selects. It compiles into the graph that calls it.
+    over the steps selected by the mask. It compiles into the graph that calls it.
 
     Axes: ``B`` sequences, ``T`` steps.
 
     Args:
         errors (Tensor): TD errors :math:`\delta_t`. Shape ``[B, T]``, float.
-        mask (Tensor): The steps that count: those after the burn-in, where the sample's mask is True. Shape ``[B, T]``,
-            bool.
+        mask (Tensor): Steps to count: those after the burn-in where the sample's mask is True. Shape ``[B, T]``, bool.
         eta (float): Weight of the largest error, in [0, 1]. Default: ``0.9``.
 
     Returns:

@@ -111,9 +111,9 @@ class JSONLinesSink:
 
 
 class TerminalSink:
-    """Shows the latest reading as a table on a terminal, updated in place, by ``rich``.
+    """Shows the latest reading as a table on the terminal, updated in place, by ``rich``.
 
-    If the output is no terminal, the last table is printed once at the end.
+    If the output is not a terminal, the last table is printed at the end.
 
     Args:
         file (Union[TextIO, None]): Output. Default: ``None``, for the standard error output.

@@ -32,31 +32,30 @@ def columns_of(
 ) -> dict[str, list[Any]]:
     """Return names, shapes and types of the columns for transitions of an environment.
 
-    The columns are those of the observation, of the action, ``reward``, those of the next observation, and
-    ``terminated``. A nested Dict or Tuple space has a column for each space in it, with a dotted name:
-    ``observation.camera.left``, ``observation.joints.0``, ``next_observation.joints.0``, ``action.steering``. `insert`
-    takes rows nested like the spaces, and ``sample(as_dict=True)`` returns them so. `VectorRows` fills all columns.
+    The columns are those of the observation and action, ``reward``, those of the next observation, and ``terminated``.
+    Each leaf of a nested Dict or Tuple space is a column with a dotted name: ``observation.camera.left``,
+    ``observation.joints.0``, ``next_observation.joints.0``, ``action.steering``. `insert` accepts, and
+    ``sample(as_dict=True)`` returns, rows nested like the spaces. `VectorRows` fills all columns.
 
-    A column has the dtype of its space, with two exceptions: Discrete and MultiDiscrete spaces are stored as int32 if
-    their values fit, float64 as float32, with a warning.
+    Dtypes are those of the spaces, but Discrete and MultiDiscrete become int32 if their values fit, and float64 becomes
+    float32 with a warning.
 
     Args:
-        envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.spaces.Space]): The environment, or vector of
-            environments; or the observation space of one environment.
+        envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv, gymnasium.spaces.Space]): The environment or vector of
+            environments, or the observation space of one environment.
         action_space (Union[gymnasium.spaces.Space, None]): The action space, if `envs` is a space. Default: ``None``.
-        next_observation (bool): Whether each row holds its own next observation. Without, the next row holds it, which
-            takes half the memory and needs a buffer that knows episodes. Then a Dict space with ``achieved_goal`` and
-            ``desired_goal`` has a column ``achieved_goal`` for the goal after the action, which `HindsightRelabel`
-            reads. Default: ``True``.
-        further (Union[Mapping, None]): More columns by name, each a shape and a dtype: those that a policy fills, such
-            as ``{"log_prob": ((), "float32")}``, or ``truncated``. Default: ``None``.
+        next_observation (bool): Whether each row stores its next observation. If not, it is read from the next row,
+            which halves the memory and requires a buffer that stores episodes. The column ``achieved_goal`` of a
+            goal-based Dict space is then the goal after the action, for `HindsightRelabel`. Default: ``True``.
+        further (Union[Mapping, None]): More columns by name, each a shape and a dtype: ``truncated``, or columns of the
+            policy, such as ``{"log_prob": ((), "float32")}``. Default: ``None``.
 
     Returns:
         dict[str, list]: ``names``, ``shapes`` and ``types``, for a constructor or a configuration.
 
     Raises:
-        TypeError: If `envs` is no environment and no space, the action space of a space is missing, or a space has no
-            fixed shape, as Text, Graph, Sequence and OneOf.
+        TypeError: If `envs` is neither an environment nor a space, `action_space` is missing, or a space has no fixed
+            shape, such as Text, Graph, Sequence and OneOf.
         ValueError: If two columns have the same name.
 
     Examples:

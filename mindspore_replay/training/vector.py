@@ -77,34 +77,32 @@ class NamedColumns(Protocol):
 
 
 class VectorRows:
-    r"""Makes the rows and the episode flags of a buffer from the steps of a gymnasium environment, or of a vector.
+    r"""Makes a buffer's rows and episode flags from the steps of a gymnasium environment or vector.
 
-    An insertion has one row for every environment, but a step of a vector environment is not always a transition of
-    each of them. The rows depend on the autoreset mode and on whether a row holds its own next observation, which it
-    does if the buffer has a column ``next_observation``. `docs/vector.md` has the table.
+    An insertion requires one row per environment, but a step is not always a transition of each. The rows depend on the
+    autoreset mode and on whether the buffer has a column ``next_observation``: see the table in `docs/vector.md`.
 
-    A buffer whose rows know no episodes gets only real transitions: in the mode NEXT_STEP the row of the step that
-    resets is left out, so an insertion may have fewer rows than environments, or none, and there are no flags.
+    A buffer that does not store episodes gets only real transitions, without flags. In the mode NEXT_STEP, resets are
+    left out, so an insertion may contain fewer rows than environments, or none.
 
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
-    by name. Of a nested observation or action, each leaf is a column with a dotted name, as `columns_of` makes them:
-    ``observation.camera.left``, ``next_observation.camera.left``. Without any column of a name that begins with
-    ``observation.``, the names of a dict observation begin with its own keys: ``camera.left``, ``next_camera.left``.
-    Leaves without a column are ignored. The column of goals achieved that `HindsightRelabel` reads, such as
-    ``achieved_goal`` in a buffer without ``next_achieved_goal``, holds those of the state after the action. Late
-    columns are left out. Any other column is passed to `step` by keyword.
+    by name. Each leaf of a nested observation or action fills the column of its dotted name, as in `columns_of`:
+    ``observation.camera.left``, ``next_observation.camera.left``; if no column's name begins with ``observation.``,
+    names begin with the observation's keys: ``camera.left``, ``next_camera.left``. Leaves without a column are ignored.
+    The column of goals achieved for `HindsightRelabel`, such as ``achieved_goal`` without ``next_achieved_goal``, is
+    filled with goals after the action. Late columns are omitted. Pass all other columns to `step` by keyword.
 
-    In the mode NEXT_STEP it remembers which environments were done in the previous step. An error changes nothing.
+    In the mode NEXT_STEP it stores which environments were done in the previous step. An error changes nothing.
 
     Axes: ``E`` environments, ``*F`` a column's shape.
 
     Args:
-        buffer (ReplayBuffer): The buffer to make rows for, with `names`; also an attached or a sharded one, or a writer
-            of shards. The number of environments is its `num_envs`; where rows know no episodes and that is 1, that of
-            the first step.
+        buffer (ReplayBuffer): The buffer, with names; also attached, sharded, or a `ShardWriter`. The number of
+            environments is its `num_envs`; if that is 1 in a buffer that does not store episodes, that of the first
+            step.
         autoreset_mode (Union[gymnasium.vector.AutoresetMode, str, None]): The mode of a vector environment, its value
-            or its name, as in ``envs.metadata["autoreset_mode"]``. Default: ``None``, for a single environment, which
-            you reset after each episode.
+            or its name: ``envs.metadata["autoreset_mode"]``. Default: ``None``, for a single environment, which you
+            reset after each episode.
 
     Raises:
         TypeError: If `buffer` has no names, or `autoreset_mode` is neither a mode nor a str.
@@ -156,9 +154,9 @@ class VectorRows:
         return f"VectorRows(columns={columns}, num_envs={self.num_envs}, autoreset_mode={mode!r})"
 
     def reset(self) -> None:
-        """Forget which environments were done. Call `reset` after each ``envs.reset()`` of all environments.
+        """Clear which environments were done. Call it after each ``envs.reset()`` of all environments.
 
-        Episodes that such a reset cuts short must have been ended in the buffer: see `docs/vector.md`.
+        First end the episodes that such a reset cuts short: see `docs/vector.md`.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer, VectorRows
@@ -181,26 +179,25 @@ class VectorRows:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
-        Values take the columns' dtypes by NumPy's rule "same_kind"; an int column must hold each value exactly.
+        Values are cast to the columns' dtypes by NumPy's rule "same_kind"; ints must fit exactly.
 
         Args:
-            observation (Union[array, dict, tuple]): The observation that the agent acted on. Arrays ``[E, *F]``; of a
-                single environment everything is without the axis ``E``.
+            observation (Union[array, dict, tuple]): The observation that the agent acted on. Arrays ``[E, *F]``. For a
+                single environment omit the axis ``E`` throughout.
             action (Union[array, dict, tuple]): The argument of ``envs.step``. Arrays ``[E, *F]``.
-            next_observation (Union[array, dict, tuple]): Returned by ``envs.step``, as are the next four arguments.
+            next_observation (Union[array, dict, tuple]): Result of ``envs.step``, as are the next four arguments.
             reward (array): Shape ``[E]``.
             terminated (array): Shape ``[E]``, bool.
             truncated (array): Shape ``[E]``, bool.
-            info (dict): In the mode SAME_STEP with the final observations under ``"final_obs"``.
+            info (dict): In the mode SAME_STEP, with final observations as ``"final_obs"``.
             columns (Union[array, dict, tuple]): The buffer's other columns. Arrays ``[E, *F]``.
 
         Returns:
-            tuple[dict, dict]: The rows, a copy for each of the buffer's columns, and the flags ``end`` and ``final``,
-            bool ``[E]``, for ``buffer.insert(exp, **flags)``. The caller may change both. Without episodes there are no
-            flags, and only rows of real transitions.
+            tuple[dict, dict]: Copies of the rows by column, and the flags ``end`` and ``final``, bool ``[E]``, for
+            ``buffer.insert(exp, **flags)``. The flags are omitted if the buffer does not store episodes.
 
         Raises:
-            TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is no dict.
+            TypeError: If values cannot be cast to their columns' dtypes, a flag is not bool, or `info` is not a dict.
             ValueError: If columns are missing or unknown, a leading axis is not ``E``, or the mode is wrong.
 
         Examples:

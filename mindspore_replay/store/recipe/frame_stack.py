@@ -13,25 +13,24 @@ _PADDINGS = "zeros", "first"
 
 @registered
 class FrameStack(Shown):
-    """A view that stacks each observation with those of the steps before it; each frame is stored once.
+    """A view that stacks each observation with those of the steps before it. Each frame is stored once.
 
-    In a sample the observation is ``[B, k, *F]``, the newest frame last, with zeros before the first step of the
-    episode, or that step's frame. A field with the stack of the next observation comes after the columns; its newest
-    frame is the observation of the next row, or zeros where the episode has terminated. The last row of an episode
-    whose column ``terminated`` is zero is not drawn, see `docs/ends.md`; without such a column each end counts as a
-    termination. In a sample of windows each step has its stack, ``[B, T, k, *F]``, all zeros where the mask is
-    ``False``, and there is no next observation.
+    In a sample the observation is ``[B, k, *F]``, the newest frame last. The stack of the next observation follows the
+    columns; its newest frame is the next row's observation, or zeros where the episode has terminated. The last row of
+    an episode whose column ``terminated`` is zero is not sampled, see `docs/ends.md`; without such a column each end
+    counts as a termination. In a sample of sequences or episodes the stacks are ``[B, T, k, *F]``, all zeros where the
+    mask is ``False``, without next observations.
 
     Args:
         k (int): Frames of a stack, at least 1.
         observation (Union[str, Sequence[str]]): Columns of frames; ``"x"`` stands for all columns with names ``"x.y"``,
             too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
         padding (str): Frames before the first step of the episode: ``"zeros"``, or ``"first"`` for that step's frame,
-            as in gymnasium's ``FrameStackObservation`` with its default. Default: ``"zeros"``.
+            the default of gymnasium's ``FrameStackObservation``. Default: ``"zeros"``.
 
     Raises:
         TypeError: If `k` is no int.
-        ValueError: If `k` is not positive, or `padding` is unknown. A buffer raises it if it has a column of next
+        ValueError: If `k` is not positive, or `padding` is unknown; from the buffer, if it has a column of next
             observations.
 
     Reference:

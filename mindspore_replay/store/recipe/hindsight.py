@@ -17,52 +17,44 @@ _LEAF = "observation."
 
 @registered
 class HindsightRelabel(Shown):
-    """A view that gives samples other goals, achieved later, and the rewards for them.
+    """A view that relabels samples with goals achieved later, and recomputes the rewards.
 
-    A step achieves a goal in the state after its action. In a relabelled sample, the goal is one that another row
+    A step achieves a goal in the state after its action. The goal of a relabelled sample is one that another row
     achieved, and the reward is ``reward_fn(achieved_goal, goal)``, or ``reward_fn(achieved_goal, goal, batch)`` with
-    the other columns; with `NStep` this applies to each step of the return. If a sample also has the goal of the
-    next observation, such as ``next_desired_goal``, this becomes the same goal. Nothing else changes, unless
-    `reward_fn` says which goals end an episode.
+    the other columns; with `NStep`, for each step of the return. A column ``next_desired_goal`` gets the same goal.
+    Nothing else changes, unless `reward_fn` returns flags.
 
-    In a sample of sequences or episodes, all steps of a relabelled one have the same goal, drawn for the row at its
-    start, the first after the burn-in, and each step has its own reward for it.
+    All steps of a relabelled sequence or episode get one goal, chosen for its start, and each its own reward.
 
-    Called from Python, `sample` gives `reward_fn` NumPy arrays, as the ``compute_reward`` of gymnasium-robotics takes
-    them; its third argument `info` is then the batch. A function that computes with MindSpore's
-    operators gets Tensors. In a compiled graph it becomes part of the graph, so it must be written with MindSpore's
-    operators, and return Tensors of the columns' dtypes.
+    From Python, `sample` calls `reward_fn` with NumPy arrays, so it can be ``compute_reward`` of gymnasium-robotics,
+    whose third argument `info` is then the batch. A function of MindSpore's operators gets Tensors. In a compiled graph
+    it becomes part of the graph: write it with MindSpore's operators, and return Tensors of the columns' dtypes.
 
     Args:
-        strategy (str): Choice of the other row: ``"future"``, a row from this one to the last stored one of its
-            episode, each equally likely; ``"final"``, that last row; ``"episode"``, any stored row of the episode;
-            ``"random"``, any row of the buffer. Only stored rows of an unfinished episode are used. A deleted row gives
-            no goal: a sample that draws one keeps its own.
-        ratio (float): Probability that a sample is relabelled, in [0, 1]. The paper's k other goals for one original
-            goal are ``k / (k + 1)``.
-        reward_fn (Callable): From achieved goals and goals, each ``[n, *F]``, to rewards ``[n]``, or to a pair of
-            rewards and flags ``[n]`` that are true where reaching the goal ends the episode. Then a relabelled row has
-            ``terminated`` set also where the flag is true; with `NStep` the chain ends there, with the return up to it,
-            the discount 0 and the observation after it. Without flags a return goes on beyond a goal that was reached,
-            and ``terminated`` refers to the original goal. ``n`` is ``B``, or ``B * T`` for sequences of ``T`` steps,
-            and times the ``n`` of `NStep`. If it has three arguments, the third is a dict with the other columns of
-            these rows by name, as stored, ``[n, *F]``, nested for dotted names: actions, for example, or what a column
-            holds of the environment's infos.
-        achieved_goal (str): Goals achieved. If there is a column ``next_`` of this name, as `VectorRows` fills it from
-            a dict observation, its goals are those after the action, and it is taken; else the column itself must hold
-            them, as `VectorRows` and `from_minari` then make it. Without a column of the name, that of a Dict space of
-            Minari is taken, ``observation.`` before it. Default: ``"achieved_goal"``.
-        goal (str): Column of the goals, of the same shape and dtype; also with ``observation.`` before it. Default:
+        strategy (str): The other row: ``"future"``, uniformly from this one to the last stored one of its episode;
+            ``"final"``, that last row; ``"episode"``, any stored row of the episode; ``"random"``, any row of the
+            buffer. If a deleted row is chosen, the sample keeps its goal.
+        ratio (float): Probability that a sample is relabelled, in [0, 1]. It is ``k / (k + 1)`` for the paper's k.
+        reward_fn (Callable): Maps achieved goals and goals, each ``[n, *F]``, to rewards ``[n]``, or to a pair of
+            rewards and flags ``[n]`` that are true where reaching the goal ends the episode. Where a flag is true,
+            ``terminated`` is set in a relabelled row, and a return of `NStep` ends, with discount 0. Without flags,
+            returns continue beyond a reached goal, and ``terminated`` refers to the original goal. ``n`` is ``B``, or
+            ``B * T`` for sequences of ``T`` steps, times the ``n`` of `NStep`. A third argument, if it has one, is a
+            dict of the other columns of these rows by name, as stored, ``[n, *F]``, nested for dotted names.
+        achieved_goal (str): Column of the goals achieved after the action. If a column ``next_<name>`` exists, it is
+            used instead: `VectorRows` fills it from a dict observation. Else `VectorRows` and `from_minari` fill this
+            column with goals after the action. ``observation.<name>`` is recognized too. Default: ``"achieved_goal"``.
+        goal (str): Column of the goals, of the same shape and dtype. ``observation.<name>`` is recognized too. Default:
             ``"desired_goal"``.
         reward (str): Column of rewards. Default: ``"reward"``.
-        terminated (str): Column that is nonzero where the episode terminated, of shape ``()``, which the flags of
-            `reward_fn` need. Default: ``"terminated"``.
+        terminated (str): Column that is nonzero where the episode terminated, of shape ``()``. Flags of `reward_fn`
+            require it. Default: ``"terminated"``.
 
     Raises:
-        TypeError: If `ratio` is no number, or `reward_fn` can be called neither with two arguments nor with three.
+        TypeError: If `ratio` is not a number, or `reward_fn` accepts neither two arguments nor three.
         ValueError: If `strategy` is unknown, or `ratio` outside [0, 1].
 
-        Drawing a sample raises a TypeError or ValueError if `reward_fn` returns something else.
+        Sampling raises a TypeError or ValueError if `reward_fn` returns something else.
 
     Reference:
         Andrychowicz et al. 2017, "Hindsight experience replay", https://arxiv.org/abs/1707.01495, section 4.5.

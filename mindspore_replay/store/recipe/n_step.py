@@ -12,33 +12,31 @@ _FLOATS = ("float32", "float64")
 
 @registered
 class NStep(Shown):
-    r"""A view that turns single steps into transitions of up to n steps; the data is stored once.
+    r"""A view that turns steps into transitions of up to n steps. The data is stored once.
 
     .. math:: R_t = \sum_{i=0}^{k-1} \gamma^i r_{t+i}, \quad d_t = \gamma^k (1 - \mathrm{terminated}_{t+k-1})
 
-    so that the target is :math:`R_t + d_t \max_a Q(s_{t+k}, a)`. :math:`k` is ``n``, or less at the end of the episode
-    (also by truncation), at the newest row of the stream and before a deleted row. In a sample the reward is
-    :math:`R_t`; next observation, `terminated` and a column ``"truncated"`` are those of step :math:`t+k-1`; and a
-    field ``"discount"`` with :math:`d_t` comes after the columns, float32 ``[B]``.
+    so the target is :math:`R_t + d_t \max_a Q(s_{t+k}, a)`. :math:`k` is ``n``, or less at the end of the episode (also
+    by truncation), at the newest row of the stream and before a deleted row. In a sample the reward is :math:`R_t`.
+    Next observation, `terminated` and a column ``"truncated"`` are those of step :math:`t+k-1`. A field ``"discount"``,
+    :math:`d_t`, float32 ``[B]``, follows the columns.
 
-    If there is no column with the next observation, it is the observation of the next row, and becomes a field before
-    the discount. Then the last row of an episode that has not terminated is never drawn: a return ends with the row
-    before it, and a ``final`` row of `ReplayBuffer.insert` keeps it. `docs/ends.md` shows the cases.
+    Without a column of next observations, they are read from the next row, and are a field before the discount. The
+    last row of an episode that has not terminated is then not sampled, and returns end before it; insert a ``final``
+    row to keep it. `docs/ends.md` shows the cases.
 
-    In a sample of sequences or episodes this applies to each of the ``T`` steps: the reward, next observation,
-    `terminated` and ``"truncated"`` are those of the chain that begins at the step, and the discount is float32
-    ``[B, T]``. A chain may extend beyond the last step of the sequence, over the rows stored. The mask is ``True``
-    where a transition begins: not at a row that holds only the observation after its episode, and, without a column of
-    next observations, not where the next one is not known. Where the mask is ``False``, all values are zero.
+    In a sample of sequences or episodes this applies to each of the ``T`` steps, with a discount ``[B, T]``. A return
+    may extend over stored rows beyond the last step of the sequence. The mask is ``True`` where a transition begins:
+    not at ``final`` rows, and, without a column of next observations, not where the next one is unknown. Where the mask
+    is ``False``, all values are zero.
 
     Args:
         n (int): Largest number of steps, at least 1.
         gamma (float): Discount of one step, in [0, 1].
         reward (str): Column of rewards, float32 or float64. Default: ``"reward"``.
-        discount (Union[str, None]): Column with the discount of each step, float32 or float64 of shape ``()``, which
-            multiplies `gamma`: a return weighs the reward after a step by it, and :math:`d_t` is the product over the
-            steps. If the column is ``"discount"``, the field takes its place. Default: ``None``.
-        terminated (str): Column that is nonzero where an episode terminated, of shape ``()``; such a row ends its
+        discount (Union[str, None]): Column of per-step discounts, float32 or float64 of shape ``()``, which multiply
+            `gamma` in :math:`R_t` and :math:`d_t`. The field replaces a column named ``"discount"``. Default: ``None``.
+        terminated (str): Column that is nonzero where an episode terminated, of shape ``()``. Such a row ends its
             episode. Default: ``"terminated"``.
         observation (Union[str, Sequence[str]]): Columns of observations; ``"x"`` stands for all columns with names
             ``"x.y"``, too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
