@@ -3,6 +3,7 @@
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn, ops
 
 from mindspore_replay import (
@@ -101,8 +102,13 @@ def looped(loop: Loop) -> Work:
     )
 
 
-def reached(achieved: Tensor, goal: Tensor) -> Tensor:
+def reached(achieved: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Return the reward, 0 for a goal that is reached and else -1."""
+    return (np.linalg.norm(achieved - goal, axis=-1) < REACHED).astype(np.float32) - 1
+
+
+def reached_graph(achieved: Tensor, goal: Tensor) -> Tensor:
+    """As `reached`, in a graph."""
     return ops.cast(ops.norm(achieved - goal, dim=-1) < REACHED, ms.float32) - 1
 
 
@@ -197,9 +203,10 @@ class MindsporeReplay(Peer):
 
     def hindsight(self, case: Case) -> Work:
         """A batch with other goals."""
-        view = HindsightRelabel("future", GOALS / (GOALS + 1), reached, achieved_goal="next_achieved_goal")
+        reward = reached_graph if case.compiled else reached
+        view = HindsightRelabel("future", GOALS / (GOALS + 1), reward, achieved_goal="next_achieved_goal")
         buffer = self._filled(case, views=[view])
-        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample, note="rewards by a compiled graph")
+        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
 
     def _in_files(self, case: Case) -> ReplayBuffer:
         return self._filled(case, storage=str(self.folder / "rows"))
