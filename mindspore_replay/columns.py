@@ -1,4 +1,4 @@
-"""Columns of a buffer with MindSpore's dtypes, and of the Parameters that hold them."""
+"""Columns of a buffer with MindSpore's dtypes, and those of their Parameters."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class Columns(Schema):
 
     @property
     def stored_types(self) -> tuple[Any, ...]:
-        """MindSpore dtype of the Parameter that holds each column."""
+        """MindSpore dtype of each column's Parameter."""
         return tuple(TYPES[name] for name in self.stored_dtypes)
 
     def check_composite(self) -> None:

@@ -2,7 +2,7 @@
 
 Constructors, methods, results and errors are those of the classes of the same names in `mindspore_replay`, with arrays
 in place of Tensors, and numbers in place of Tensors of one number. Samples for the same seed are the same. NumPy has no
-bfloat16: such columns hold its bits, uint16.
+bfloat16: such columns contain its bits as uint16.
 """
 
 import contextlib
@@ -160,7 +160,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @property
     def limiter(self) -> Waiting | None:
-        """The `RateLimiter` that `insert` and `sample` wait for, or ``None``; a queue has one of its own."""
+        """The `RateLimiter` that `insert` and `sample` wait for, or ``None``. A queue has a fixed one."""
         return self._front.limiter
 
     @limiter.setter
@@ -201,7 +201,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         return made
 
     def __deepcopy__(self: _Host, memo: dict[Any, Any]) -> _Host:
-        """Make an independent buffer with the same rows in memory, and a limiter of its own.
+        """Make an independent buffer with the same rows in memory, and a copy of the limiter.
 
         Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
         """
@@ -227,7 +227,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         flush(type(self).__name__, self._front.shared.folder, every)
 
     def close(self) -> None:
-        """Free the memory of the rows, or flush the folder and give it up, as `Buffer.close` does."""
+        """Free the memory of the rows, or flush and release the folder, as `Buffer.close` does."""
         with self._front.lock:
             if not self._front.shared.closed.is_set():
                 self._front.shared.closed.set()
@@ -246,13 +246,13 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @property
     def folder(self) -> Path | None:
-        """The folder that holds the rows; ``None`` if they are in memory."""
+        """The folder of the rows; ``None`` if they are in memory."""
         folder = self._front.shared.folder
         return None if folder is None else folder.path
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """The lock that calls hold; of a buffer in a folder, also that of all processes."""
+        """The lock held by calls. In a folder all processes share it."""
         front = self._front
         return front.lock if front.shared.folder is None else FolderLock(front.shared.lock, front.calls)
 

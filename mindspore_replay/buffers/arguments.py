@@ -38,7 +38,7 @@ class Arguments:
         return True
 
     def _known(self, value):
-        """Return what the compiler knows of an argument: a constant, dtype and shape of a Tensor, or that it exists."""
+        """Return what is known of an argument at compile time: a constant, a dtype and shape, or its presence."""
         if isinstance(value, Tensor):
             return (TENSOR, value.dtype, value.shape)
         if isinstance(value, dict):

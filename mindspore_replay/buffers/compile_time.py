@@ -16,7 +16,7 @@ TENSOR, MAPPING, NUMBER = "(a Tensor)", "(a dict)", "(a number)"
 
 
 class Tensor:
-    """A stand-in for a Tensor of a graph: zeros of its dtype and shape, which is all that the compiler knows of it."""
+    """A stand-in for a Tensor of a graph: zeros of its dtype and shape, all that is known at compile time."""
 
     def __init__(self, dtype: object, shape: tuple[int, ...]) -> None:
         self.dtype, self.shape = dtype, shape
@@ -33,7 +33,7 @@ class Tensor:
 
 
 def stand_in(known: object) -> Any:
-    """Return an argument for the checks of calls from Python, made of what the compiler knows of one in a graph."""
+    """Return a stand-in for an argument of a graph, for the checks of calls from Python."""
     if not isinstance(known, (list, tuple)):
         return 0 if isinstance(known, str) and known == NUMBER else known
     kind = known[0] if known and isinstance(known[0], str) else None

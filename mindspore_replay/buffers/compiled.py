@@ -29,12 +29,12 @@ from ..store.types import Experience, Values
 class _Insertion:
     """``(has_priority, has_version, *columns, *others) -> handle of the first row``: stores rows in a graph.
 
-    It takes positional Tensors: a compiled function that takes a tuple would be compiled again at every call.
+    Arguments are positional Tensors: a compiled function with a tuple argument would be compiled at every call.
 
     Args:
         operators (Operators): The operators of the buffer.
         width (int): Number of columns.
-        has_episodes (bool): Whether the rows know their episode.
+        has_episodes (bool): Whether the buffer stores episodes.
     """
 
     def __init__(self, operators: Operators, width: int, has_episodes: bool) -> None:
@@ -54,7 +54,7 @@ class _Insertion:
 
 
 class CompiledCalls(Calls):
-    """The methods of `Store` by compiled graphs. The caller holds the buffer's lock and waits for work in flight.
+    """The methods of `Store` by compiled graphs. The caller must hold the buffer's lock and wait for work in flight.
 
     Args:
         operators (Operators): The operators of the buffer.

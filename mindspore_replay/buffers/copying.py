@@ -39,7 +39,7 @@ _OWN = {
 
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
-    """Give copies the names that an owner gave the Parameters; without an owner each object has names of its own."""
+    """Copy the names that an owner gave the Parameters. Without an owner each object keeps its names."""
     for key, made in copies.items():
         name = parameters[key].name
         if not re.match(rf"{cls_name}_\d+\.", name):
@@ -54,7 +54,7 @@ class Copying:
     _lock: threading.RLock
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
-        """Make an independent buffer with the same rows, random state and options, and a limiter of its own.
+        """Make an independent buffer with the same rows, random state and options, and a copy of the limiter.
 
         It has no folder. Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
         """

@@ -143,7 +143,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`. If
-            `prioritized`, handles, int64 ``[B]``, and importance weights, float32 ``[B]``, come before them.
+            `prioritized`, handles, int64 ``[B]``, and importance weights, float32 ``[B]``, precede them.
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.

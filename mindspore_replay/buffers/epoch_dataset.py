@@ -28,7 +28,7 @@ class Rows:
 
 
 class Keys:
-    """Keys of orders. MindSpore copies a dataset for each iterator; all copies take keys from one sequence.
+    """Keys of orders. MindSpore copies a dataset for each iterator; all copies share one sequence of keys.
 
     Args:
         seed (Sequence[int]): Seed of the sequence.
@@ -46,7 +46,7 @@ class Keys:
 
 
 class Epochs(Sampler):
-    """Positions of rows, each once an epoch, in an order that is new in each epoch; every learner gets as many.
+    """Positions of rows, each once an epoch, in a new order each epoch, equally many for every learner.
 
     Args:
         rows (int): Number of rows of all learners.

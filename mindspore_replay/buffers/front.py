@@ -14,7 +14,7 @@ from ..store.waiting import Waiting
 
 
 class BufferFront(LocalFront):
-    """Calls that give Tensors, wait for MindSpore's work on the rows, and wait for the buffer's limiter.
+    """Calls that return Tensors, and wait for MindSpore's work on the rows and for the buffer's limiter.
 
     Args:
         buffer (Buffer): The buffer, which owns this object.
@@ -37,7 +37,7 @@ class BufferFront(LocalFront):
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
     ) -> Sample:
-        """Draw a batch, in the default way without the lock, which the kernels take themselves."""
+        """Draw a batch. The default way skips the lock, which the kernels acquire themselves."""
         plain = sample_range is None and beta is None and self.finish is None and form is None
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES

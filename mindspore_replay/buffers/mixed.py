@@ -103,7 +103,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             self._pick = PickRows(self.sample_size, len(self.sources))
 
     def state_parameters(self) -> dict[str, Parameter]:
-        """Return its own state by name, without that of the sources."""
+        """Return the mixture's state by name, without the sources."""
         return {key: held.parameter for key, held in self._front.state.items()}
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return made
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
-        """Load the state that the ``state_dict`` of a Cell which contains the mixture holds."""
+        """Load the mixture's state from the ``state_dict`` of an enclosing Cell."""
         for i, buffer in enumerate(self.sources):
             arrays = buffer._completed(arrays, f"source_{i}.")
         self.load_state_dict(arrays)

@@ -1,4 +1,4 @@
-"""The Parameters that hold a buffer's state: how they are made, overwritten and loaded."""
+"""The Parameters of a buffer's state: how they are made, overwritten and loaded."""
 
 import weakref
 from pathlib import Path
@@ -49,8 +49,8 @@ def count_load(parameter: Parameter) -> None:
 def load_in_place(parameter: Parameter) -> None:
     """Make ``set_data``, which loads checkpoints, write to the existing memory.
 
-    MindSpore would give the Parameter new memory, which neither kernels called from Python nor a compiled graph would
-    use.
+    MindSpore would move the Parameter to new memory, which neither kernels called from Python nor a compiled graph
+    would use.
     """
     reference = weakref.ref(parameter)
 

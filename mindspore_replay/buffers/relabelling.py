@@ -174,7 +174,7 @@ class Relabel:
     def of(self, achieved, goal, outputs):
         """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
 
-        The batch that the user's function may take is in some outputs.
+        Some outputs are the batch for the user's function.
         """
         plan = self.plan
         rows = (-1, *plan.goal_shape)
@@ -191,7 +191,7 @@ class Relabel:
         return ops.reshape(rewards, lead), ops.reshape(terminated != 0, lead)
 
     def batch(self, rows, outputs):
-        """Return the columns that the user's function takes, with one axis before their shapes; newest frames alone."""
+        """Return the columns for the user's function, with one leading axis; of stacks, the newest frames."""
         plan, parts = self.plan, ()
         for i in range(len(plan.batch_at)):
             frames = ops.reshape(outputs[plan.batch_at[i]], (rows, -1, *plan.batch_fields[i][0]))
@@ -246,7 +246,7 @@ class RelabelFromPython(RelabelOfArrays):
         self._rewards = RewardFunction(self._function)
 
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
-        """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
+        """Return the relabelled outputs of a sample of arrays or Tensors; the first `before` are not in the plan."""
         outputs = super().__call__(batch, before)
         return tuple(share(value) if isinstance(value, np.ndarray) else value for value in outputs)
 

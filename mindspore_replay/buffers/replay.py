@@ -27,8 +27,8 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
         types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, or its name:
             bool, int8 to int64, uint8 to uint64, float16, float32, float64, and bfloat16 with the native backend.
-        names (Union[Sequence[str], None]): Name of each column. With names, `insert` also takes a dict.
-            Default: ``None``.
+        names (Union[Sequence[str], None]): Name of each column. With names, `insert` also accepts a dict. Default:
+            ``None``.
         num_envs (int): Environments that insert in step: the number of rows of each insertion must be a multiple of it.
             Default: ``1``.
         replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
@@ -57,15 +57,15 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         sample_length (Union[int, dict, None]): Items per row in a sample. Default: ``None``, for `max_length`.
         cut (str): Which items of a longer row to sample: the ``"first"`` ones, or a ``"random"`` window. Default:
             ``"first"``.
-        seed (Union[int, None]): Seed of the random sequence. ``None`` takes one from NumPy's generator, which
-            ``mindspore.set_seed`` seeds. Default: ``None``.
+        seed (Union[int, None]): Seed of the random sequence. Default: ``None``, for one from NumPy's generator, which
+            ``mindspore.set_seed`` seeds.
         storage (Union[str, PathLike, None]): ``"device"``; ``"host"``, to store rows in the host's memory on every
             device and sample them with the CPU's kernels; or the path of a new folder, to store rows and state in
             memory-mapped files that other processes `attach` to and `open` reopens. Off the CPU, ``"host"`` and folders
             work from Python only. ``docs/processes.md`` compares them. Default: ``None``, for ``"device"`` on the CPU,
             on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
-            device) or ``"auto"`` (native if available). Both give the same rows for the same state. Default:
+            device) or ``"auto"`` (native if available). Both return the same rows for the same state. Default:
             ``"auto"``.
 
     Attributes:

@@ -82,7 +82,7 @@ class Saving(SavedState[BufferFront]):
         return super().load_state_dict(state_dict)
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
-        """Load the state that the ``state_dict`` of a Cell which contains the buffer holds."""
+        """Load the buffer's state from the ``state_dict`` of an enclosing Cell."""
         if self.compressed:
             raise RuntimeError(
                 f"For '{type(self).__name__}', the 'state_dict' of a Cell does not contain compressed columns: use "
@@ -115,7 +115,7 @@ class Saving(SavedState[BufferFront]):
 
     @property
     def folder(self) -> Path | None:
-        """The folder that holds the rows; ``None`` if they are in memory."""
+        """The folder of the rows; ``None`` if they are in memory."""
         return None if self._folder is None else self._folder.path
 
     def state_parameters(self) -> dict[str, Parameter]:
@@ -130,6 +130,6 @@ class Saving(SavedState[BufferFront]):
         return arrays
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Declare that all rows are about to be replaced, and count it: who continues files then writes all rows."""
+        """Declare that all rows are about to be replaced. The next incremental save then writes all rows."""
         count_load(self.head)
         return super().begin_replacing(arrays)

@@ -18,7 +18,7 @@ GRAPHS_OF_HOST = (
 
 
 def default_storage(spec: BufferSpec, backend: str) -> str:
-    """Return the place of rows that nobody chose: the device where kernels run, and for what is there alone."""
+    """Return the default storage: the device, unless kernels could use the rows only in the host's memory."""
     by_kernel = backend != "composite" and spec.options.plan.by_kernel
     fits = native.runs_on_device() and (native.on_cpu() or not by_reference(spec.columns))
     return DEVICE if fits or not by_kernel else HOST

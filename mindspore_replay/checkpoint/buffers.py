@@ -28,7 +28,7 @@ class Maker(NamedTuple):
 
     Args:
         find (Callable): Returns the class of a name.
-        list_of (Callable): Makes a list of buffers, given its name in a dict; ``""`` if it is in none.
+        list_of (Callable): Makes a list of buffers from its name in a dict, or ``""``.
         place (dict): More arguments for each buffer.
     """
 
@@ -112,7 +112,7 @@ def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = Fa
 def load_buffers(
     maker: Maker, path: str | os.PathLike[str], buffer: object, capacity: int | None, progress: bool
 ) -> object:
-    """Make the buffers of a file, or let `buffer` take over its state, as `mindspore_replay.load` does."""
+    """Make the buffers of a file, or load its state into `buffer`, as `mindspore_replay.load` does."""
     check_bool("load", "progress", progress)
     if capacity is not None:
         check_size("load", "capacity", capacity)
@@ -159,7 +159,7 @@ def _check_memory(description: dict[str, Any], capacity: int | None) -> None:
 
 
 def describe(buffers: object, in_folders: bool = False) -> dict[str, Any]:
-    """Describe how to make such buffers; for those that cannot be made from a file, give the reason.
+    """Describe how to make such buffers, or why they cannot be made from a file.
 
     With `in_folders`, one in a folder stays there: the description names the folder.
     """
@@ -180,7 +180,7 @@ def describe(buffers: object, in_folders: bool = False) -> dict[str, Any]:
 
 
 def _arguments_of(mixed: object) -> dict[str, Any]:
-    """Return the arguments of a mixture, or the reason why a file cannot hold them."""
+    """Return the arguments of a mixture, or the reason why a file cannot contain them."""
     if type(mixed).__name__ != MIXTURE:
         return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
     given = given_arguments(mixed)

@@ -96,7 +96,7 @@ class Header(NamedTuple):
         previous (str): For an incremental file, checksum of the header of the file before it.
         description (Any): Description of the buffers.
         note (Any): What the writer noted beside it; ``None`` if nothing.
-        since (list[int]): For each buffer, the serial number of the first row whose columns the file holds.
+        since (list[int]): For each buffer, the serial number of the first row whose columns are in the file.
         size (int): Bytes of the header and its length.
         library_version (str): Version of this library that wrote the file.
     """
@@ -272,7 +272,7 @@ def _check_ints(what: str, values: object) -> None:
 
 
 def checksum(chunks: Iterable[Any]) -> int:
-    """Return the CRC-32 of bytes that come in chunks."""
+    """Return the CRC-32 of chunks of bytes."""
     crc = 0
     for chunk in chunks:
         crc = isal_zlib.crc32(chunk, crc)

@@ -61,7 +61,7 @@ def numbered_path(path: Path, number: int) -> Path:
 
 
 def staged_path(path: Path) -> Path:
-    """Return the path of a file that is to become the newest of these files, once `publish` gives it its name."""
+    """Return the path for the newest of these files until `publish` renames it."""
     return path.with_name(f"{path.name}.next")
 
 

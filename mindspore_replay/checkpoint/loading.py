@@ -175,7 +175,7 @@ class Restored:
         return np.zeros(shape, parameter.numpy_type)
 
     def _check_rows(self, cursors: list[Cursors]) -> None:
-        """Raise a ValueError if files hold other rows than their cursors say, or do not continue each other."""
+        """Raise a ValueError if rows do not match the cursors, or files do not continue each other."""
         before = 0
         for source, those in zip(self._sources, cursors):
             if not 0 <= those.count <= min(self._saved_capacity, those.inserted) or those.inserted > _LAST_SERIAL:
@@ -199,7 +199,7 @@ class Restored:
         return source.header.since[self._index]
 
     def _updated(self, source: Source) -> np.ndarray:
-        """Return the serial numbers of updated rows, which the columns of a file hold before its new rows."""
+        """Return the serial numbers of updated rows, which precede the new rows in a file's columns."""
         name = self.part.prefix + UPDATED
         entry = source.header.entries.get(name)
         if entry is None:
@@ -278,7 +278,7 @@ def load_parts(
     new: bool = False,
     progress: bool = False,
 ) -> None:
-    """Read files into buffers, given as parts and their description.
+    """Read files into buffers, described by parts.
 
     Raises:
         ValueError: If the files are of other buffers, or a state in them is invalid; then nothing is changed.

@@ -111,7 +111,7 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
 
 
 def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
-    """Return a column of the stored rows, oldest first: each file holds updated rows, and those since the last file."""
+    """Return a column of the stored rows, oldest first, from the rows that each file updated or added."""
     found, inserted = np.zeros(0), 0
     for source in sources:
         column, name = source.array(prefix + key), prefix + UPDATED

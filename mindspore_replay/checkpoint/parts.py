@@ -1,4 +1,4 @@
-"""The parts that a file holds: their arrays, and the slots of their rows."""
+"""The parts of a file: their arrays, and the slots of their rows."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ class SavedBuffer(Saved, Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder that holds the rows; ``None`` if they are in memory."""
+        """The folder of the rows; ``None`` if they are in memory."""
 
     @property
     def limiter(self) -> Waiting | None:

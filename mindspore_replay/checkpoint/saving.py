@@ -128,7 +128,7 @@ class _Contents:
                 self._saved[name] = _Array(array.copy(), dtype, None)
 
     def _rows(self, part: Part, view: _View, since: int, updates: int) -> tuple[tuple[Slots], tuple[Slots, ...]]:
-        """Return the slots of all rows, and of those whose columns are written: updated rows come before new ones."""
+        """Return the slots of all rows, and of those whose columns are written: updated rows, then new ones."""
         cursors, capacity = cursors_of(view.arrays), part.owner.capacity
         stored = Slots(capacity, cursors.head, cursors.count)
         slots = updated_slots(view.updates, updates, capacity)
@@ -153,7 +153,7 @@ class _Contents:
         return (stored,), (Slots(capacity, 0, 0, slots[kept]), new)
 
     def has_older_rows(self) -> bool:
-        """Return True if any buffer still holds a row whose columns are in an earlier file."""
+        """Return True if any buffer still stores a row whose columns are in an earlier file."""
         return any(oldest < serial for oldest, serial in zip(self._oldest, self.since))
 
     def chunks(self, name: str) -> Iterator[Any]:
@@ -213,7 +213,7 @@ class _Written:
         return cls(path, last.id, last.number + 1, description, *state, last.nbytes, more_bytes)
 
     def metadata(self, last: "_Written | None", since: Sequence[int]) -> dict[str, str]:
-        """Return what the header of the file says besides its arrays."""
+        """Return the header's metadata."""
         return {
             "format": FORMAT,
             "format_version": str(VERSION),

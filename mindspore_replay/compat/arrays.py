@@ -64,7 +64,7 @@ class _FixedArray:
 
 @ms.jit_class
 class TensorArray(Operator):
-    """Makes an array; a call gives its handle.
+    """Makes an array. A call returns its handle.
 
     Args:
         dtype (mindspore.dtype): Dtype of a row, a number.
@@ -90,7 +90,7 @@ class TensorArray(Operator):
 
 
 class _OnArray(Operator):
-    """An operator on an array. It ignores the arguments that it is made with, since the array knows them."""
+    """An operator on an array. Its constructor's arguments are ignored, since the array stores them."""
 
     def __init__(self, *args: object) -> None:
         del args

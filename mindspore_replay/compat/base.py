@@ -41,7 +41,7 @@ class RingOperator(Operator):
     """An operator on a ring that its caller owns: columns ``[C, *F]``, `count` and `head`, both int32 ``[]``.
 
     Args:
-        capacity (int): ``C``, rows that the ring holds.
+        capacity (int): ``C``, most rows stored.
         buffer_shape (Sequence[tuple[int, ...]]): Shape of one row of each column.
         buffer_dtype (Sequence[mindspore.dtype]): Dtype of each column.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``, as for `ReplayBuffer`.

@@ -103,7 +103,7 @@ class PriorityReplayBufferCreate(_Create):
         alpha (float): How much priorities count, from 0 (uniform) to 1.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         dtypes (Sequence[mindspore.dtype]): Dtype of each column.
-        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, NumPy's generator gives one, which
+        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``0``.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
 

@@ -75,10 +75,10 @@ class _FieldByField(Buffer):
 
     @graph_body(_push_graph)
     def push(self: _Buffer, *transition: Values) -> _Buffer:
-        """Append a row, or a batch, given field by field.
+        """Append a row or a batch, one argument per column.
 
         Also available as `insert`. In compiled code call that by a bound method, as MindSpore RL's trainers do:
-        MindSpore takes the bare statement ``buffer.insert(a, b)`` for that of a list.
+        MindSpore treats the bare statement ``buffer.insert(a, b)`` as a list's.
 
         Args:
             transition (Tensor): One for each column. Shape ``[*F]``, or ``[n, *F]``.

@@ -26,7 +26,7 @@ class BufferAppend(RingOperator):
     empty is in time order. Costs O(rows).
 
     Args:
-        capacity (int): ``C``, rows that the ring holds.
+        capacity (int): ``C``, most rows stored.
         buffer_shape (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         buffer_dtype (Sequence[mindspore.dtype]): Dtype of each column.
         backend (str): As for `ReplayBuffer`. The composite backend keeps bool columns as uint8 only. Default:
@@ -163,8 +163,8 @@ class BufferSample(RingOperator):
     Args:
         capacity, buffer_shape, buffer_dtype, backend: As for `BufferAppend`.
         batch_size (int): ``B``, rows of one sample, at most `capacity`.
-        seed (int): Start of the random sequence. 0 takes one from NumPy's generator, which ``mindspore.set_seed``
-            seeds. Default: ``0``.
+        seed (int): Seed of the random sequence. 0 for one from NumPy's generator, which ``mindspore.set_seed`` seeds.
+            Default: ``0``.
         unique (bool): Whether each row occurs at most once in a sample. Default: ``False``.
 
     Inputs:

@@ -141,7 +141,7 @@ def _replay(module: ModuleType, source: ModuleType, names: tuple[str, ...], purp
 
 
 def _old_path() -> Iterator[_Change]:
-    """Add the module of MindSpore RL 0.5's `ReplayBuffer`, and those that it lies in where there is no MindSpore RL."""
+    """Add the module of MindSpore RL 0.5's `ReplayBuffer`, and its parents if MindSpore RL is not installed."""
     path = f"{_CORE}.replay_buffer"
     patch = Patch("ReplayBuffer", f"{path}.ReplayBuffer", "its place in MindSpore RL 0.5")
     names = [path] if "mindspore_rl" in sys.modules or find_spec("mindspore_rl") else ["mindspore_rl", _CORE, path]
@@ -263,7 +263,7 @@ _on_cpu = ops.constexpr(lambda: ms.get_context("device_target") == "CPU")
 
 
 def _overflow() -> Iterator[_Change]:
-    """Patch the search for overflows in gradients: MindSpore takes a CPU for an Ascend of the first kind."""
+    """Patch the search for overflows in gradients: MindSpore treats a CPU as a first-generation Ascend."""
     cell, method = nn.TrainOneStepWithLossScaleCell, "get_overflow_status"
     theirs = vars(cell)[method]
 

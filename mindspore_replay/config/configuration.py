@@ -1,4 +1,4 @@
-"""Makes buffers from configurations, given as a dict or a YAML file."""
+"""Makes buffers from configurations: dicts or YAML files."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +51,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
         path (Union[str, Path]): The file.
 
     Returns:
-        dict: Its content. `create_buffer` takes the part that describes a buffer.
+        dict: Its content. Pass the part that describes a buffer to `create_buffer`.
 
     Raises:
         ImportError: If PyYAML is not installed.
@@ -84,7 +84,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
 
 
 def _checked_size(node: Any, sizes: dict[int, int]) -> int:
-    """Return how many values a node of YAML holds, those of an alias again; raise a ValueError for too many."""
+    """Return the number of values in a node of YAML, with aliases expanded. Raise a ValueError for too many."""
     if id(node) not in sizes:
         sizes[id(node)] = _MOST_VALUES  # of a node within itself
         is_mapping, items = node.id == "mapping", [] if node.id == "scalar" else node.value
@@ -188,7 +188,7 @@ def _limiter_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 
 def _with_types(config: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge a second configuration, which holds `type`, or a mapping with `type` for each buffer, into the first."""
+    """Merge a second configuration, with `type` or a mapping with `type` for each buffer, into the first."""
     merged = dict(config)
     for key, value in types.items():
         if key == "type" and config.get("type", value) == value:

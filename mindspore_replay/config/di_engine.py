@@ -53,11 +53,11 @@ PRIORITIZED = "PrioritizedReplayBuffer"
 
 
 def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], Any]) -> type:
-    """Return the uniform or the prioritized class, as the key `priority` says; other classes are unchanged.
+    """Return the uniform or the prioritized class by the key `priority`. Other classes are unchanged.
 
     Args:
         buffer_cls (type): The class that `type` names.
-        priority (Union[bool, None]): Value of the key; ``None`` if it is not given.
+        priority (Union[bool, None]): Value of the key, or ``None``.
         find (Callable): Returns the class of a name.
 
     Returns:
@@ -74,7 +74,7 @@ def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], 
 
 
 def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration without the limits that are ``None`` or infinite, where the class takes none."""
+    """Return the configuration without limits that are ``None`` or infinite, if the class does not accept them."""
     return {
         key: value
         for key, value in config.items()
@@ -86,7 +86,7 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[st
     """Translate DI-engine's keys; all others are unchanged.
 
     Args:
-        buffer_cls (type): The class, as `class_by_priority` gives it.
+        buffer_cls (type): The class from `class_by_priority`.
         accepted (Collection[str]): Names of its arguments. A key that is one of these is not translated.
         values (Mapping): Keys and values.
 
@@ -112,7 +112,7 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[st
 
 
 def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any]) -> dict[str, Any]:
-    """Replace `priority` and `priority_IS_weight` by the arguments that they stand for."""
+    """Replace `priority` and `priority_IS_weight` by the arguments that they mean."""
     switches = {
         key: check_bool("create_buffer", key, values[key]) for key in SWITCHES if key in values and key not in accepted
     }
@@ -162,7 +162,7 @@ def _renamed(accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, 
 
 
 def _first_window(accepted: Collection[str], size: Any, values: Mapping[str, Any]) -> int | None:
-    """Return the window at the start of the training: a larger one than the capacity holds all rows."""
+    """Return the window at the start of the training, at most the capacity."""
     if size is None:
         return None
     if "window" not in accepted:

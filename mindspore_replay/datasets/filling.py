@@ -55,7 +55,7 @@ class Source:
 
     @functools.cached_property
     def summary(self) -> tuple[EpisodeTable, np.ndarray]:
-        """The table that a function given as `episodes` gets, and whether the observation after each is known."""
+        """The table for a function `episodes`, and whether the observation after each episode is known."""
         summary = Summary()
         for steps in self.outline():
             summary.add(steps)
@@ -129,7 +129,7 @@ def make_buffer(
 
 
 def class_of(buffer_cls: type | str | None) -> type:
-    """Return the class of a buffer, which is given itself or by name; ``None`` for `mindspore_replay.ReplayBuffer`."""
+    """Return the class of a buffer by itself or its name; ``None`` means `mindspore_replay.ReplayBuffer`."""
     return buffer_class({"type": "uniform" if buffer_cls is None else buffer_cls}, find)
 
 
@@ -141,7 +141,7 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
-    """Return True if the rows of a buffer of this class know their episode."""
+    """Return True if a buffer of this class stores episodes."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceRecipe, EpisodeRecipe))
 
 
@@ -196,7 +196,7 @@ def column_fields(columns: Schema) -> dict[str, Field]:
 
 
 def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:
-    """Raise an error if a buffer cannot be filled, or if arguments for a new buffer are given beside one."""
+    """Raise an error if a buffer cannot be filled, or was passed with arguments for a new one."""
     check_buffer(what, buffer, attached=True)
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
@@ -294,7 +294,7 @@ class Filler:
             self._put_rows(steps.columns, steps.end, np.zeros_like(steps.end) if steps.final is None else steps.final)
 
     def _put_transitions(self, steps: Steps) -> None:
-        """Add rows that hold their next observation; a step is dropped if that is needed but unknown."""
+        """Add rows with their next observations. A step is dropped if that is needed but unknown."""
         lacking, terminated = ~steps.known, steps.flag("terminated")
         following = dict(steps.following)
         for name in following if lacking.any() else ():
@@ -310,7 +310,7 @@ class Filler:
         self._put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
 
     def _put_episodes(self, steps: Steps) -> None:
-        """Add rows of single observations; a `final` row holds the observation after an episode, if it is known."""
+        """Add rows of single observations, and a `final` row with the observation after an episode, if known."""
         last = np.flatnonzero(steps.end & steps.known)
         final = steps.end & ~steps.known & ~steps.flag("terminated")
         self._undrawn += int(final.sum())

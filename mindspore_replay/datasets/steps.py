@@ -63,7 +63,7 @@ class Steps(NamedTuple):
         following (dict): The next observations, by the name of the observation; undefined where `known` is False.
         known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at the end of an episode.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
-        final (Union[numpy.ndarray, None]): Of rows as a buffer stored them, whether a row holds only the observation
+        final (Union[numpy.ndarray, None]): For rows stored by a buffer: whether a row contains only the observation
             after an episode, bool ``[n]``. Default: ``None``, for steps.
     """
 
@@ -107,9 +107,9 @@ def chunk_rows(row_bytes: int) -> int:
 def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[Steps]:
     """Convert consecutive rows to steps; the last row ends its episode.
 
-    Rows hold their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
-    ends where the next observation is not the observation of the next row. Otherwise the next row holds it. A `FINAL`
-    row holds only an observation; if it has flags of its own, its next observation is unknown.
+    Rows contain their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
+    ends where the next observation is not the observation of the next row. Otherwise it is read from the next row. A
+    `FINAL` row contains only an observation; if its flags are set, its next observation is unknown.
 
     Args:
         chunks (Iterable[dict]): Columns, with `END` and `FINAL` if these are known; else episodes end where rows are
@@ -146,7 +146,7 @@ def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
 
 
 def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
-    """Return True if rows hold their own next observation."""
+    """Return True if rows contain their next observation."""
     names = set(names)
     return bool(observations) and all(f"next_{name}" in names for name in observations)
 

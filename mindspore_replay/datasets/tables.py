@@ -25,7 +25,7 @@ _MOST_EXPANDED = 1032
 
 
 def check_expanded(what: str, label: str, nbytes: int, size: int) -> None:
-    """Raise a ValueError for a file whose arrays would be larger than what its bytes can hold."""
+    """Raise a ValueError for a file whose arrays would be larger than its bytes allow."""
     if nbytes > _MOST_EXPANDED * size:
         raise ValueError(
             f"For '{what}', {label} must hold its arrays, but it has {size} bytes, and they would have {nbytes}."

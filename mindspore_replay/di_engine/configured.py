@@ -145,7 +145,7 @@ class NaiveReplayBuffer(IBuffer):
     ) -> list[Any] | None:
         """Draw `size` rows, also of a slice of the rows, oldest first; ``None`` if there are too few.
 
-        By priority a row may come again, and `sample_range` is ``slice(-n, None)``; with a window it is ``None``.
+        By priority a row may repeat, and `sample_range` must be ``slice(-n, None)``; with a window, ``None``.
         """
         chosen = self._range(sample_range, cur_learner_iter)
         may = self._monitor.can_sample(size, replace, self.count())

@@ -80,7 +80,7 @@ class DequeBuffer(Buffer):
     storage = property(lambda self: list(self), doc="The rows, oldest first.")
 
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
-        """Add middleware, as `Buffer.use`. Limits and priorities hold for the rows, in all views of them."""
+        """Add middleware, as `Buffer.use`. Limits and priorities apply to the rows, in all views of them."""
         self.table.limit(**getattr(func, "limits", {}))
         super().use(func)
         return self
@@ -136,7 +136,7 @@ class DequeBuffer(Buffer):
     ) -> list[Any]:
         """Draw `size` rows, or lists of rows; a ValueError if there are too few, a KeyError for unknown `indices`.
 
-        By priority a row may come again, and `sample_range` is ``slice(-n, None)``. A row that comes again is a copy.
+        By priority a row may repeat, as a copy, and `sample_range` must be ``slice(-n, None)``.
         """
         name, table = self._name, self.table
         by_index = indices is not None and len(indices) > 0 and not groupby and size in (None, len(indices))
@@ -190,7 +190,7 @@ class DequeBuffer(Buffer):
 
     @_extended
     def update(self, index: str, data: object = None, meta: dict[str, Any] | None = None) -> bool:
-        """Replace a row, and what is known of it, where given; return False if it is not stored."""
+        """Replace a row, its metadata, or both. Return False if it is not stored."""
         with self.table.lock:
             (handle,) = self.table.handles([index])
             if handle >= 0:

@@ -87,7 +87,7 @@ class RowLayout:
         return cls(kinds, {name: array.shape for name, array in zip(typed, arrays)}, [a.dtype for a in arrays], nested)
 
     def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
-        """Return the columns of rows, as `insert` takes them; a ValueError if keys or shapes are others."""
+        """Return the columns of rows for `insert`; a ValueError if keys or shapes differ."""
         flat: list[Any] = [dict(_leaves(row)) if self.nested and isinstance(row, Mapping) else row for row in rows]
         for row in flat:
             found = None

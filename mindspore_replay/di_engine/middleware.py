@@ -162,7 +162,7 @@ class group_sample(_Middleware):  # noqa: N801
 
 
 class padding(_Middleware):  # noqa: N801
-    """Fills sampled groups up to the largest with rows of their own, or of ``None`` if `policy` is ``"none"``."""
+    """Fills sampled groups up to the largest with their own rows, or ``None`` if `policy` is ``"none"``."""
 
     def __init__(self, policy: str = "random") -> None:
         check_choice("padding", "policy", policy, "random", "none")

@@ -178,7 +178,7 @@ class RowTable:
             return pushed
 
     def update(self, handle: int, data: object, meta: dict[str, Any] | None) -> None:
-        """Replace a stored row, and what is known of it, where given; after an error nothing is changed."""
+        """Replace a stored row, its metadata, or both. After an error nothing is changed."""
         priority, kept = (meta or {}).get("priority") if self.by_priority else None, self.known(handle)
         priority = None if priority is None else as_priority(self.owner, priority, 1)
         if data is not None and self.layout:
@@ -198,7 +198,7 @@ class RowTable:
             raise type(error)(f"{error} {_HINT}") from None
 
     def _described(self, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return the priorities and versions of rows, as `insert` takes them."""
+        """Return the priorities and versions of rows for `insert`."""
         described: dict[str, Any] = {}
         priorities = [meta.get("priority") for meta in metas] if self.by_priority else []
         if any(one is not None for one in priorities):
@@ -339,7 +339,7 @@ class RowTable:
 
 
 def _independent(rows: list[BufferedData]) -> list[BufferedData]:
-    """Return rows, with a copy of each that comes again."""
+    """Return rows, with copies of repeated ones."""
     seen: set[str] = set()
     for i, row in enumerate(rows):
         if row.index in seen:

@@ -96,8 +96,8 @@ def _at_the_loopback_address() -> Iterator[None]:
 def _away_from_other_sources() -> Iterator[None]:
     """Start Ray from a folder without another copy of this package.
 
-    Its processes look for modules in the current folder first. That may hold the sources from which the package was
-    installed, whose kernels were not built.
+    Its processes look for modules in the current folder first. It may contain the package's sources, without built
+    kernels.
     """
     package, here = Path(__file__).resolve().parents[1], Path.cwd()
     other = here / package.name
@@ -175,7 +175,7 @@ _AGAIN = 0.2
 
 
 class Link:
-    """A shard as a client knows it: its processes, its latest report, and the rows that it may still insert.
+    """A client's view of a shard: its processes, its latest report, and the rows that it may still insert.
 
     Attributes:
         number (int): Its number.
@@ -216,7 +216,7 @@ class Links:
 
     Attributes:
         deaths (int): Processes of shards that died.
-        timeouts (int): Answers that did not come in time.
+        timeouts (int): Answers that were late.
     """
 
     def __init__(self, actors: Iterable[ShardActor], timeout: float, place: object = None) -> None:
@@ -263,12 +263,12 @@ class Links:
             return [link for link in self.all if link.answers]
 
     def ask(self, method: str, arguments: Mapping[Link, Sequence[object]], *, wait: bool = False) -> dict[Link, Any]:
-        """Call a method of several shards, and return the answers that come in time.
+        """Call a method of several shards, and return the answers that arrive in time.
 
         Args:
             method (str): The method of `Shard`.
             arguments (Mapping[Link, Sequence]): Its arguments for each shard.
-            wait (bool): Whether to wait as long as it takes. Default: ``False``.
+            wait (bool): Whether to wait without a limit. Default: ``False``.
 
         Returns:
             dict[Link, Any]: Answers by shard.

@@ -89,7 +89,7 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
 
 
 def shard_specs(whole: BufferSpec, number: int, seed: int | None) -> list[BufferSpec]:
-    """Return the spec of each shard: a share of the capacity, the larger ones first, and a seed of its own.
+    """Return the spec of each shard, with a share of the capacity, the larger ones first, and a separate seed.
 
     A shard may have fewer rows than a sample, so its own `sample_size` is 1: a call asks for the number of rows.
     """
@@ -103,7 +103,7 @@ def shard_specs(whole: BufferSpec, number: int, seed: int | None) -> list[Buffer
 
 
 def check_sample_size(specs: Sequence[BufferSpec], size: object) -> int:
-    """Return a sample size; raise a TypeError if it is no int, or a ValueError if shards can never give so many rows.
+    """Return a sample size. Raise a TypeError if it is not an int, or a ValueError if shards can never deliver it.
 
     The last shard must be the smallest.
     """

@@ -186,7 +186,7 @@ class Exchange:
             raise
 
     def call(self, method: str, handles: np.ndarray, arguments: Sequence[object] = ()) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the buffers that hold the given rows.
+        """Call a method of the buffers that store the rows.
 
         Args:
             method (str): The method.
@@ -298,7 +298,7 @@ def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: str |
         tuple[int, dict]: Bytes of the rows, and the latest state of a learner; empty if there is none.
 
     Raises:
-        FileExistsError: If new shards are not to resume, and the folder holds a save.
+        FileExistsError: If new shards are not to resume, and the folder contains a save.
         FileNotFoundError: If new shards are to resume, and nothing was saved.
         ValueError: If no save there is one of as many shards, or shards have another description.
     """

@@ -55,7 +55,7 @@ class ShardCalls:
         return self.exchange.reports()
 
     def _asked(self, method: str, handles: np.ndarray, *arguments: object) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the shards that hold these rows, once the rows of this process have landed."""
+        """Call a method of the shards that store these rows, once the rows of this process are inserted."""
         self.writers.land()
         return self.exchange.call(method, handles, arguments)
 

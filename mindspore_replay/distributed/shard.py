@@ -1,4 +1,4 @@
-"""One shard of a sharded buffer, in a process of its own."""
+"""One shard of a sharded buffer, in a separate process."""
 
 import contextlib
 import importlib
@@ -42,7 +42,7 @@ class Report(NamedTuple):
         grants (int): Number of these grants.
         wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
         largest (float): The largest priority so far, which new rows get; 1 without priorities.
-        clock (int): The learner's clock, as far as the shard knows; 0 if its rows have none.
+        clock (int): The learner's clock, as last received by the shard; 0 without weights.
     """
 
     identity: int
@@ -95,7 +95,7 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """A buffer in a process of its own, and the quota of rows that may be inserted into it.
+    """A buffer in a separate process, and the quota of rows that may be inserted into it.
 
     Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
     drawn.

@@ -352,7 +352,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
 
     @property
     def timeouts(self) -> int:
-        """Answers of shards that did not come in time."""
+        """Late answers of shards."""
         return self._links.timeouts
 
     def close(self) -> None:

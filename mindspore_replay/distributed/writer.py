@@ -162,7 +162,7 @@ class ShardWriter(Insertable):
     def _whole(self, waits: bool = False) -> int:
         """Return how many of the collected rows may be sent: all, or those of episodes that have ended.
 
-        If it `waits`, the newest episode is held back while a final row of it may still come.
+        If it `waits`, the newest episode is kept while a final row may still follow.
         """
         rule = self.spec.options.rule
         if rule is None:

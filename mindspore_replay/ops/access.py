@@ -76,7 +76,7 @@ class Access:
         return ops.cast(row, ms.int64) + self.oldest()
 
     def slots(self, handles):
-        """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
+        """Return slots, all in ``[0, C)``, and whether they contain the rows of these handles."""
         stored = ops.logical_and(handles >= self.oldest(), handles < self.next())
         slots = ops.floor_mod(handles - item(self.serials, 1), self.capacity)
         return ops.cast(slots, self.index), stored
@@ -91,7 +91,7 @@ class Access:
     def weight_of(self, priority):
         """Return ``(priority + epsilon)^alpha``, float64.
 
-        Rounded to float32, so that power functions that differ in the last bits give the same weight.
+        Rounded to float32, so that power functions that differ in the last bits return the same weight.
         """
         weight = ops.pow(ops.cast(priority, ms.float64) + self.epsilon, self.alpha)
         return ops.cast(ops.cast(weight, ms.float32), ms.float64)
@@ -157,7 +157,7 @@ class ReservoirAccess(Access):
         return handles
 
     def slots(self, handles):
-        """Return slots, all in ``[0, C)``, and whether they hold the rows of these handles."""
+        """Return slots, all in ``[0, C)``, and whether they contain the rows of these handles."""
         first = item(self.serials, 1)
         known = ops.logical_and(handles >= first, handles < self.next())
         slots, kept = self.places(ops.select(known, handles, zeros_like(handles) + first))

@@ -40,7 +40,7 @@ class CompositeSampleGroups:
         return ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
 
     def by_group(self, key):
-        """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn come last."""
+        """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn last."""
         rows = self.rows
         slots = self.slot_of(rows)
         first = rows - self.state.steps.at(slots) * self.streams

@@ -1,9 +1,9 @@
 """Reads a Parameter in place.
 
 A graph that reads a Parameter twice, with any write in between, reads copies of the whole Parameter, which on the CPU
-go through float32 if it is float64. An operator that writes returns the Parameter itself, so writing nothing gives a
-handle to read from. The compiler does not know that later writes must wait for such reads: values that are written
-after them are tied to them by ``ops.depend``.
+go through float32 if it is float64. An operator that writes returns the Parameter itself, so writing nothing returns a
+handle to read from. The compiler does not order later writes after such reads: tie the values to write to them by
+``ops.depend``.
 """
 
 import mindspore as ms

@@ -21,7 +21,7 @@ def _library() -> Library:
 
 
 def on_cpu() -> bool:
-    """Return True if the device target is the CPU: Parameters lie in host memory, which Python may read and write.
+    """Return True if the device target is the CPU: Parameters are in host memory, which Python may read and write.
 
     On other devices ``asnumpy()`` is a copy, Python cannot use an address, and kernels run in compiled graphs only.
     """
@@ -77,7 +77,7 @@ def choose_backend(backend: str, cls_name: str) -> str:
 
 
 def custom(function: str, out_shapes: Callable[..., Any], out_types: object) -> ops.Custom:
-    """Make the custom operator of a kernel, for compiled graphs. It may write to the Parameters that it takes.
+    """Make the custom operator of a kernel, for compiled graphs. It may write to its Parameters.
 
     Args:
         function (str): Name of the kernel.

@@ -18,13 +18,13 @@ COUNTS = ("invalid", "removed", "ended")
 class Operator:
     """``(inputs) -> outputs``, as in a signature of csrc/signatures.h, on the state of one buffer.
 
-    A subclass has a `__call__` for its number of inputs. MindSpore keeps an object for good, and with it all that the
-    object holds, if a compiled graph calls a method of it with keywords, defaults or ``*inputs``.
+    A subclass has a `__call__` for its number of inputs. MindSpore never frees an object, or anything it refers to, if
+    a compiled graph calls its method with keywords, defaults or ``*inputs``.
 
     Args:
         kernel (ops.Custom): The kernel.
-        front (tuple): Its constant arguments, which come first.
-        counts (bool): Whether the output is a count, which a kernel gives as ``[1]`` and the operator as ``[]``.
+        front (tuple): Its constant arguments, which are the first.
+        counts (bool): Whether the output is a count, which a kernel returns as ``[1]`` and the operator as ``[]``.
     """
 
     def __init__(self, kernel: ops.Custom, front: tuple[object, ...], counts: bool) -> None:
@@ -37,7 +37,7 @@ class Operator:
 
 @ms.jit_class
 class OperatorOfRows(Operator):
-    """An operator that takes a tuple of inputs, among them one for each column."""
+    """An operator on a tuple of inputs, among them one for each column."""
 
     def __call__(self, inputs):
         """Call the kernel with the constant arguments and these inputs."""
@@ -100,7 +100,7 @@ def operator(
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:
-    """Return the constant arguments, which come first, and the items of the inputs after them."""
+    """Return the constant arguments, then the items of the inputs."""
     front: list[Any] = []
     inputs = []
     for item in items:

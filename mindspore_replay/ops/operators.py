@@ -154,8 +154,8 @@ class Operators:
         """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``; -1 if they were refused.
 
         `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, `ends`, uint8, and `version`, int64,
-        are one for all rows or one for each. `priority` ``None`` means the largest, and `version` ``None`` the
-        clock; `ends` is ``None`` in a buffer whose rows know no episodes.
+        are one for all rows or one for each. `priority` ``None`` means the largest, and `version` ``None`` the clock;
+        `ends` is ``None`` in a buffer that does not store episodes.
         """
         if priority is None:
             priority = self.state.max_priority if self.lower_largest is None else self.lower_largest()

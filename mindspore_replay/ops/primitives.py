@@ -1,8 +1,8 @@
 """Operators and pieces of compiled bodies that MindSpore compiles fast.
 
-MindSpore parses each function that a graph calls anew for each graph, those of ``mindspore.ops`` too, and what its
-overloads need. Measured in ms, for the first use in a graph: ``ops.arange`` 240, ``ops.searchsorted`` 65, ``x[0]`` 64,
-``x[:, 0]`` 47, ``max(a, b)`` 40, ``ops.gather`` and ``ops.stack`` 10. Those here take 1 to 4.
+For each graph MindSpore parses every called function again, also those of ``mindspore.ops``, and what their overloads
+need. Measured in ms, for the first use in a graph: ``ops.arange`` 240, ``ops.searchsorted`` 65, ``x[0]`` 64,
+``x[:, 0]`` 47, ``max(a, b)`` 40, ``ops.gather`` and ``ops.stack`` 10. Those here need 1 to 4.
 """
 
 import mindspore as ms
@@ -64,8 +64,8 @@ def normal(priority):
 def named_in_graph(steps, batch):
     """Return the tuple of a sample's parts as a dict, made in these steps.
 
-    MindSpore takes items of a dict that it made of an operator's outputs for the operator's inputs. So it is given a
-    tuple that is written out.
+    MindSpore confuses the items of a dict made of an operator's outputs with the operator's inputs. So this returns an
+    explicit tuple.
     """
     parts = ()
     for part in batch:

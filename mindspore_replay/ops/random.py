@@ -1,8 +1,8 @@
 r"""Counter-based random numbers and uniform draws of rows.
 
 Number :math:`c` of key :math:`k` is :math:`\mathrm{mix}(k + (c + 1) \gamma)` with SplitMix64's mixing function and
-constant: it depends on the state alone, so the native and the composite body give the same numbers on every device. The
-state is one int64 Parameter, ``[key, counter]``.
+constant: it depends on the state alone, so the native and the composite body return the same numbers on every device.
+The state is one int64 Parameter, ``[key, counter]``.
 
 Reference:
     Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
@@ -68,12 +68,12 @@ def _latest_step(order, keys, n):
 
 
 def shuffle(cells, j):
-    """Return what the first steps of Fisher-Yates shuffles of the identity take out, all at once, ``[n]``.
+    """Return the results of the first steps of Fisher-Yates shuffles of the identity, all at once, ``[n]``.
 
-    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and takes out the contents of the latter. No cell occurs twice in
+    Step s swaps cell ``cells[s]`` with cell ``j[s]``, and returns the contents of the latter. No cell occurs twice in
     `cells`, and ``j[s]`` is no cell of an earlier step. The contents of a cell come from the latest earlier step that
-    chose it, so chains of such steps lead back to an untouched cell; the chains are followed by doubling. Cost
-    O(n log n).
+    chose it, so chains of such steps lead back to an untouched cell; the chains are followed by doubling. Cost O(n log
+    n).
     """
     n = j.shape[0]
     index = range_of(n)

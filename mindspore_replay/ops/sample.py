@@ -83,9 +83,9 @@ class _ByRank:
 class _ByPriority:
     """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
-    One row comes from each of n equal strata of the total weight, in a buffer with a window of that of the range. Each
-    draw advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails,
-    if fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
+    Draws one row from each of n equal strata of the total weight, or, with a window, of the range's weight. Each draw
+    advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails, if
+    fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
     def __init__(self, state: Access, plan: SamplePlan) -> None:

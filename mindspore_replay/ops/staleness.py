@@ -27,7 +27,7 @@ class RemoveStale:
         self.unknown = Tensor(LAST_CLOCK, ms.int64)
 
     def __call__(self, clock):
-        """Remove stale rows, given the clock."""
+        """Remove rows that are stale by the clock."""
         serial, fresh = item(clock, 1), self.unknown
         while ops.logical_or(fresh == self.unknown, serial < item(clock, 2)):
             fresh = ops.minimum(fresh, self.remove(serial, item(clock, 0)))

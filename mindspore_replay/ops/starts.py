@@ -1,6 +1,6 @@
 """Rows at which windows may start.
 
-A valid start has its weight in the tree and every other row has weight zero, so a draw reads only the rows drawn. Rows
+The tree contains the weights of valid starts, and zero for every other row, so a draw reads only the rows drawn. Rows
 of one insertion belong to the rule's `streams` environments in turn, so neighbours in time are that many slots apart.
 An insertion costs O(window) a row. Axes: ``C`` capacity.
 """
@@ -23,8 +23,8 @@ from .sum_tree import last_of_each
 class Marks:
     """``(rows, ends, n) -> flags [n] uint8, flags [n] uint8``: those of new rows, as in csrc/core/marks.h.
 
-    The first are those of each row whatever follows it, the second with the row after it taken into account. `ends` is
-    what the caller says.
+    The first are those of each row whatever follows it, the second with the row after it taken into account. `ends` are
+    the caller's flags.
     """
 
     def __init__(self, rule: WindowRule) -> None:
@@ -54,7 +54,7 @@ class Marks:
         return row_flags, concat((before, row_flags[-self.streams :]))
 
     def final(self, flags):
-        """Return which rows are final because the caller says so."""
+        """Return which rows are final by the caller's flags."""
         return ops.bitwise_and(ops.cast(flags, ms.int32), FINAL | OPEN) == FINAL
 
     def follows(self, before, flags):
@@ -71,7 +71,7 @@ class Marks:
 class UpdateEnds:
     """``(slots [n], written [n] bool, terminated [n] bool)``: moves ends after an update of the column of terminations.
 
-    As in csrc/core/timeline.h, but steps and weights of all rows are computed anew. Cost O(C). Axes: ``S`` steps of a
+    As in csrc/core/timeline.h, but steps and weights of all rows are recomputed. Cost O(C). Axes: ``S`` steps of a
     stream, ``E`` streams.
     """
 
@@ -138,7 +138,7 @@ class UpdateEnds:
         return steps
 
     def are_starts(self, steps, ends, going_on):
-        """Return at which rows a window may start, as far as rows around them say, as store/episodes.py does."""
+        """Return at which rows a window may start, judging by the rows around them, as store/episodes.py does."""
         past, most = ops.minimum(steps, self.rule.past), self.index + (self.rule.future - 1)
         barrier = self.last(ops.logical_not(going_on))
         starts = ops.logical_and(barrier < self.index - past, self.index >= past)
@@ -270,8 +270,8 @@ class Windows:
     def next_steps(self, row_flags, marks):
         """Return the steps of rows to be inserted, the rows that are followed, and whether no episode becomes too long.
 
-        The arguments are the results of `Marks`. The second result says, for the slots before the new rows, whether
-        their episodes had ended and go on now. The third is ``None`` without a limit; the graph fails if it is false.
+        The arguments are the results of `Marks`. The second result is, for the slots before the new rows, whether their
+        episodes had ended and now continue. The third is ``None`` without a limit; the graph fails if it is false.
         """
         streams = self.rule.streams
         slots, stored = self.state.slots(self.state.next() + self.newest)

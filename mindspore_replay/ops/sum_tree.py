@@ -25,7 +25,7 @@ from .primitives import (
 
 
 def index_type(capacity: int) -> object:
-    """Return the dtype of indices of such a tree: int32 if it is large enough, which gather takes without a cast."""
+    """Return the dtype of indices of such a tree: int32, which gather accepts without a cast, if it is large enough."""
     return ms.int32 if tree_size(capacity) < 2**31 else ms.int64
 
 
@@ -120,8 +120,8 @@ class CompositeTree(Stored):
     def write(self, tree, slots, values, counted, touched):
         """Set leaves, and return the tree to read from afterwards.
 
-        Entries for one slot have the same value, and one of them is `counted`; the nodes above the slots `touched` are
-        computed anew.
+        Entries for one slot have the same value, and one of them is `counted`. The nodes above the slots `touched` are
+        recomputed.
         """
         slots = ops.cast(slots, self.index)
         gained = ops.sign(values) - ops.sign(gather(tree, slots, 0))

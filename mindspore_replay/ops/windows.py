@@ -156,7 +156,7 @@ class WindowsAround:
 class _Around:
     """``(slots, before, after, sample steps, transitions, goal slots, relabelled bool) -> output``: rows around starts.
 
-    The arguments are int64 ``[n]`` but for the last; the output may also say how far each start's episode reaches.
+    The arguments are int64 ``[n]`` but for the last; the output may also contain how far each start's episode reaches.
     """
 
     def __init__(self, output: Output, state: Access, plan: SamplePlan, streams: int, columns: Columns) -> None:

@@ -30,7 +30,7 @@ class ArenaStore(Store):
     _arenas: dict[int, np.ndarray]
 
     def held(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which no other process comes between kernels and copies of items."""
+        """Return a block in which no other process intervenes between kernels and copies of items."""
         return contextlib.nullcontext() if self.folder is None else self.kernels_kept_out()
 
     # The arenas.
@@ -138,6 +138,6 @@ def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:
 
 
 class _Rows(int):
-    """A number of rows that knows their lengths."""
+    """A number of rows, with their lengths."""
 
     lengths: Mapping[int, np.ndarray]

@@ -115,7 +115,7 @@ class AttachedBuffer(ArrayBuffer):
 
     @property
     def folder(self) -> Path:
-        """Files that hold the rows."""
+        """Files of the rows."""
         return self._folder.path
 
     @property

@@ -36,7 +36,7 @@ State = Mapping[str, Array | list[Array]]
 
 
 class Tensors(NamedTuple):
-    """The Tensors of a framework, which calls take and return besides arrays; by default there are none.
+    """The Tensors of a framework, which calls accept and return besides arrays. By default there are none.
 
     Args:
         kind (Union[type, None]): Their class.

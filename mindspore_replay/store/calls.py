@@ -21,7 +21,7 @@ _Read = TypeVar("_Read")
 class BaseCalls(Protocol):
     """What rows can be asked for, also those in shards: counts, samples and changes. The caller holds their lock.
 
-    The methods take what users give, except for `sample` and `advance`.
+    The methods accept users' arguments, except `sample` and `advance`.
     """
 
     def count(self) -> int:
@@ -59,10 +59,10 @@ class BaseCalls(Protocol):
 class Calls(BaseCalls, Protocol):
     """The operations on the rows of a buffer. The caller holds the lock of the buffer, except for the `try_` methods.
 
-    A `try_` method does what obviously can be done; else it says so, nothing has changed, and the general method does
-    it or raises the error. Others take what users give, except for `insertion`, `sample` and `advance`.
+    A `try_` method handles simple cases. Otherwise it changes nothing and reports that, and the general method does the
+    work or raises the error. Others accept users' arguments, except `insertion`, `sample` and `advance`.
 
-    What has a body here reads the state, or is right where no call has a fast way and nobody else reaches the rows.
+    Methods with a body here read the state, or are right where there is no fast way and the rows are not shared.
     """
 
     #: How the rows are stored and drawn.
@@ -162,7 +162,7 @@ class Calls(BaseCalls, Protocol):
         return contextlib.nullcontext()
 
     def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which nobody attaches to the rows, for a state that replaces them."""
+        """Return a block in which no process attaches to the rows, for a state that replaces them."""
         return contextlib.nullcontext()
 
     def begin_replacing(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:

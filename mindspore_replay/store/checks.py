@@ -67,7 +67,7 @@ def check_choice(cls_name: str, argument: str, value: object, *choices: str) -> 
 
 
 def check_seed(cls_name: str, seed: object) -> int:
-    """Check a seed to be in [0, 2^64), or take one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
+    """Check that a seed is in [0, 2^64), or draw one from NumPy's generator, which ``mindspore.set_seed`` seeds."""
     if seed is None:
         return int(np.random.randint(2**63 - 1, dtype=np.int64))
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
@@ -103,7 +103,7 @@ def need_priorities(options: "Options", method: str) -> None:
 
 
 def need_episodes(options: "Options", what: str) -> None:
-    """Raise a RuntimeError unless the rows of a buffer know their episode."""
+    """Raise a RuntimeError unless a buffer stores episodes."""
     if options.rule is None:
         raise RuntimeError(
             f"For '{options.cls_name}', {what!r} needs a buffer whose rows know their episode: make it with "

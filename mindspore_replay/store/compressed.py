@@ -1,8 +1,8 @@
 """A store with columns whose rows are kept compressed.
 
-For the kernels, a compressed column is one of int64: the number of a row, which lies compressed in an array of objects.
-Rows become numbers before a kernel stores them, and numbers become rows after a kernel has drawn them, so draws,
-windows and views are those of any other column.
+For the kernels, a compressed column is one of int64: the number of a row, which is stored compressed in an array of
+objects. Rows become numbers before a kernel stores them, and numbers become rows after a kernel has drawn them, so
+draws, windows and views are those of any other column.
 """
 
 import functools
@@ -36,7 +36,7 @@ _CHUNK = 1 << 23
 class CompressedColumn:
     """A column whose rows are kept compressed; it is read and written like an array ``[C, *F]``.
 
-    Not thread-safe: the caller holds the lock of the buffer.
+    Not thread-safe: the caller must hold the buffer's lock.
 
     Args:
         numbers (numpy.ndarray): The number of the row in each slot, which kernels change. Shape ``[C]``, int64.
@@ -79,7 +79,7 @@ class CompressedColumn:
         self._rows, self._free = np.full(1, None, object), np.zeros(0, np.int64)
 
     def _collect(self, n: int) -> None:
-        """Find the numbers that no slot holds any more, and make new ones, so that at least n are free. Cost O(C)."""
+        """Find the numbers that no slot uses any more, and make new ones, so that at least n are free. Cost O(C)."""
         held = np.zeros(len(self._rows), bool)
         held[np.maximum(self.numbers, ZEROS)] = True
         held[ZEROS] = True
@@ -124,7 +124,7 @@ class CompressedColumn:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the column takes now, with its numbers and with replaced rows that were not collected yet."""
+        """Present bytes of the column, with its numbers and with replaced rows not yet collected."""
         return int(self.numbers.nbytes + self._rows.nbytes + self._free.nbytes + self._row_bytes)
 
 
@@ -203,7 +203,7 @@ class CompressedStore(Store):
         return CompressedStore(self._rows_schema, options, arrays, tensors, self.compressed)
 
     def close(self) -> None:
-        """Free the rows, and give the memory of the state back to the system."""
+        """Free the rows, and return the memory of the state to the system."""
         super().close()
         for column in self.compressed.values():
             column.close()
@@ -216,7 +216,7 @@ class CompressedStore(Store):
 
     @functools.cached_property
     def try_sample(self) -> Callable[[int], Outputs | int]:
-        """Leave all samples to `sample`, whose caller holds the lock until the rows are decompressed."""
+        """Leave all samples to `sample`, whose caller must hold the lock until the rows are decompressed."""
         return lambda _: -1
 
     @functools.cached_property

@@ -55,9 +55,9 @@ def marks_of(rule: WindowRule, ends: np.ndarray, terminated: np.ndarray | None) 
 
     Args:
         rule (WindowRule): The rule.
-        ends (numpy.ndarray): Flags that the caller gives. Shape ``[n]``, uint8.
-        terminated (Union[numpy.ndarray, None]): Whether each row says that it has terminated, bool ``[n]``; ``None``
-            if no column says so.
+        ends (numpy.ndarray): The caller's flags. Shape ``[n]``, uint8.
+        terminated (Union[numpy.ndarray, None]): Whether each row has terminated, bool ``[n]``; ``None`` without such a
+            column.
     """
     if terminated is None:
         return ends

@@ -1,10 +1,10 @@
 """What survives a loss of power: the state at the last flush, in one of two files, and a checksum of each row.
 
-The system writes pages of mapped files to the disk when it likes. So after a loss of power the columns hold pages of
-different times, and the file ``state`` is worth nothing. A flush writes the pages of the state that changed to the file
+The system writes pages of mapped files to the disk when it likes. So after a loss of power the columns contain pages of
+different times, and the file ``state`` is unusable. A flush writes the pages of the state that changed to the file
 ``flushed.0`` or ``flushed.1``, in turn; then the columns to the disk; then, to the same file, a record with a checksum
-of the state. The file of the flush before stays whole all the while. The state holds a checksum of each row as it was
-at the flush: a row that does not fit it was changed later.
+of the state. The file of the flush before stays whole all the while. The state contains a checksum of each row at the
+flush: a row that fails it was changed later.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ class Record(NamedTuple):
 
 
 def _checksums(rows: np.ndarray, slots: np.ndarray | None = None, sums: np.ndarray | None = None) -> np.ndarray:
-    """Return a checksum of each row, or of those in the slots, uint64 ``[n]``; added to `sums` if they are given."""
+    """Return a checksum of each row, or of those in the slots, uint64 ``[n]``, added to `sums` if these are passed."""
     n = len(rows) if slots is None else len(slots)
     sums = np.zeros(n, np.uint64) if sums is None else sums
     each = ctypes.c_int64(rows.nbytes // max(len(rows), 1))
@@ -163,8 +163,8 @@ def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
 def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
     """Mark rows as deleted; what follows from that is still to be computed. Return how many rows are to be evicted.
 
-    Rows of a buffer without weights cannot be deleted. In a ring the oldest rows take their places, and are evicted.
-    In a reservoir, where each slot has a row, copies of other rows do.
+    Rows of a buffer without weights cannot be deleted. In a ring the oldest rows replace them, and are evicted. In a
+    reservoir, where each slot has a row, copies of other rows do.
     """
     if "use_counts" in arrays:
         uses = arrays["use_counts"][torn]
@@ -190,7 +190,7 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
 
 
 def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> None:
-    """Let deleted rows, whose offsets and lengths nobody knows, have no items, so that others keep their order."""
+    """Set deleted rows, whose offsets and lengths are unknown, to no items, so that others keep their order."""
     slots = stored_slots(arrays, options.capacity)
     uses = arrays["use_counts"][slots]
     deleted = (uses < 0) & ~pending(uses)

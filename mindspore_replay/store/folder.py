@@ -1,9 +1,8 @@
 """A buffer's folder: its arrays as files that processes map into memory, and a header that describes them.
 
-The folder holds ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the journal;
-``columns``, with the rows; ``flushed.0`` and ``flushed.1``, see `flushed.py`; and ``owner``, which
-the learner locks. Each process that uses the folder holds a shared lock on ``state``, and each that is attached one on
-``columns``.
+The folder contains ``header``, see `folder_header.py`; ``state``, with the arrays of the state, the lock and the
+journal; ``columns``, with the rows; ``flushed.0`` and ``flushed.1``, see `flushed.py`; and ``owner``, which the learner
+locks. Each process that uses the folder holds a shared lock on ``state``, and each that is attached one on ``columns``.
 """
 
 import contextlib
@@ -106,10 +105,10 @@ class Folder:
 
     @contextlib.contextmanager
     def without_attached(self) -> Iterator[None]:
-        """Let nobody attach during the block; only for the learner's process.
+        """Prevent attaching during the block. Only for the learner's process.
 
         Raises:
-            RuntimeError: If somebody is attached.
+            RuntimeError: If a process is attached.
         """
         self._is_sole = is_locked(self._users, fcntl.LOCK_EX)
         self.check_sole_use()
@@ -182,7 +181,7 @@ class Folder:
         return self._last
 
     def _repaired(self, since: Record, stopped: bool) -> str:
-        """Remove rows that are not as they were at a flush, compute what follows from rows, and say what was lost."""
+        """Remove rows that changed after the flush, recompute what follows from rows, and report what was lost."""
         arrays, options = self.arrays, self.spec.options
         state.check_places(options, arrays)
         with self._held():
@@ -221,7 +220,7 @@ class Folder:
         """Write everything to the disk; others go on meanwhile. The caller may hold the buffer.
 
         Args:
-            closed (bool): Whether nobody changes rows until the next flush. Default: ``False``.
+            closed (bool): Whether no row changes until the next flush. Default: ``False``.
             unless (Union[threading.Event, None]): An event after which nothing is done. Default: ``None``.
 
         Raises:
@@ -252,13 +251,13 @@ class Folder:
                 ) from error
 
     def write_first(self) -> None:
-        """Write all of a new folder, which no other process knows yet, but the header."""
+        """Write all of a new folder except the header, before any other process can use it."""
         self._write(self._next(closed=False), self.path)
         for name in (STATE, OWNER):
             folder_files.sync(self.path / name)
 
     def _next(self, closed: bool) -> Record:
-        """Return the next flush, after its state was copied; the caller holds the buffer."""
+        """Return the next flush, after its state was copied. The caller must hold the buffer."""
         arrays, number = self.arrays, self._last.number + 1
         flushed.note_changed_rows(self.spec.options, arrays, self._last)
         counts = int(arrays["serials"][0]), int(arrays["updates"][0])
@@ -272,7 +271,7 @@ class Folder:
         self._last = record
 
     def flush_every(self, seconds: float) -> None:
-        """Flush in a thread of its own, until the folder is closed or this is called again; 0 ends it."""
+        """Flush in a separate thread, until the folder is closed or this is called again; 0 stops it."""
         self._stops.set()
         self._stops = threading.Event()
         if seconds > 0:
@@ -291,7 +290,7 @@ class Folder:
 
 
 def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float) -> None:
-    """Flush a folder now and then; a flush that fails is told in a warning, and is the last."""
+    """Flush a folder regularly. A failed flush is logged as a warning, and is the last."""
     while not stops.wait(seconds):
         folder = reference()
         if folder is None:

@@ -1,4 +1,4 @@
-"""The header of a buffer's folder: magic, checksum, format version, and JSON that says what the buffer is.
+"""The header of a buffer's folder: magic, checksum, format version, and JSON that describes the buffer.
 
 It is written once, when the folder is made.
 """

@@ -1,4 +1,4 @@
-"""Where the arrays of a buffer lie in the files of its folder."""
+"""Positions of a buffer's arrays in the files of its folder."""
 
 import math
 from collections.abc import Mapping

@@ -26,7 +26,7 @@ from .waiting import Waiting
 class BaseFront:
     """The methods that Python calls of a buffer, and of one in shards, but for their fast ways.
 
-    A subclass says when a call may go on, and whom it waits for.
+    A subclass decides when a call may continue, and what it waits for.
 
     Args:
         calls (BaseCalls): What the rows can be asked for.
@@ -301,7 +301,7 @@ class LimitedFront(BaseFront):
         return limiter is not None and limiter.waits
 
     def reset(self) -> None:
-        """Remove all rows, and let the limiter begin anew."""
+        """Remove all rows, and restart the limiter."""
         super().reset()
         limiter = self.limiter
         if limiter is not None:

@@ -15,7 +15,7 @@ from .types import Outputs
 
 
 class Groups(NamedTuple):
-    """Checked arguments of `sample_groups`, as `Calls` take them.
+    """Checked arguments of `sample_groups`, for `Calls`.
 
     Args:
         column (int): The column that defines the groups.
@@ -59,7 +59,7 @@ def names_of_groups(spec: BufferSpec) -> Names:
 def sampled_groups(
     calls: Calls, spec: BufferSpec, wanted: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
 ) -> Outputs:
-    """Draw groups; the caller holds the lock.
+    """Draw groups. The caller must hold the lock.
 
     Args:
         calls (Calls): What the rows can be asked for.

@@ -48,7 +48,7 @@ def check_arguments(cls: type, names: Iterable[str]) -> None:
     """Raise a TypeError that names the arguments that a constructor does not have, and what is meant.
 
     Args:
-        cls (type): The class. If it takes any argument, nothing is wrong here.
+        cls (type): The class. If it accepts any argument, nothing is wrong here.
         names (Iterable[str]): Names of keyword arguments.
     """
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]

@@ -26,7 +26,7 @@ def as_array(value: object) -> np.ndarray:
 def _one_or_many(
     cls_name: str, value: object, kinds: str, what: str, rule: str, shape: str = "[] or [n]"
 ) -> np.ndarray:
-    """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``; an error says the rule that a value breaks."""
+    """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``. An error names the rule that a value breaks."""
     array = as_array(value)
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
@@ -83,8 +83,8 @@ class NewRows(NamedTuple):
         batch (Batch): Their number and layout.
         priority (Union[numpy.ndarray, None]): Priority of all rows or of each, float32; ``None`` for the largest so
             far.
-        ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``; ``None`` if the rows of the
-            buffer know no episodes.
+        ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``; ``None`` if the buffer does not
+            store episodes.
         version (Union[numpy.ndarray, None]): Version of all rows or of each, int64; ``None`` for the clock.
         items (Mapping[int, numpy.ndarray]): The items ``[N, *F]`` of columns whose rows differ in length. Default:
             none.

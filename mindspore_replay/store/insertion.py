@@ -19,13 +19,13 @@ from .state import OF_LARGEST, ROOM, lower_largest, pending_note, room
 class Insertion:
     """Stores rows.
 
-    Not thread-safe: the caller holds the lock of the buffer that owns this object, except for `now`.
+    Not thread-safe: the caller must hold the lock of the buffer that owns this object, except for `now`.
 
     Args:
         schema (Schema): The columns.
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
-        tensors (Tensors): The Tensors that it takes, and the guard that it holds.
+        tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
     """
 
     def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:

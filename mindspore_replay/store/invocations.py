@@ -71,7 +71,7 @@ Key = str | tuple[str, tuple[int, ...]]
 class Invocations(dict[Key, Callable[..., Any]]):
     """Functions that call kernels, each made when it is first used; methods of csrc/python/invocation.h.
 
-    A function takes the arguments and, optionally, the number of outputs to leave out. It returns a tuple of the
+    A function accepts the arguments and, optionally, the number of outputs to leave out. It returns a tuple of the
     outputs, or the only one that is neither rows nor a part of a sample; an int, and nothing has changed, if the
     arguments do not fit or the kernel failed.
 
@@ -79,7 +79,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         schema (Schema): The columns.
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
-        tensors (Tensors): The Tensors that they take and give.
+        tensors (Tensors): The Tensors that they accept and return.
     """
 
     def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:
@@ -120,7 +120,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         return _OPERATORS[key[0] if isinstance(key, tuple) else key][0]
 
     def _given(self, item: Item, chosen: Sequence[int]) -> Array | list[Array]:
-        """Return an argument that each call has of its own."""
+        """Return an argument that differs from call to call."""
         schema, lead = self._schema, (1,) * _axes(item)[0]
         if item.name == OUTPUTS:
             return [Array(shape, dtype) for shape, dtype in self._options.plan.specs(schema)]

@@ -79,7 +79,7 @@ def _rank(value: Any) -> int:
 
 
 def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
-    """Raise a TypeError or ValueError unless these columns hold rows of their dtypes, shapes and lengths."""
+    """Raise a TypeError or ValueError unless the rows of these columns have their dtypes, shapes and lengths."""
     schema.check_types(list(given), schema.names_of(given, [items.rows for items in given.values()]))
     name, wrong = schema.cls_name, []
     for i, (rows, _) in given.items():

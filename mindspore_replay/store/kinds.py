@@ -63,7 +63,7 @@ class Form(NamedTuple):
 
     Args:
         longest (bool): Whether rows are padded to the longest of the batch. Default: ``False``, to ``sample_length``.
-        packed (bool): Whether items lie one behind the other, with offsets in place of lengths. Default: ``False``.
+        packed (bool): Whether items are concatenated, with offsets in place of lengths. Default: ``False``.
         max_items (Union[int, None]): Most items of a packed batch. Default: ``None``, for no limit.
     """
 

@@ -1,4 +1,4 @@
-"""Finds and loads the kernel libraries, or says why one is not available."""
+"""Finds and loads the kernel libraries, or reports why one is not available."""
 
 import ctypes
 import functools

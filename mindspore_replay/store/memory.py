@@ -44,7 +44,7 @@ def block_of(array: np.ndarray) -> mmap.mmap:
 
 
 def give_back(block: mmap.mmap) -> None:
-    """Give the memory of `zeros` back to the system. The arrays stay valid; all they hold from then on is zeros."""
+    """Give the memory of `zeros` back to the system. The arrays stay valid, and contain zeros."""
     if hasattr(mmap, "MADV_DONTNEED"):
         block.madvise(mmap.MADV_DONTNEED)
 

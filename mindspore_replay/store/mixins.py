@@ -22,7 +22,7 @@ class Closing:
 
 
 def mixin(cls: _Class) -> _Class:
-    """Keep the name of a class out of Python's own errors on calls of its methods: users know only its subclasses."""
+    """Keep the name of a class out of Python's errors on calls of its methods: users see only its subclasses."""
     for name, member in vars(cls).items():
         method = getattr(member, "__func__", member)
         for function in (method, getattr(method, "__wrapped__", None)):

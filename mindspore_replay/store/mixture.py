@@ -45,7 +45,7 @@ class Source(Protocol):
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """Held while nobody else may use the rows."""
+        """Held for exclusive use of the rows."""
 
     def with_sample_size(self, sample_size: int) -> "Source":
         """Make a buffer on the same rows for another sample size."""
@@ -57,7 +57,7 @@ class Source(Protocol):
         """Check a state, and return the arrays for `load_checked`."""
 
     def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach during the block, for a state with other rows."""
+        """Prevent attaching during the block, for a state with other rows."""
 
     def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy checked arrays into the state."""
@@ -79,7 +79,7 @@ class Mixture:
         seed (Union[int, None]): Seed of the random sequence that chooses rows to keep.
 
     Attributes:
-        parts (tuple[Source]): Buffers on the rows of the sources, for the rows that each gives.
+        parts (tuple[Source]): Buffers on the rows of the sources, for the number of rows of each.
         counts (list[int]): The number of these rows.
         steps (tuple[str, ...]): Outputs of a sample that describe its steps: lengths and masks.
         rewards (list): The reward of each source in the column's dtype, or ``None``.
@@ -371,7 +371,7 @@ def _fits(value: float, dtype: np.dtype) -> bool:
 @mixin
 @keeps_arguments
 class MixedRecipe:
-    """A mixture with the public constructor; a subclass says which buffers it draws from, and has the other methods.
+    """A mixture with the public constructor. A subclass chooses the buffers, and adds the other methods.
 
     Args:
         parts (Sequence[tuple[Buffer, float]]): Buffers, the sources 0, 1, ..., and their ratios.

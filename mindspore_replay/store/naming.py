@@ -1,4 +1,4 @@
-"""Names of what a sample holds."""
+"""Names of the parts of a sample."""
 
 import functools
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def sample_names(
         bookkeeping (tuple[str, ...]): Parts before the columns, also those that a sample may be without.
         columns (tuple[str, ...]): The columns, as modified by views.
         with_indices (bool): Whether the sample has its optional parts. Default: ``True``.
-        optional (tuple[str, ...]): Parts that come only with handles. Default: ``("indices",)``.
+        optional (tuple[str, ...]): Parts that are returned only with handles. Default: ``("indices",)``.
 
     Returns:
         Names: The names.
@@ -47,7 +47,7 @@ def sample_names(
 
 
 def named(names: Names, batch: Sequence[Any]) -> dict[str, Any]:
-    """Return a sample as a dict, given the names of all its parts; dotted names make nested dicts and tuples."""
+    """Return a sample as a dict by the names of its parts. Dotted names make nested dicts and tuples."""
     if len(names.steps) == 1:
         return dict(zip(names, batch, strict=True))
     parts = [part for _, part in zip(names, batch, strict=True)]

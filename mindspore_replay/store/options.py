@@ -103,7 +103,7 @@ class Options(NamedTuple):
 
     @property
     def end_flags(self) -> int:
-        """Flags of the last row of an episode that is broken off: as if it had come with `end`.
+        """Flags of the last row of an episode that is cut off: as if inserted with `end`.
 
         Without a column of terminations that would be a termination, which it is not.
         """
@@ -113,7 +113,7 @@ class Options(NamedTuple):
 
     @property
     def streams(self) -> int:
-        """Environments of which each insertion holds rows; 0 where rows know no episodes, and any number may come."""
+        """Environments of each insertion; 0 if the buffer does not store episodes and accepts any number of rows."""
         return 0 if self.rule is None else self.num_envs
 
     @property

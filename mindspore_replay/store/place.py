@@ -92,7 +92,7 @@ def open_buffer(
     Args:
         cls (type): The class whose `open` was called.
         folder (Union[str, PathLike]): The folder.
-        views (Union[Sequence, None]): The views that the buffer was made with, if one of them holds Python code.
+        views (Union[Sequence, None]): The buffer's views, if one contains Python code.
         verify (bool): Whether all rows are to be checked.
         find (Callable): Returns the class of a name.
     """

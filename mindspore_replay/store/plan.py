@@ -167,7 +167,7 @@ class SamplePlan(NamedTuple):
         return self.draw in DRAWS
 
     def options(self) -> np.ndarray:
-        """Return all options but the powers, as an argument of kernels; floats are given by their bits."""
+        """Return all options but the powers, as an argument of kernels, with floats as their bits."""
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
         chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
         outputs = [number for output in self.outputs for number in output[:-1]]
@@ -190,7 +190,7 @@ class SamplePlan(NamedTuple):
 
     @property
     def by_steps(self) -> bool:
-        """True if each step of a window has a chain of its own; then a sample holds transitions only."""
+        """True if each step of a window has a separate chain. A sample then contains transitions only."""
         return {MASK, RETURN} <= {output.kind for output in self.outputs}
 
     @property

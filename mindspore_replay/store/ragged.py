@@ -1,8 +1,8 @@
 """A store with columns whose rows differ in length.
 
-For the kernels, such a column is one of references: the offset and the length of a row, whose items lie in an arena.
-Draws, limits, priorities and windows are those of any other column. Columns that share their lengths share references:
-in place of the others kernels store a zero byte a row, so that these too can be late. A new row evicts the oldest ones
+For the kernels, such a column is one of references: offset and length of a row, whose items are in an arena. Draws,
+limits, priorities and windows are those of any other column. Columns that share their lengths share references: in
+place of the others kernels store a zero byte a row, so that these too can be late. A new row evicts the oldest ones
 whose items it needs.
 
 Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` an item's shape.
@@ -110,7 +110,7 @@ class RaggedStore(ArenaStore):
     def try_insert(self) -> Callable[..., bool]:
         """Store one row that obviously fits, as `Insertion.now` does; False if the general path has to do it.
 
-        The caller holds the buffer's lock, so this is not for buffers of which kernels take it.
+        The caller must hold the buffer's lock, so this is not for buffers whose kernels acquire it.
         """
         if self.guard is not None:
             return lambda *_: False
@@ -147,7 +147,7 @@ class RaggedStore(ArenaStore):
 
     @functools.cached_property
     def try_sample(self) -> Any:
-        """Leave all samples to `sample`, whose caller holds the lock until the rows are copied."""
+        """Leave all samples to `sample`, whose caller must hold the lock until the rows are copied."""
         return lambda _: -1
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
@@ -230,7 +230,7 @@ class RaggedStore(ArenaStore):
         return self._shared([*drawn[:first], *offsets.values(), *arrays])
 
     def _room(self, i: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an array for rows of a column, in memory that is used again as soon as nobody has the array."""
+        """Return an array for rows of a column, in memory that is reused once the array is released."""
         items = math.prod(shape)
         if i not in self._pools or self._pools[i][0] < items:
             self._pools[i] = items, library.calls.Output((items,), self._rows_schema.numpy_types[i])
@@ -243,7 +243,7 @@ class RaggedStore(ArenaStore):
     # Batches with a bound on their items.
 
     def _drawn_within(self, max_items: int, bounds: tuple[int, int] | None, beta: float | None) -> Sequence[Any]:
-        """Draw the rows, each once, that come before the first one that does not fit."""
+        """Draw the rows before the first one that does not fit, each once."""
         options, plan = self.options, self.options.plan
         check_size(options.cls_name, "max_items", max_items, 2**31 - 1, max(kind.longest for kind in options.kinds))
         if plan.draw == "epochs" or (plan.max_use is not None and not plan.in_order):

@@ -56,7 +56,7 @@ class Account(NamedTuple):
 
     @property
     def pending(self) -> str:
-        """Nothing, as for `QueueAccount`: the rule knows no rows."""
+        """Empty, unlike that of `QueueAccount`: the rule has no rows."""
         return ""
 
     def can_help(self, what: str) -> bool:
@@ -118,7 +118,7 @@ class QueueAccount(NamedTuple):
         capacity (int): Most rows stored.
         valid (int): Rows, or sequences, that can be delivered.
         room (float): Rows that can be inserted; infinite if they evict others.
-        pending (str): What there is to say of rows that wait for late columns. Default: ``""``.
+        pending (str): A note on rows that wait for late columns. Default: ``""``.
         fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
             differ in length. Default: ``None``, for any number.
     """
@@ -132,7 +132,7 @@ class QueueAccount(NamedTuple):
 
     @classmethod
     def of(cls, calls: Calls, options: Options) -> "QueueAccount":
-        """Return the account of a queue with these `Options`; the caller of the `Calls` holds the lock."""
+        """Return the account of a queue with these `Options`. The caller must hold the lock of the `Calls`."""
         room = calls.room() if options.never_evicts_valid else math.inf
         fits = calls.fits if options.kinds and options.never_evicts_valid else None
         return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits)
@@ -148,7 +148,7 @@ class QueueAccount(NamedTuple):
         return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}"
 
     def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
-        """Return True if rows may be inserted or sampled; `in_progress` holds those of operations in progress."""
+        """Return True if rows may be inserted or sampled; `in_progress` are those of operations in progress."""
         others = int(in_progress[KINDS.index(what)])
         if what == "sample":
             return rows + others <= self.valid

@@ -42,7 +42,7 @@ def need_column(plan: RelabelPlan) -> None:
 
 
 class RelabelOfArrays:
-    """``(outputs) -> outputs``: gives samples that have other goals the rewards for them.
+    """``(outputs) -> outputs``: recomputes the rewards of relabelled samples.
 
     The user's function gets arrays.
 
@@ -57,7 +57,7 @@ class RelabelOfArrays:
         self._function = plan.columns.reward_fn
 
     def __call__(self, batch: Outputs, before: int) -> Outputs:
-        """Return the outputs of a sample, given as arrays or Tensors; the first `before` are not of the plan."""
+        """Return the relabelled outputs of a sample of arrays or Tensors; the first `before` are not in the plan."""
         plan, outputs = self._plan, list(batch[before : before + self._plan.width])
         relabelled, *hidden = map(_array, batch[before + plan.width :])
         if plan.mask is not None:
@@ -118,7 +118,7 @@ class RelabelOfArrays:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
 
-        The batch that the user's function may take is in some outputs.
+        Some outputs are the batch for the user's function.
         """
         plan = self._plan
         lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]

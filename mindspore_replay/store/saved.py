@@ -95,14 +95,14 @@ class SavedState(Generic[_Front]):
                 yield
 
     def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach during the block, for a state with other rows; a RuntimeError if somebody is attached."""
+        """Prevent attaching during the block, for a state with other rows; a RuntimeError if a process is attached."""
         return self._front.calls.sole_use(arrays)
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Declare that all rows are about to be replaced, and return the state to write, without its columns.
 
-        The caller has `sole_use` for the state, and keeps others out. If the process dies before it lets
-        them in, a buffer in a folder is empty. There a serial number is never given out twice.
+        The caller has `sole_use` for the state, and keeps others out. If the process dies before it lets them in, a
+        buffer in a folder is empty. There a serial number is never used twice.
         """
         return self._front.calls.begin_replacing(arrays)
 

@@ -57,7 +57,7 @@ def given_type_name(dtype: object) -> str:
 
 
 def cast_exactly(array: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
-    """Return a copy in a dtype; raise a ValueError, the message and the value, if ints cannot hold a value."""
+    """Return a copy in a dtype. Raise a ValueError, with message and value, if an int does not fit."""
     with np.errstate(over="ignore"):
         copy = array.astype(dtype, order="C")
     if dtype.kind in "iu" and array.dtype != dtype and (changed := copy != array).any():
@@ -142,7 +142,7 @@ class Schema:
         self.let_lengths_differ(LengthOptions(), ())
 
     def let_lengths_differ(self, lengths: LengthOptions, kinds: tuple[Kind, ...]) -> None:
-        """Declare the columns whose rows differ in length, and the arguments that say so."""
+        """Declare the columns whose rows differ in length, and their arguments."""
         self.lengths, self.kinds = lengths, kinds
         self.kind_of = {i: kind for kind in kinds for i in kind.columns}
         #: The arrays of items by name: their shapes and dtypes.

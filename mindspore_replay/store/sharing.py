@@ -55,7 +55,7 @@ def restart(arrays: Arrays) -> None:
 
 
 def evict(arrays: Arrays, rows: int) -> None:
-    """Record that the oldest rows are gone; the caller holds the buffer, and lets it be repaired."""
+    """Record that the oldest rows are gone. The caller must hold the buffer, and have it repaired."""
     if rows and "row_serials" in arrays:  # a reservoir, of which all are gone
         arrays["shared.journal"][_OLDEST] = _NO_ROWS
     else:
@@ -76,7 +76,7 @@ def register(
         spec (BufferSpec): What the buffer is.
         arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
-        is_first (bool): Whether no other process uses the arrays. Then the lock is made anew, and an operation that a
+        is_first (bool): Whether no other process uses the arrays. Then the lock is made again, and an operation that a
             dead process began is completed or undone.
         beyond_memory (bool): Whether the arrays are in files that are larger than memory.
         memory (mmap): The memory of the state.
@@ -133,7 +133,7 @@ class Signals:
         self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
 
     def send(self) -> None:
-        """Wake all that wait. The caller holds the buffer's lock."""
+        """Wake all that wait. The caller must hold the buffer's lock."""
         self._handle.replay_wake(self._address)
 
 
@@ -162,7 +162,7 @@ class SharedCondition:
         self.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a change, at most some seconds; the caller holds the lock once."""
+        """Wait for a change, at most some seconds. The caller must hold the lock once."""
         seen = self._signals.seen()
         self._lock.__exit__(None, None, None)
         try:
@@ -171,5 +171,5 @@ class SharedCondition:
             self._lock.__enter__()
 
     def notify_all(self) -> None:
-        """Wake all that wait; the caller holds the lock."""
+        """Wake all that wait. The caller must hold the lock."""
         self._signals.send()

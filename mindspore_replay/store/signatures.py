@@ -23,7 +23,7 @@ _ITEM = re.compile(r"(?:(\w+)\?)?(\w+)(?:=(\w+))?(?::(\w+))?\[([^\]]*)\]")
 
 
 class Item(NamedTuple):
-    """An argument of an operator; one item stands for all columns.
+    """An argument of an operator. One item represents all columns.
 
     Args:
         name (str): Its name.
@@ -58,7 +58,7 @@ class Signature(NamedTuple):
     Args:
         name (str): Name of the operator.
         items (tuple[Item, ...]): Its arguments in order.
-        optional (frozenset[str]): Groups of the state that it takes only if the buffer has them.
+        optional (frozenset[str]): Groups of the state that it accepts only if the buffer has them.
     """
 
     name: str

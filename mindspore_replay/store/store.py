@@ -174,7 +174,7 @@ class Store(Calls):
             priority (Union[numpy.ndarray, float, None]): Priority of all rows or of each; ``None`` for
                 the largest so far.
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode.
-            final (Union[bool, Sequence[bool]]): Whether it holds only the observation after its episode.
+            final (Union[bool, Sequence[bool]]): Whether it contains only the observation after its episode.
             version (Union[numpy.ndarray, int, None]): Version of all rows or of each; ``None`` for the clock.
 
         Raises:
@@ -187,7 +187,7 @@ class Store(Calls):
     def try_sample(self) -> Callable[[int], Outputs | int]:
         """Draw a batch in the default way: ``(skip)``, which returns a tuple of the outputs without the first `skip`.
 
-        An int if the general path has to draw it, or to raise the error; then nothing has changed.
+        An int if the general path must draw it, or raise the error. Nothing has changed then.
         """
         return self._kernels["sample"] if self.options.window is None else lambda _: -1
 
@@ -378,10 +378,10 @@ class Store(Calls):
             raise library.KernelError("replay_let_go", status)
 
     def sole_use(self, arrays: Arrays) -> contextlib.AbstractContextManager[None]:
-        """Let nobody attach to a folder during the block, for a state with other rows than those stored now.
+        """Prevent attaching to a folder during the block, for a state with other rows than those stored now.
 
         Raises:
-            RuntimeError: If somebody is attached.
+            RuntimeError: If a process is attached.
         """
         if self.folder is None or self._holds_rows_of(arrays):
             return contextlib.nullcontext()
@@ -390,8 +390,8 @@ class Store(Calls):
     def begin_replacing(self, arrays: Arrays) -> Arrays:
         """Declare that all rows are about to be replaced by those of a state, and return the state to write.
 
-        The caller has `sole_use` for the state, in a `hold`. If the process dies, no row is left in a folder. There a
-        serial number is never given out twice: that of a row to write may be raised.
+        The caller must have `sole_use` for the state, in a `hold`. If the process dies, no row is left in a folder.
+        There a serial number is never used twice: that of a row to write may be raised.
         """
         same = self.folder is None or self._holds_rows_of(arrays)
         if self.folder is not None and not same:
@@ -420,7 +420,7 @@ class Store(Calls):
     def close(self) -> None:
         """Flush the files of a folder, and end its use by all processes; only by this one if it is not the learner.
 
-        Other memory is given back to the system.
+        Other memory is returned to the system.
         """
         if self.guard is not None:
             self.guard.close()

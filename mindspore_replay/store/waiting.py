@@ -26,7 +26,7 @@ _LONGEST_WAIT = 0.5
 class Waiting:
     """Lets threads insert and sample when an account of the buffer allows it.
 
-    A subclass gives the account, which has the methods of `store.rate_rule.Account`. All methods are thread-safe.
+    A subclass returns the account, with the methods of `store.rate_rule.Account`. All methods are thread-safe.
 
     Args:
         timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
@@ -58,10 +58,10 @@ class Waiting:
         raise NotImplementedError
 
     def _count(self, done: np.ndarray) -> None:
-        """Count amounts of blocks that ended; the caller holds the lock."""
+        """Count amounts of blocks that ended. The caller must hold the lock."""
 
     def restart(self) -> None:
-        """Begin anew, since the buffer is empty."""
+        """Restart, since the buffer is empty."""
         with self._changed:
             self._changed.notify_all()
 
@@ -184,7 +184,7 @@ class Waiting:
     ) -> Iterator[None]:
         """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait.
 
-        If counts come from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may take.
+        If counts arrive from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may last.
         """
         if getattr(self._inside, what, False):
             yield
@@ -260,7 +260,7 @@ class Waiting:
             self._changed.release()
 
     def _poll(self, poll: Callable[[float], None], seconds: float) -> None:
-        """Let counts come without the lock, which the caller holds: those who count them need it."""
+        """Receive counts without the lock, which the caller must hold: counting requires it."""
         self._changed.release()
         try:
             poll(seconds)

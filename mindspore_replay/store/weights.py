@@ -150,7 +150,7 @@ class SharedWeights:
         return arrays
 
     def __reduce__(self) -> tuple[type["SharedWeights"], tuple[str]]:
-        """Make another object on the same folder, which has read nothing yet and knows no clock."""
+        """Make another object on the same folder, which has read nothing yet and has no clock."""
         return SharedWeights, (str(self._file.parent),)
 
     @property

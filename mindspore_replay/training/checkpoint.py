@@ -42,7 +42,7 @@ class TrainingCheckpoint:
 
     Args:
         path (Union[str, PathLike]): The file.
-        parts (Any): The objects to save, by names of your choice; give the same names when you load.
+        parts (Any): The objects to save, by names of your choice. Use the same names when you load.
 
             - a Cell, such as a network or optimizer: its Parameters and the buffers in it. A shared Parameter is saved
               once;
@@ -55,7 +55,7 @@ class TrainingCheckpoint:
 
     Raises:
         TypeError: If a part is none of these. A `ShardedReplay` is not supported: use its own `save`.
-        ValueError: If a buffer is given twice.
+        ValueError: If a buffer is passed twice.
 
     Examples:
         >>> import tempfile

@@ -67,5 +67,5 @@ class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
         self.counts, self.rule = parameter_on("counts", counts, True), parameter_on("rule", rule, True)
 
     def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
-        """Load the rule and the counts that the ``state_dict`` of a Cell which contains the limiter holds."""
+        """Load the rule and the counts from the ``state_dict`` of an enclosing Cell."""
         self.load_arrays(arrays)

@@ -52,7 +52,7 @@ class _Drawn(NamedTuple):
 class _Drawing:
     """Draws batches, some of them ahead in a thread.
 
-    It knows nothing of the `Prefetch`, so that the thread does not keep that alive.
+    It does not refer to the `Prefetch`, so that the thread does not keep that alive.
 
     Args:
         buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.

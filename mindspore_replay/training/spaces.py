@@ -1,4 +1,4 @@
-"""Columns for what environments give, from their spaces."""
+"""Columns of environments, from their spaces."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ def encoded(**values: object) -> dict[str, np.ndarray]:
 
 
 def decoded(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the values given to `encoded`."""
+    """Return the values passed to `encoded`."""
     return {name: _decoded(value, arrays) for name, value in json.loads(arrays[VALUES].tobytes()).items()}
 
 

@@ -36,7 +36,7 @@ def _mode(mode: object) -> str | None:
 def _final_value(final: Any, i: int, path: Sequence[Any]) -> Any:
     """Return what these keys lead to in the final observation of environment `i`.
 
-    Environments give an array of observations, or one observation of arrays.
+    Environments return an array of observations, or one observation of arrays.
     """
     is_row = False
     for key in (*path, None):
@@ -315,7 +315,7 @@ class VectorRows:
             )
 
     def _rows(self, single: bool, *sources: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return a copy of each column, in its dtype; the last source holds the columns passed by keyword.
+        """Return a copy of each column, in its dtype. The last source contains the columns passed by keyword.
 
         The values of a `single` environment are without the axis of the environments.
         """

@@ -1,1 +1,1 @@
-"""What a buffer is, without MindSpore: its columns, how it draws, when rows expire, and what a sample holds."""
+"""The description of a buffer, without MindSpore: columns, sampling, expiry of rows, and contents of a sample."""

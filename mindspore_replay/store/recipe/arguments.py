@@ -59,7 +59,7 @@ def _frozen(value: object) -> object:
 
 
 def without(view: object) -> str | None:
-    """Return why a file cannot hold a view; ``None`` if it can."""
+    """Return why a file cannot store a view; ``None`` if it can."""
     given = given_arguments(view) if "_given" in vars(view) else {}
     known = find(type(view).__name__) is type(view) and not any(map(callable, given.values()))
     return None if known else f"{type(view).__name__} holds what no file can: Python code"
@@ -78,7 +78,7 @@ def encoded(value: object) -> object:
 
 
 def decoded(value: object) -> Any:
-    """Return the argument that JSON stands for."""
+    """Return the argument encoded in JSON."""
     if isinstance(value, list):
         return [decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -92,5 +92,5 @@ def decoded(value: object) -> Any:
 
 
 def _function_left_out(*_: object) -> NoReturn:
-    """Stand for a function that a file does not hold."""
+    """Stands for a function that is not in a file."""
     raise RuntimeError("the function of the view is in the learner's program alone")

@@ -1,6 +1,6 @@
 """The constructors of the classes of buffers, each of which chooses the parts of its class.
 
-A class of buffers that has one of them also says what it makes of the parts: rows on the device, or in arrays.
+A class of buffers with one of them also decides what to make of the parts: rows on the device, or in arrays.
 """
 
 import os
@@ -360,5 +360,5 @@ def read(description: Mapping[str, Any], seed: int | None = 0) -> BufferSpec:
 
 
 def _described(name: str, recipe: type[Recipe], arguments: Mapping[str, Any], columns: type[Schema]) -> BufferSpec:
-    """Return the `spec` of an object of a class of this name, which errors give."""
+    """Return the `spec` of an object of a class with this name, for errors."""
     return type(name, (recipe,), {"_columns_of": columns})(**arguments).spec  # type: ignore[no-any-return]

@@ -120,7 +120,7 @@ class HindsightRelabel(Shown):
 
 
 def _takes_batch(reward_fn: Callable[..., object]) -> bool:
-    """Return True if a function takes the other columns beside two goals; raise a TypeError if it takes neither."""
+    """Return True if a function accepts the other columns beside two goals. Raise a TypeError if it accepts neither."""
     try:
         signature = inspect.signature(reward_fn)
     except (TypeError, ValueError):  # some builtin functions have none

@@ -45,11 +45,11 @@ class Hindsight(NamedTuple):
     """Relabelling of samples with other goals.
 
     Args:
-        strategy (str): Choice of the row that gives the goal.
+        strategy (str): Choice of the row for the goal.
         ratio (float): Share of samples that are relabelled.
         reward_fn (Callable): Computes rewards from achieved goals and goals, and perhaps the other columns.
         achieved (str), goal (str), reward (str), terminated (str): The columns.
-        takes_batch (bool): Whether it takes the other columns. Default: ``False``.
+        takes_batch (bool): Whether it accepts the other columns. Default: ``False``.
     """
 
     strategy: str
@@ -63,14 +63,14 @@ class Hindsight(NamedTuple):
 
 
 class RelabelPlan(NamedTuple):
-    """Where the outputs of a sample are that relabelling reads or changes, by index, and what it needs to know of them.
+    """The outputs of a sample that relabelling reads or changes, by index, and their properties.
 
     Args:
         columns (Hindsight): The view.
-        width (int): Outputs of a sample; after them come the hidden ones.
+        width (int): Outputs of a sample, followed by the hidden ones.
         achieved (int), goal (int), reward (int): Fields of these columns.
         next_goal (Union[int, None]): Field of the goal in the next observation.
-        terminated (Union[int, None]): Field of the column that says whether the episode terminated.
+        terminated (Union[int, None]): Field of the column of terminations.
         mask (Union[int, None]): The mask, if samples are windows.
         goal_shape (tuple[int, ...]): Shape of one goal.
         goal_type (str), reward_type (str): Dtypes of the columns.
@@ -79,7 +79,7 @@ class RelabelPlan(NamedTuple):
         discount (int): The discount.
         truncated (Union[int, None]): Field of the column ``"truncated"``.
         following (tuple[int, ...]): Fields of next observations, in the order of their hidden outputs.
-        batch (Names): The columns that the reward function takes.
+        batch (Names): The columns for the reward function.
         batch_at (tuple[int, ...]): Their fields; with returns, their hidden outputs.
         batch_fields (tuple): Their shapes and dtypes.
         step_discounts (Union[int, None]): The hidden output of each step's own discount.
@@ -172,7 +172,7 @@ class SampleLayout:
             self._repeated |= {name, f"next_{name}"}
 
     def add_next(self, name: str) -> None:
-        """Add the next observation of a column, unless it has a column of its own."""
+        """Add the next observation of a column, unless there is a column for it."""
         if name not in self._next:
             self._next.append(name)
 
@@ -228,7 +228,7 @@ class SampleLayout:
         return (Output(RELABELLED), chains, achieved, *following, *others)
 
     def _batch(self) -> Names:
-        """Return the names of the columns that the reward function takes beside the goals."""
+        """Return the names of the reward function's columns besides the goals."""
         view = self.hindsight
         if view is None or not view.takes_batch:
             return NO_NAMES

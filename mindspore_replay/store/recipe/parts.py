@@ -62,7 +62,7 @@ class Sampler:
 
 
 class Uniform(Sampler):
-    """Draws valid rows with equal probability, from the newest `window` rows if that is given."""
+    """Draws valid rows uniformly, from the newest `window` rows if that is set."""
 
     def __init__(self, replace: bool = True, ordered: bool = False, window: int | None = None) -> None:
         self.replace, self.ordered, self.window = replace, ordered, window
@@ -206,7 +206,7 @@ class Rows(NamedTuple):
     padded: bool = False
 
     def checked(self, name: str) -> "Rows":
-        """Return this span, whose argument comes from the class."""
+        """Return this span, which the class configures."""
         return self
 
     @property
@@ -380,9 +380,9 @@ class Parts(NamedTuple):
 
 
 def _with_ends(rule: WindowRule, plan: SamplePlan, schema: Schema) -> WindowRule:
-    """Return the rule with the column that says where an episode ends.
+    """Return the rule with the column of terminations.
 
-    The column that says so is the one that makes discounts zero, or one named ``"terminated"`` with one number a row.
+    It is the column that makes discounts zero, or one named ``"terminated"`` with one number per row.
     """
     columns = [output.column for output in plan.outputs if output.kind == DISCOUNT]
     if not columns and schema.given_names is not None and "terminated" in schema.names:

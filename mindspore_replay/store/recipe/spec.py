@@ -27,7 +27,7 @@ class BufferSpec:
 
     Args:
         cls_name (str): Its class.
-        recipe (Union[type, None]): Its constructor, a class of `classes`; ``None`` if it has one of its own.
+        recipe (Union[type, None]): Its constructor, a class of `classes`; ``None`` for a user's class.
         columns (Schema): Its columns.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
@@ -106,7 +106,7 @@ class BufferSpec:
 
     @property
     def incomplete(self) -> str | None:
-        """Why a file cannot hold all views; ``None`` if it can."""
+        """Why a file cannot store all views; ``None`` if it can."""
         return next(filter(None, map(without, self.parts.views)), None)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class BufferSpec:
 
     @property
     def has_episodes(self) -> bool:
-        """True if rows know their episode."""
+        """True if the buffer stores episodes."""
         return self.options.rule is not None
 
     @property
@@ -192,7 +192,7 @@ class BufferSpec:
         return self._sample_names[with_indices]
 
     def row_names(self, as_dict: bool) -> Names:
-        """Return the names of the lengths and columns of stored rows, or none if they come as a tuple."""
+        """Return the names of the lengths and columns of stored rows, or none if they are a tuple."""
         if not as_dict:
             return NO_NAMES
         has_names = self.columns.given_names is not None
