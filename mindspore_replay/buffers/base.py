@@ -203,7 +203,7 @@ class Buffer(
         self._min_rows_to_sample = spec.options.min_rows_to_sample
 
     def _begin(self) -> None:
-        """Set the attributes of a subclass; the constructor calls this last."""
+        """Set the attributes of a subclass. The constructor calls this last."""
 
     def _make_state(self) -> None:
         self._outer_lock: AbstractContextManager[object] = self._lock

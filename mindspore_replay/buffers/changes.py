@@ -49,7 +49,7 @@ class Changes:
 
     @compile_time
     def _check_update(self, indices: object, values: object) -> tuple[tuple[Any, ...], ...]:
-        """Check the arguments of `update`; return the indices of the columns, and the keys that lead to their rows."""
+        """Check the arguments of `update`. Return the indices of the columns, and the keys that lead to their rows."""
         as_values(self.columns, self.options, stand_in(indices), stand_in(values))
         paths = self.columns.chosen(stand_in(values))
         return tuple(paths), tuple(paths.values())

@@ -68,7 +68,7 @@ class Epochs(Sampler):
 
 
 def dataset_of(rows: Rows, epochs: Epochs, names: Sequence[str], num_parallel_workers: int) -> GeneratorDataset:
-    """Make the dataset; several workers are processes."""
+    """Make the dataset. Several workers are processes."""
     return GeneratorDataset(
         rows,
         list(names),

@@ -270,7 +270,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
-        """Return the number of rows stored in all sources together; only from Python."""
+        """Return the number of rows stored in all sources together. Only from Python."""
         return self._front.size()
 
     def _can_sample_graph(self):

@@ -128,5 +128,5 @@ class Reading:
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:
-        """Return the number of rows stored, as `size` does; only from Python."""
+        """Return the number of rows stored, as `size` does. Only from Python."""
         return self._front.size()

@@ -25,7 +25,7 @@ def default_storage(spec: BufferSpec, backend: str) -> str:
 
 
 def backend_of(cls_name: str, storage: Storage, backend: str) -> str:
-    """Return the backend for rows at this place; raise an error if there is none."""
+    """Return the backend for rows at this place. Raise an error if there is none."""
     if storage == DEVICE:
         return native.choose_backend(backend, cls_name)
     reason = library_for("CPU").reason

@@ -172,7 +172,7 @@ def is_ours(file: BinaryIO) -> bool:
 
 
 def read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
-    """Return the header of a file; raise a ValueError if it is damaged or of another kind."""
+    """Return the header of a file. Raise a ValueError if it is damaged or of another kind."""
     size = os.fstat(file.fileno()).st_size
     if not is_ours(file):
         file.seek(0)
@@ -205,7 +205,7 @@ def _other_kind(start: bytes) -> str:
 
 
 def _json(text: str | bytes) -> Any:
-    """Parse JSON; raise a ValueError for a key that occurs twice."""
+    """Parse JSON. Raise a ValueError for a key that occurs twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):

@@ -281,7 +281,7 @@ def load_parts(
     """Read files into buffers, described by parts.
 
     Raises:
-        ValueError: If the files are of other buffers, or a state in them is invalid; then nothing is changed.
+        ValueError: If the files are of other buffers, or a state in them is invalid. Nothing is changed then.
     """
     saved = sources[-1].header.description
     if summary(description) != summary(saved):

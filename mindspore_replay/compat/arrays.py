@@ -80,7 +80,7 @@ class TensorArray(Operator):
         self.array = None if dynamic_size else _FixedArray(dtype, tuple(element_shape), size)
 
     def __call__(self):
-        """Return the handle; raise a NotImplementedError if the array were to grow."""
+        """Return the handle. Raise a NotImplementedError if the array were to grow."""
         if self.array is None:
             raise NotImplementedError(
                 "MindSpore no longer has the operator 'TensorArray', and only arrays with dynamic_size=False stand in "

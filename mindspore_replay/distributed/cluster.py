@@ -40,7 +40,7 @@ class ShardActor(Protocol):
 
 
 def ray_module() -> Any:
-    """Import Ray; raise an ImportError if it is not installed."""
+    """Import Ray. Raise an ImportError if it is not installed."""
     return optional("ray", "mindspore_replay.distributed", "ray", "Ray")
 
 
@@ -302,7 +302,7 @@ class Links:
         return answers
 
     def accept(self, link: Link, report: Report) -> bool:
-        """Store a report unless there is a later one; return False if it is of a replaced process."""
+        """Store a report unless there is a later one. Return False if it is of a replaced process."""
         with self._lock:
             if report.identity != link.identity:
                 if report.identity in link.lives:

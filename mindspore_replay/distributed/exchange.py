@@ -213,7 +213,7 @@ class Exchange:
         return [(places[link], result) for link, (_, result) in answers.items() if result is not None]
 
     def _note(self, link: Link, report: Report) -> bool:
-        """Add the changes of a report to the counts; return False if the report is of a replaced process."""
+        """Add the changes of a report to the counts. Return False if the report is of a replaced process."""
         if not self.links.accept(link, report):
             return False
         assert link.report is not None

@@ -125,7 +125,7 @@ class OwnWriter(ShardWriter):
             yield
 
     def has_landed(self, seconds: float) -> bool:
-        """Send the collected rows if there is room; return True if all have landed, now or within so many seconds."""
+        """Send the collected rows if there is room. Return True if all have landed, now or within so many seconds."""
         if not self._using.acquire(timeout=seconds):  # another thread inserts, and may be waiting for samples itself
             return False
         try:

@@ -270,7 +270,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         return self._front.sample(None, beta, as_dict, with_indices)
 
     def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
-        """Wait until the limiter allows a sample, for the block to draw; raise a RuntimeError once `stop` is set."""
+        """Wait until the limiter allows a sample, for the block to draw. Raise a RuntimeError once `stop` is set."""
         return self._front.turn("sample", self.sample_size, stop)
 
     def can_sample(self) -> Tensor:

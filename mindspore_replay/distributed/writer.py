@@ -211,7 +211,7 @@ class ShardWriter(Insertable):
                 self._answers(_AGAIN)
 
     def _arrived(self, ref: object, seconds: float | None) -> bool:
-        """Wait for an answer; return True if it came."""
+        """Wait for an answer. Return True if it came."""
         return bool(ray_module().wait([ref], timeout=seconds)[0])
 
     def _arrived_at_last(self, ref: object, rows: int, shard: int) -> bool:

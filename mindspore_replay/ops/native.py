@@ -57,7 +57,7 @@ def signature(operator: str) -> Signature:
 
 
 def choose_backend(backend: str, cls_name: str) -> str:
-    """Return the backend, ``"native"`` or ``"composite"``, for `backend`; raise an error if unavailable."""
+    """Return the backend, ``"native"`` or ``"composite"``, for `backend`. Raise an error if unavailable."""
     if backend not in ("auto", "native", "composite"):
         raise ValueError(
             f"For '{cls_name}', 'backend' must be one of 'auto', 'native', 'composite', but got {backend!r}."

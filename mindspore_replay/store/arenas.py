@@ -40,7 +40,7 @@ class ArenaStore(Store):
         return self.arrays[f"column.{kind.name}"]
 
     def count_now(self) -> int:
-        """Return the number of rows stored; the caller keeps others out."""
+        """Return the number of rows stored. The caller keeps others out."""
         return self._count.item()
 
     def tail(self, kind: Kind) -> int:
@@ -83,7 +83,7 @@ class ArenaStore(Store):
         return Call("update", self.options.groups, arguments)
 
     def evict(self, rows: int) -> None:
-        """Evict the oldest rows; the caller keeps others out."""
+        """Evict the oldest rows. The caller keeps others out."""
         if rows > 0:
             status = self._handle.replay_evict(ctypes.c_int64(rows), *self._evict.raw())
             if status != library.OK:

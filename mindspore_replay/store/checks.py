@@ -35,7 +35,7 @@ def check_number(cls_name: str, argument: str, value: object, minimum: float = 0
 
 
 def any_number(cls_name: str, argument: str, value: object) -> float:
-    """Return a number, also NaN or infinity; raise a TypeError for any other value."""
+    """Return a number, also NaN or infinity. Raise a TypeError for any other value."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a number, but got {value!r} ({type(value).__name__}).")
     return float(value)
@@ -153,7 +153,7 @@ def check_positions(cls_name: str, positions: np.ndarray, count: int) -> None:
 
 
 def range_of(cls_name: str, sample_range: Any, last: int) -> tuple[int, int]:
-    """Return a slice ``(start, stop)`` as ints up to `last`; raise a TypeError for anything else."""
+    """Return a slice ``(start, stop)`` as ints up to `last`. Raise a TypeError for anything else."""
     try:
         start, stop = sample_range
         start = 0 if start is None else operator.index(start)

@@ -32,7 +32,7 @@ def write_header(path: Path, spec: BufferSpec) -> None:
 
 
 def read_header(folder: Path, path: Path, function: str) -> BufferSpec:
-    """Read the header of a folder; raise a ValueError if it is damaged or of another kind."""
+    """Read the header of a folder. Raise a ValueError if it is damaged or of another kind."""
     with open(path, "rb") as file:
         data = file.read(_LONGEST)
     if data[:8] != _MAGIC:

@@ -99,7 +99,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
-    """Open the folder of a buffer beside its learner; errors are those of `open_as_learner`."""
+    """Open the folder of a buffer beside its learner. Errors are those of `open_as_learner`."""
     with _explained(path, function), contextlib.ExitStack() as stack:
         return _shared(*_checked(path, function), None, stack, function)
 
@@ -152,7 +152,7 @@ def _need_linux(name: str) -> None:
 
 
 def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
-    """Return the folder and what its buffer is; raise an error if a file is missing or has another size."""
+    """Return the folder and what its buffer is. Raise an error if a file is missing or has another size."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
     _need_linux(function)

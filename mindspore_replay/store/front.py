@@ -95,7 +95,7 @@ class BaseFront:
         return named(names, batch) if as_dict else batch
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
-        """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
+        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         return self.calls.sample(bounds, beta)
 
     # The state of rows.
@@ -167,7 +167,7 @@ class Front(BaseFront):
         version: Values | None,
         with_indices: bool,
     ) -> Any:
-        """Store one row or a batch; return the handles, or ``None``."""
+        """Store one row or a batch. Return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
         rows = as_room(new, self.spec.columns.kinds) if new.items else new.batch.rows
         with self.turn("insert", rows) if self.is_limited else self.lock:
@@ -176,7 +176,7 @@ class Front(BaseFront):
             return self.share(new.batch.handles(self.calls.first)) if with_indices else None
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
-        """Draw a batch with all of its bookkeeping, in the lock; raise a RuntimeError if there are too few rows."""
+        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         calls = self.calls
         if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
             raise self.too_few(rows)

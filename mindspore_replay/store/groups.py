@@ -31,7 +31,7 @@ class Groups(NamedTuple):
 
 
 def as_groups(spec: BufferSpec, key: object, groups: object, size_in_group: object, ordered: object) -> Groups:
-    """Return checked arguments; raise a TypeError or ValueError if one is invalid."""
+    """Return checked arguments. Raise a TypeError or ValueError if one is invalid."""
     name, columns = spec.cls_name, spec.columns
     if columns.given_names is None:
         raise TypeError(f"For '{name}', 'sample_groups' needs a buffer made with 'names'.")
@@ -52,7 +52,7 @@ def as_groups(spec: BufferSpec, key: object, groups: object, size_in_group: obje
 
 
 def names_of_groups(spec: BufferSpec) -> Names:
-    """Return the names of the parts of a sample of groups; raise a ValueError if two are the same."""
+    """Return the names of the parts of a sample of groups. Raise a ValueError if two are the same."""
     return sample_names(spec.cls_name, True, ("mask", *spec.names_of_lengths), spec.columns.names)
 
 

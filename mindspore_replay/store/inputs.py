@@ -42,7 +42,7 @@ def as_handles(cls_name: str, indices: object) -> np.ndarray:
 
 
 def as_priority(cls_name: str, priority: object, rows: int) -> np.ndarray:
-    """Return priorities of rows as float32 ``[]`` or ``[n]``; raise a ValueError if one is negative, NaN or inf."""
+    """Return priorities of rows as float32 ``[]`` or ``[n]``. Raise a ValueError if one is negative, NaN or inf."""
     rule = "a priority must be a number or hold numbers"
     priorities = _one_or_many(cls_name, priority, "iuf", "priorities", rule)
     if priorities.dtype != np.float32:
@@ -192,7 +192,7 @@ def _check_length(cls_name: str, array: np.ndarray, rows: int, what: str) -> Non
 
 
 def one_number(cls_name: str, beta: np.ndarray) -> object:
-    """Return the only element of an array; raise an error if there is not exactly one."""
+    """Return the only element of an array. Raise an error if there is not exactly one."""
     if beta.shape not in ((), (1,)) or beta.dtype.kind not in "iuf":
         raise TypeError(
             f"For '{cls_name}', 'beta' must be one number, but got shape {list(beta.shape)} of {beta.dtype.name}."

@@ -53,7 +53,7 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
 
 
 def as_items(schema: Schema, i: int, value: Any) -> Items:
-    """Return the rows of a column; raise a ValueError if their shapes do not fit together."""
+    """Return the rows of a column. Raise a ValueError if their shapes do not fit together."""
     if type(value) is Items:
         return value
     rank = len(schema.shapes[i])

@@ -14,7 +14,7 @@ _MOST_ITEMS = 2**40
 
 
 def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]) -> tuple[Kind, ...]:
-    """Return the kinds of lengths of a schema; raise a TypeError or ValueError if an argument does not fit.
+    """Return the kinds of lengths of a schema. Raise a TypeError or ValueError if an argument does not fit.
 
     Args:
         schema (Schema): The columns.

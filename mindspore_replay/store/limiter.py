@@ -228,7 +228,7 @@ class RateLimiter(Waiting):
         return made
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load the rule and the counts; raise a ValueError if they are not those of a limiter."""
+        """Load the rule and the counts. Raise a ValueError if they are not those of a limiter."""
         expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
         checked = fitting("RateLimiter", arrays, expected)
         self.check_state(checked["rule"], checked["counts"])
@@ -317,7 +317,7 @@ class RateLimiter(Waiting):
         counts += done
 
     def _noted_account(self, what: str, rows: int) -> Account:
-        """Return the rule and the counts; raise a ValueError if insertions and samples could block each other."""
+        """Return the rule and the counts. Raise a ValueError if insertions and samples could block each other."""
         now = self.account()
         if rows > self._sizes[KINDS.index(what)]:
             now.check_room(what, rows, self._sizes)

@@ -17,7 +17,7 @@ class Codec(NamedTuple):
 
 @functools.lru_cache
 def codec(cls_name: str) -> Codec:
-    """Return the library's functions; raise an ImportError that names the class if there are none.
+    """Return the library's functions. Raise an ImportError that names the class if there are none.
 
     The module of the package contains the library, or is linked to it. Its own functions return new objects of Python,
     and a batch is decompressed in place.

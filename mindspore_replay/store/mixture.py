@@ -129,7 +129,7 @@ class Mixture:
             )
 
     def checked_ratios(self, ratios: object, may_be_zero: bool = True) -> np.ndarray:
-        """Return ratios as float64 ``[m]``; raise an error if one is invalid."""
+        """Return ratios as float64 ``[m]``. Raise an error if one is invalid."""
         name, m = self.cls_name, len(self.specs)
         ratios = as_array(ratios) if is_tensor(ratios) else ratios
         given = list(ratios) if isinstance(ratios, np.ndarray) and ratios.ndim == 1 else ratios
@@ -142,7 +142,7 @@ class Mixture:
         return np.array(given, np.float64)
 
     def _checked_counts(self, ratios: np.ndarray) -> list[int]:
-        """Return the number of rows that each source draws; raise a ValueError if one can never provide them."""
+        """Return the number of rows that each source draws. Raise a ValueError if one can never provide them."""
         name, n = self.cls_name, self.sample_size
         limited = [i for i, spec in enumerate(self.specs) if spec.parts.limits.max_use is not None]
         if self.adjustable and limited:
@@ -190,7 +190,7 @@ class Mixture:
         return [None if value is None else np.array(value, dtype) for value in values]
 
     def pairs(self, source: Values, indices: Values) -> tuple[np.ndarray, np.ndarray]:
-        """Return sources and handles, each ints ``[n]``; raise an error if they are invalid."""
+        """Return sources and handles, each ints ``[n]``. Raise an error if they are invalid."""
         name, arrays = self.cls_name, (as_array(source), as_array(indices))
         for argument, array in zip(("source", "indices"), arrays):
             if array.dtype.kind not in "iu":
@@ -224,7 +224,7 @@ class Mixture:
 
     @contextlib.contextmanager
     def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
-        """Wait until the limiters of the sources allow a sample; raise a RuntimeError soon after `stop` is set."""
+        """Wait until the limiters of the sources allow a sample. Raise a RuntimeError soon after `stop` is set."""
         with contextlib.ExitStack() as stack:
             for front, n in zip(self._limited, self.counts):
                 stack.enter_context(front.turn_to_sample(stop, n))
@@ -290,7 +290,7 @@ class Mixture:
     # The state.
 
     def update_priorities(self, source: Values, indices: Values, priorities: Values) -> int:
-        """Set priorities of rows, each in its own buffer; return the number of invalid handles."""
+        """Set priorities of rows, each in its own buffer. Return the number of invalid handles."""
         owners, handles = self.pairs(source, indices)
         new, invalid = as_priority(self.cls_name, priorities, handles.size), 0
         for i, front in enumerate(self.fronts):
@@ -300,7 +300,7 @@ class Mixture:
         return invalid
 
     def update(self, source: Values, indices: Values, values: Experience) -> int:
-        """Write columns of stored rows, each in its own buffer; return the number of invalid handles."""
+        """Write columns of stored rows, each in its own buffer. Return the number of invalid handles."""
         owners, handles = self.pairs(source, indices)
         members = [(i, front) for i, front in enumerate(self.fronts) if front.has_handles]
         for _, front in members:  # check all before anything is written
@@ -412,10 +412,10 @@ class MixedRecipe:
         return front
 
     def _begin(self) -> None:
-        """Set the attributes of a subclass; the constructor calls this last."""
+        """Set the attributes of a subclass. The constructor calls this last."""
 
     def _checked_sources(self, name: str, parts: object) -> tuple[Any, ...]:
-        """Return the buffers; raise an error if a pair is invalid."""
+        """Return the buffers. Raise an error if a pair is invalid."""
         if not isinstance(parts, (list, tuple)) or not parts:
             raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
         for part in parts:
@@ -482,11 +482,11 @@ class ArrayMixture(MixedRecipe, NoContainer):
         return self._front.can_sample()
 
     def update_priorities(self, source: Values, indices: Values, priorities: Values) -> int:
-        """Set priorities of rows, as `MixedReplay.update_priorities` does; return the number of invalid handles."""
+        """Set priorities of rows, as `MixedReplay.update_priorities` does. Return the number of invalid handles."""
         return self._front.update_priorities(source, indices, priorities)
 
     def update(self, source: Values, indices: Values, values: Experience) -> int:
-        """Write columns of stored rows, as `MixedReplay.update` does; return the number of invalid handles."""
+        """Write columns of stored rows, as `MixedReplay.update` does. Return the number of invalid handles."""
         return self._front.update(source, indices, values)
 
     def set_ratios(self: _Self, ratios: Values) -> _Self:

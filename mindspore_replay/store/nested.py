@@ -21,7 +21,7 @@ def paths(value: Mapping[Any, Any], names: Collection[str], above: tuple[Any, ..
 
 
 def by_name(cls_name: str, value: Mapping[Any, Any], names: Collection[str]) -> dict[str, tuple[Any, ...]]:
-    """Return the keys that lead to each leaf, by its dotted name; raise a ValueError if two leaves have the same."""
+    """Return the keys that lead to each leaf, by its dotted name. Raise a ValueError if two leaves have the same."""
     found: dict[str, tuple[Any, ...]] = {}
     for path in paths(value, names):
         name = dotted(path)

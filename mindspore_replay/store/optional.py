@@ -14,7 +14,7 @@ def install_command(extra: str) -> str:
 
 
 def optional(module: str, what: str, extra: str, package: str = "") -> Any:
-    """Import a module of an optional package for `what`; raise an ImportError with the command for its `extra`."""
+    """Import a module of an optional package for `what`. Raise an ImportError with the command for its `extra`."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -24,7 +24,7 @@ Storage = str | os.PathLike[str] | Folder
 
 
 def checked_storage(cls_name: str, storage: Any, default: str) -> Storage:
-    """Return the place of the rows, for ``None`` the default; raise a TypeError or ValueError if it is none."""
+    """Return the place of the rows, for ``None`` the default. Raise a TypeError or ValueError if it is none."""
     if storage is None:
         return default
     if isinstance(storage, Folder):

@@ -289,7 +289,7 @@ class RaggedStore(ArenaStore):
         """Write columns of stored rows, as `Store.update` does; rows keep their lengths.
 
         Raises:
-            TypeError, ValueError: If an argument does not fit, or a row has another length; then nothing is written.
+            TypeError, ValueError: If an argument does not fit, or a row has another length. Nothing is written then.
             RuntimeError: If a row in a folder has its items already: a process that dies would leave a part of them.
         """
         schema, name = self._rows_schema, self.options.cls_name

@@ -255,7 +255,7 @@ def check_room(low: float, high: float, error: float, n: int, batch: int) -> Non
 
 
 def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[float]:
-    """Return low, high, `min_size` and `error_buffer`; raise a TypeError or ValueError if they are not valid."""
+    """Return low, high, `min_size` and `error_buffer`. Raise a TypeError or ValueError if they are not valid."""
     pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
     if len(pair) != 2:
         raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
@@ -272,7 +272,7 @@ def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[
 
 
 def seconds_of(timeout: object, cls_name: str) -> float | None:
-    """Return a timeout as seconds, ``None`` for no limit; raise a TypeError or ValueError if it is not valid."""
+    """Return a timeout as seconds, ``None`` for no limit. Raise a TypeError or ValueError if it is not valid."""
     if timeout is None or timeout == math.inf:
         return None
     if not (seconds := any_number(cls_name, "timeout", timeout)) >= 0:

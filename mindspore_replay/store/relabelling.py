@@ -141,7 +141,7 @@ class RelabelOfArrays:
         return self._function(*arguments)
 
     def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
-        """Return rewards or flags as an array of the right shape; raise an error for anything else."""
+        """Return rewards or flags as an array of the right shape. Raise an error for anything else."""
         try:
             array = as_array(result)
         except (TypeError, ValueError):

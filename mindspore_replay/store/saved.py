@@ -108,7 +108,7 @@ class SavedState(Generic[_Front]):
 
     @contextlib.contextmanager
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
-        """Return the capacity and the state, with or without columns; nothing changes it in the block.
+        """Return the capacity and the state, with or without columns. Nothing changes it in the block.
 
         Arrays are views of host memory if the state is there, else copies; a compressed column is a `CompressedColumn`.
         """
@@ -128,7 +128,7 @@ class SavedState(Generic[_Front]):
         return arrays
 
     def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state; the caller has `sole_use` for them."""
+        """Copy checked arrays into the state. The caller has `sole_use` for them."""
         with self._front.lock:
             self._front.ready()
             held = self.state_arrays()

@@ -167,7 +167,7 @@ class Schema:
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
     def sequence(self, argument: str, value: object) -> Sequence[Any]:
-        """Return an argument that is a list or a tuple; raise a TypeError for anything else."""
+        """Return an argument that is a list or a tuple. Raise a TypeError for anything else."""
         if isinstance(value, (list, tuple)):
             return value
         raise TypeError(
@@ -331,11 +331,11 @@ class Schema:
         ]
 
     def layout(self, fields: Sequence[ArrayOrTensor], num_envs: int) -> Batch:
-        """Return the layout of rows that are Tensors and arrays; errors are those of `check`."""
+        """Return the layout of rows that are Tensors and arrays. Errors are those of `check`."""
         return self.check([field.shape for field in fields], self.names_of(range(len(self)), fields), num_envs)
 
     def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
-        """Return the layout of rows with these shapes and dtype names; raise an error that lists every wrong column."""
+        """Return the layout of rows with these shapes and dtype names. Raise an error that lists every wrong column."""
         columns = range(len(self))
         self.check_types(columns, types)
         single = len(shapes[0]) == len(self.shapes[0])

@@ -18,7 +18,7 @@ class Described(Protocol):
     spec: BufferSpec
 
     def size(self) -> object:
-        """Return the number of rows stored; raise a RuntimeError if the buffer is closed."""
+        """Return the number of rows stored. Raise a RuntimeError if the buffer is closed."""
 
 
 def text(buffer: Described) -> str:

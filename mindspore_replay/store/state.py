@@ -256,7 +256,7 @@ def check_places(options: Options, state: Arrays) -> None:
 def checked(
     schema: Schema, options: Options, saved: Arrays, version: int, others: Layout | None = None
 ) -> dict[str, np.ndarray]:
-    """Check a saved state, and return its arrays, `others` among them; raise a ValueError if it is invalid."""
+    """Check a saved state, and return its arrays, `others` among them. Raise a ValueError if it is invalid."""
     expected = {**layout(schema, options), **(others or {})}
     arrays = fitting(options.cls_name, saved, expected, schema.numpy_type("bfloat16"))
     for key, value in (("version", version), ("capacity", options.capacity)):
@@ -273,7 +273,7 @@ def fitting(
     expected: Layout,
     bfloat16: np.dtype[Any] = np.dtype(np.uint16),  # noqa: B008
 ) -> dict[str, np.ndarray]:
-    """Return arrays of these shapes and dtypes from a saved state; raise a ValueError that lists all wrong ones."""
+    """Return arrays of these shapes and dtypes from a saved state. Raise a ValueError that lists all wrong ones."""
     arrays = {key: np.asarray(saved[key]) for key in expected if key in saved}
     wrong = []
     for key, (shape, dtype) in expected.items():

@@ -131,7 +131,7 @@ class Store(Calls):
         return Invocations(self.schema, self.options, self._state, self._tensors)
 
     def _run(self, kind: type[_Result], key: Key, *arguments: object) -> _Result:
-        """Call a kernel with arguments that fit, and return its result; raise a KernelError if it failed."""
+        """Call a kernel with arguments that fit, and return its result. Raise a KernelError if it failed."""
         result = self._kernels[key](*arguments)
         if isinstance(result, kind):
             return result
@@ -178,7 +178,7 @@ class Store(Calls):
             version (Union[numpy.ndarray, int, None]): Version of all rows or of each; ``None`` for the clock.
 
         Raises:
-            TypeError, ValueError: If an argument does not fit; then nothing is stored.
+            TypeError, ValueError: If an argument does not fit. Nothing is stored then.
         """
         if not self.try_insert(exp, priority, end, final, version):
             self.insertion(as_new_rows(self._rows_schema, self.options, exp, priority, end, final, version))
@@ -241,7 +241,7 @@ class Store(Calls):
             numpy.ndarray: Number of invalid handles, of rows overwritten or deleted. Shape ``[]``, int32.
 
         Raises:
-            TypeError, ValueError: If an argument does not fit; then nothing is written.
+            TypeError, ValueError: If an argument does not fit. Nothing is written then.
         """
         columns = self._all_columns
         fields: Iterable[Nested] | None = values if isinstance(values, (list, tuple)) else None
@@ -276,7 +276,7 @@ class Store(Calls):
 
         Raises:
             TypeError: If handles are no ints, or priorities no numbers.
-            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite; then nothing is changed.
+            ValueError: If shapes do not fit, or a priority is negative, NaN or infinite. Nothing is changed then.
         """
         invalid = self.try_update_priorities(handles, priorities)
         if type(invalid) is np.ndarray:
@@ -306,7 +306,7 @@ class Store(Calls):
         return self._run(np.ndarray, "end_episodes")
 
     def reset(self) -> None:
-        """Remove all rows. Serial numbers and the random sequence continue; beta is reset."""
+        """Remove all rows. Serial numbers and the random sequence continue. Beta is reset."""
         self._run(np.ndarray, "reset")
         if self.options.beta is not None:
             self.arrays["beta"][0] = self.options.beta
@@ -456,7 +456,7 @@ class Store(Calls):
         """Load the result of `state_dict` of a store with the same columns and options.
 
         Raises:
-            ValueError: If an array does not fit or the state is inconsistent; then nothing is changed.
+            ValueError: If an array does not fit or the state is inconsistent. Nothing is changed then.
         """
         arrays = state.checked(self._rows_schema, self.options, saved, STATE_VERSION)
         with self.sole_use(arrays), self.kernels_kept_out():

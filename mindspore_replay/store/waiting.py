@@ -54,7 +54,7 @@ class Waiting:
         raise NotImplementedError
 
     def _noted_account(self, what: str, rows: int) -> Account | QueueAccount:
-        """Return the account; raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
+        """Return the account. Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
         raise NotImplementedError
 
     def _count(self, done: np.ndarray) -> None:
@@ -182,7 +182,7 @@ class Waiting:
         seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
     ) -> Iterator[None]:
-        """Run the block of `inserting` or `sampling`; raise a RuntimeError if `stop` is set during the wait.
+        """Run the block of `inserting` or `sampling`. Raise a RuntimeError if `stop` is set during the wait.
 
         If counts arrive from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may last.
         """

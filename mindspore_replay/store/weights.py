@@ -186,7 +186,7 @@ class SharedWeights:
 
 
 def _plain(name: object, array: np.ndarray) -> np.ndarray:
-    """Return an array that any process with NumPy reads; raise a TypeError if there is none, or the name is no str."""
+    """Return an array that any process with NumPy reads. Raise a TypeError if there is none, or the name is no str."""
     is_bfloat16 = array.dtype.name == "bfloat16"
     if not isinstance(name, str) or not (is_bfloat16 or array.dtype.kind in "biufc"):
         raise TypeError(

@@ -216,7 +216,7 @@ def _check_part(name: str, part: object) -> None:
 
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the buffers among the parts, and those in Cells by their path there; each occurs once."""
+    """Return the buffers among the parts, and those in Cells by their path there. Each occurs once."""
     are_given = lambda part: isinstance(part, Mapping) or is_buffer(part) or is_mixture(part)  # noqa: E731
     found = {name: part for name, part in parts.items() if are_given(part)}
     inside = [

@@ -101,7 +101,7 @@ class Collector:
 
         Args:
             steps (Union[int, None]): How many times to step all environments. Default: ``None``.
-            episodes (Union[int, None]): Instead of `steps`: least number of episodes to end; several may end in one
+            episodes (Union[int, None]): Instead of `steps`: least number of episodes to end. Several may end in one
                 step. Without a buffer, all environments are reset first, and exactly the episodes that began first are
                 returned, so that short ones are not counted more often. Default: ``None``.
 

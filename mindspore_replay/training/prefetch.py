@@ -104,7 +104,7 @@ class _Drawing:
             return _Drawn(None, time.perf_counter() - start, error)
 
     def _go_on(self) -> None:
-        """Let the thread draw; it begins with the first call."""
+        """Let the thread draw. It begins with the first call."""
         with self._changed:
             if self._thread is None and self._depth and not self.ending.is_set():
                 self._thread = threading.Thread(target=self._run, name="Prefetch", daemon=True)
@@ -118,7 +118,7 @@ class _Drawing:
             pass
 
     def _draw_ahead(self) -> bool:
-        """Draw a batch as soon as there is room for one; return False when it was closed."""
+        """Draw a batch as soon as there is room for one. Return False when it was closed."""
         with self._changed:
             self._changed.wait_for(self._has_work)
         if self.ending.is_set():

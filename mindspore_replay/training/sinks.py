@@ -84,7 +84,7 @@ class JSONLinesSink:
     A line is an object with ``step``, the numbers by name, and for each distribution ``edges`` and ``counts``.
 
     Args:
-        path (Union[str, os.PathLike]): The file; existing lines are kept.
+        path (Union[str, os.PathLike]): The file. Existing lines are kept.
 
     Examples:
         >>> import pathlib, tempfile
@@ -154,7 +154,7 @@ class TerminalSink:
 
 
 def as_json(values: Mapping[str, float], histograms: Mapping[str, Histogram]) -> dict[str, Any]:
-    """Return a reading as a JSON object; NaN and infinity become null."""
+    """Return a reading as a JSON object. NaN and infinity become null."""
     spread = {
         name: {"edges": edges.tolist(), "counts": counts.tolist()} for name, (edges, counts) in histograms.items()
     }
@@ -167,7 +167,7 @@ def number_text(value: float) -> str:
 
 
 def bars(counts: np.ndarray, width: int = 32) -> str:
-    """Draw a distribution as a row of bars, with at most `width` groups of intervals; the largest has full height."""
+    """Draw a distribution as a row of bars, with at most `width` groups of intervals. The largest has full height."""
     groups = [int(group.sum()) for group in np.array_split(counts, min(width, len(counts)))]
     highest = max(max(groups), 1)
     return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * group // highest)] for group in groups)

@@ -110,7 +110,7 @@ def _spaces(envs: object, action_space: object) -> tuple[object, object]:
 
 
 def leaves(what: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
-    """Iterate over the spaces of arrays in a space, with dotted names; raise a TypeError that names `what`."""
+    """Iterate over the spaces of arrays in a space, with dotted names. Raise a TypeError that names `what`."""
     inner = getattr(space, "spaces", None)
     if isinstance(space, (Mapping, Sequence)) and inner is not None:  # not OneOf, whose values are pairs
         for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):

@@ -48,7 +48,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
     can be drawn, and so are the distributions.
 
     Args:
-        state (Mapping[str, numpy.ndarray]): A buffer's `state_dict`; columns are not needed.
+        state (Mapping[str, numpy.ndarray]): A buffer's `state_dict`. Columns are not needed.
 
     Returns:
         Statistics: The available statistics. A buffer without weights has neither use counts nor staleness,

@@ -25,7 +25,7 @@ class Sampler:
         replace (bool): Whether a row may occur twice in one sample.
         ordered (bool): Whether drawn positions count from the oldest row.
         window (Union[int, None]): Initial number of newest rows to draw from, if that may change.
-        weighting (tuple[float, float]): Alpha and epsilon, which convert a priority to a weight; by default every
+        weighting (tuple[float, float]): Alpha and epsilon, which convert a priority to a weight. By default every
             weight is 1.
         initial_priority (float): Priority of new rows as long as none was larger.
         default_priority (str): Which priority is a new row's: the ``"largest"`` so far, or ``"largest_held"``.
@@ -49,7 +49,7 @@ class Sampler:
     epochs: EpochRule | None = None
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
-        """Check the sampler's arguments; a TypeError or ValueError names the class `name`."""
+        """Check the sampler's arguments. A TypeError or ValueError names the class `name`."""
 
     def check_window(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the window, if there is one."""
@@ -187,7 +187,7 @@ class Limits(NamedTuple):
     weighted: bool = False
 
     def checked(self, name: str) -> "Limits":
-        """Return valid limits, with `weighted` set if they need it; raise an error if one is invalid."""
+        """Return valid limits, with `weighted` set if they need it. Raise an error if one is invalid."""
         use, staleness = self.max_use, self.max_staleness
         use = None if use is None else check_size(name, "max_use", use)
         if staleness is not None:
@@ -232,7 +232,7 @@ class Sequences(NamedTuple):
     pad_end: bool
 
     def checked(self, name: str) -> "Sequences":
-        """Return the part with valid sizes; raise an error if one is invalid."""
+        """Return the part with valid sizes. Raise an error if one is invalid."""
         return Sequences(
             check_size(name, "sequence_length", self.sequence_length),
             check_size(name, "burn_in", self.burn_in, minimum=0),
@@ -260,7 +260,7 @@ class Episodes(NamedTuple):
     max_episode_length: int
 
     def checked(self, name: str) -> "Episodes":
-        """Return the part with a valid length; raise an error if it is invalid."""
+        """Return the part with a valid length. Raise an error if it is invalid."""
         return Episodes(check_size(name, "max_episode_length", self.max_episode_length))
 
     @property

@@ -74,7 +74,7 @@ class BufferSpec:
             )
 
     def resized(self, sample_size: object) -> "BufferSpec":
-        """Return the same buffer for another sample size; raise an error if that is not valid."""
+        """Return the same buffer for another sample size. Raise an error if that is not valid."""
         size = check_size(self.cls_name, "sample_size", sample_size)
         made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
         return BufferSpec(*made)
@@ -181,7 +181,7 @@ class BufferSpec:
         return self.bookkeeping, tuple(self.fields)
 
     def sample_names(self, as_dict: bool, with_indices: bool) -> Names:
-        """Return the names of a sample's parts, or none for a tuple; raise an error if there is no such sample."""
+        """Return the names of a sample's parts, or none for a tuple. Raise an error if there is no such sample."""
         if with_indices:
             need_handles(self.options, "sample(with_indices=True)")
         if not as_dict:
