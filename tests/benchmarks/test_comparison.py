@@ -1,6 +1,7 @@
 """The side-by-side benchmark: processes, turns, missing peers, and the report."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -252,6 +253,32 @@ def test_the_summary_begins_with_what_others_do_faster():
         "the same",
         "2.00 times larger",
     ]
+
+
+def cases_of(page: str) -> dict[str, Any]:
+    """Return the cases in the tables of a page, with a median as the only round."""
+    units = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "bytes": 1.0}
+    cases: dict[str, Any] = {}
+    for section in page.split(MARK)[1].split("\n### ")[1:]:
+        results = cases[re.findall(r"\(`(\w+)`\)", section)[0]] = {}
+        rows = re.findall(
+            r"^\| \**([^|*]+?)\** \| ([\d.,]+) (\S+) \| [^|]* \| [^|]* \| ([^|]*) \|$", section, re.MULTILINE
+        )
+        for who, number, unit, note in rows:
+            value = float(number.replace(",", ""))
+            results[who] = asdict(Result([1 / value if unit == "steps/s" else value * units[unit]], note.strip()))
+    return cases
+
+
+def test_the_summary_of_the_page_is_that_of_its_tables():
+    """The tables have rounded medians, so ratios may differ by a hundredth."""
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    written = page.split(SUMMARY)[1].split("\n\n![")[0].strip()
+    computed = summary({"cases": cases_of(page)})
+    times = re.compile(r"[\d.]+(?= times)")
+    assert times.sub("", computed) == times.sub("", written)
+    np.testing.assert_allclose(*([float(n) for n in times.findall(text)] for text in (computed, written)), rtol=0.01)
+    assert FIGURE in page
 
 
 def test_a_panel_has_this_project_and_the_fastest_peers():
