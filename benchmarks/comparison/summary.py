@@ -26,6 +26,7 @@ COMPARED: tuple[tuple[str, str | None], ...] = (
     ("atari_256", None),
     ("atari_256", LIMIT),
     ("sequences", None),
+    ("hindsight", None),
     ("n_step", "numpy ring"),
     ("files_insert", None),
     ("files_sample", None),
