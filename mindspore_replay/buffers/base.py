@@ -42,7 +42,7 @@ from .parameters import parameter_on, refuse_loads
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
-from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, by_reference, check_references, default_storage
+from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, check_references, default_storage, refusal
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -160,8 +160,10 @@ class Buffer(
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
+        self._lengths_differ = bool(self.columns.kinds)
+        self._stored_shapes, self._stored_types = self.columns.references.shapes, self.columns.references.types
         self._lock, self._closing = threading.RLock(), threading.Event()
-        self._in_graphs = (place == DEVICE or native.on_cpu()) and not by_reference(self.columns)
+        self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
         self._folder = folder_of(spec, place)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_state()
@@ -246,10 +248,10 @@ class Buffer(
         by_kernel = self.backend == "native"
         relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
-        operators: Any = NoOperators(by_reference(self.columns) or GRAPHS_OF_HOST)
+        operators: Any = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
         if self._in_graphs:
             parameters = self.state_parameters() | {"updates": self.updates}
-            graph_state = State(self.buffer, parameters, self.options)
+            graph_state = State(self.buffer[: len(self.columns)], parameters, self.options)
             operators = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
         self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
         self.__dict__.pop("buffer", None)

@@ -49,9 +49,19 @@ class Changes:
 
     @compile_time
     def _check_update(self, indices: object, values: object) -> tuple[tuple[Any, ...], ...]:
+<<<<<<< HEAD
         """Check the arguments of `update`. Return the indices of the columns, and the keys that lead to their rows."""
         as_values(self.columns, self.options, stand_in(indices), stand_in(values))
+=======
+        """Check the arguments of `update`; return the indices of the columns, and the keys that lead to their rows."""
+>>>>>>> 1566236 (Compiled graphs insert, read and sample rows of any length)
         paths = self.columns.chosen(stand_in(values))
+        if differ := [self.columns.names[i] for i in paths if i in self.columns.kind_of]:
+            raise ValueError(
+                f"For '{self.spec.cls_name}', a graph updates columns whose rows have one length: call 'update' of "
+                f"column {differ[0]!r} from Python."
+            )
+        as_values(self.columns, self.options, stand_in(indices), stand_in(values))
         return tuple(paths), tuple(paths.values())
 
     @graph_body(statement_body(_update_graph))

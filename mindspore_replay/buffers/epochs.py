@@ -15,7 +15,6 @@ from ..store.recipe.registry import registered
 from ..store.ring import stored_slots
 from .base import Buffer
 from .epoch_dataset import Epochs, Rows, dataset_of
-from .storage import by_reference
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
@@ -206,7 +205,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             raise RuntimeError(f"For '{name}', 'as_dataset' needs a buffer of single rows, without views.")
         if "bfloat16" in self.columns.dtypes:
             raise TypeError(f"For '{name}', 'as_dataset' needs columns of other types than bfloat16.")
-        if by_reference(self.columns):
+        if self.columns.compressed or self.columns.kinds:
             raise ValueError(
                 f"For '{name}', 'as_dataset' needs columns that are not compressed, of rows of one length."
             )

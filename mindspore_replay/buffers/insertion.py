@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
@@ -12,7 +13,7 @@ from ..ops.eager import graph_body
 from ..ops.statement_hook import installed, statement_body
 from ..store.calls import Calls
 from ..store.inputs import as_new_rows, check_versions
-from ..store.items import with_lengths
+from ..store.items import check_padded, with_lengths
 from ..store.mixins import mixin
 from ..store.options import Options
 from ..store.state import LAST_CLOCK
@@ -36,9 +37,18 @@ class Insertion:
     _try_insert: Callable[..., bool]
 
     def _insert_graph(
-        self, exp=None, *misplaced, priority=None, end=False, final=False, version=None, with_indices=False, **unknown
+        self,
+        exp=None,
+        *misplaced,
+        priority=None,
+        end=False,
+        final=False,
+        version=None,
+        lengths=None,
+        with_indices=False,
+        **unknown,
     ):
-        known = self._known((exp, priority, end, final, version))
+        known = self._known((exp, priority, end, final, version, lengths))
         paths = self._check_insert(known, len(misplaced), tuple(unknown.keys()), with_indices)
         rows = self._columns_graph(exp, paths)
         single = ops.rank(rows[0]) == len(self.shapes[0])
@@ -46,6 +56,7 @@ class Insertion:
         priority = None if priority is None else self._as_dtype("priority", priority, ms.float32)
         version = None if version is None else self._as_dtype("version", version, ms.int64)
         ends = self._ends_graph(end, final) if self.has_episodes else None
+        rows = (*self._lengths_graph(lengths, rows), *rows) if self._lengths_differ else rows
         # MindSpore would eliminate one call before the branches, with a result that only one of them uses.
         if with_indices:
             first = ops.reshape(self._graph.insert(rows, priority, ends, version), ())
@@ -63,13 +74,16 @@ class Insertion:
         self, known: Sequence[object], misplaced: int, unknown: tuple[str, ...], with_indices: bool
     ) -> tuple[Any, ...]:
         """Check the arguments of `insert`, and return the keys that lead to each column that is not late."""
-        exp, priority, end, final, version = map(stand_in, known)
+        exp, priority, end, final, version, lengths = map(stand_in, known)
         if misplaced or unknown:
             raise self.columns.wrong_insert(exp, range(misplaced), unknown)
-        new = as_new_rows(self.columns, self.options, exp, priority, end, final, version, with_indices)
+        if lengths is not None:
+            check_padded(self.columns, exp)
+        rows = exp if lengths is None else with_lengths(self.columns, exp, lengths)
+        new = as_new_rows(self.columns, self.options, rows, priority, end, final, version, with_indices)
         if new.version is not None:
             check_versions(self.options.cls_name, new.version, LAST_CLOCK)
-        self.columns.layout(new.fields, max(self.options.streams, 1))
+        self.columns.references.layout(new.fields, max(self.options.streams, 1))
         return tuple(self.columns.paths(exp))
 
     @graph_body(statement_body(_insert_graph))
@@ -111,8 +125,8 @@ class Insertion:
                 now.
             lengths (Union[Tensor, Sequence[int], dict, None]): Lengths of the rows in columns whose shape begins with
                 ``None``: ints ``[n]``, or a dict of them by column. Pass such a column as the concatenated items of all
-                rows, ``[N, *F]``, or as padded rows, ``[n, L, *F]``. Only from Python. Default: ``None``, for a list of
-                Tensors.
+                rows, ``[N, *F]``, or as padded rows, ``[n, L, *F]``. In a graph rows are padded, and lengths Tensors.
+                Default: ``None``, for a list of Tensors; in a graph for rows as long as they are padded.
             with_indices (bool): Whether to return the rows' handles instead of the buffer. Requires handles. Default:
                 ``False``.
 
@@ -165,13 +179,12 @@ class Insertion:
         return self._with_zeros(given) if len(self._late) > 0 else given
 
     def _with_zeros(self, given):
-        shapes, first = self.shapes, self._present[0]
-        lead = () if ops.rank(given[0]) == len(shapes[first]) else (given[0].shape[0],)
+        lead = () if ops.rank(given[0]) == len(self.shapes[self._present[0]]) else (given[0].shape[0],)
         rows = ()
         j = 0
-        for i in range(len(shapes)):
+        for i in range(len(self.shapes)):
             if i in self._late:
-                rows = (*rows, ops.zeros((*lead, *shapes[i]), self.types[i]))
+                rows = (*rows, ops.zeros((*lead, *self._stored_shapes[i]), self._stored_types[i]))
             else:
                 rows = (*rows, given[j])
                 j = j + 1
@@ -187,6 +200,31 @@ class Insertion:
     @compile_time
     def _constant(self, i: int, value: object) -> Tensor:
         return Tensor(self.columns.to_array(i, value))
+
+    def _lengths_graph(self, lengths, rows):
+        """Return the lengths of the rows, int32 ``[n]``, for each kind."""
+        result = ()
+        for column, keys in self._lengths_of(self._known(lengths)):
+            if lengths is None:
+                result = (*result, self._whole(rows[column].shape, len(self.shapes[column])))
+            else:
+                result = (*result, ops.reshape(ops.cast(self._at(lengths, keys), ms.int32), (-1,)))
+        return result
+
+    @compile_time
+    def _lengths_of(self, known: object) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """Return for each kind of lengths a column, and the keys that lead to the lengths given."""
+        given = stand_in(known)
+        names = [
+            [name for name in kind.names if name in given][:1] if isinstance(given, dict) else []
+            for kind in self.columns.kinds
+        ]
+        return tuple((kind.column, tuple(keys)) for kind, keys in zip(self.columns.kinds, names))
+
+    @compile_time
+    def _whole(self, shape: tuple[int, ...], rank: int) -> Tensor:
+        """Return lengths of rows without padding."""
+        return Tensor(np.full(1 if len(shape) == rank else shape[0], shape[-rank], np.int32))
 
     # Episode flags.
 

@@ -20,7 +20,7 @@ GRAPHS_OF_HOST = (
 def default_storage(spec: BufferSpec, backend: str) -> str:
     """Return the default storage: the device, unless kernels could use the rows only in the host's memory."""
     by_kernel = backend != "composite" and spec.options.plan.by_kernel
-    fits = native.runs_on_device() and (native.on_cpu() or not by_reference(spec.columns))
+    fits = native.runs_on_device() and (native.on_cpu() or not (spec.columns.compressed or spec.columns.kinds))
     return DEVICE if fits or not by_kernel else HOST
 
 
@@ -35,16 +35,16 @@ def backend_of(cls_name: str, storage: Storage, backend: str) -> str:
     return native.choose_backend(backend, cls_name) if native.on_cpu() else "native"
 
 
-def by_reference(columns: Schema) -> str | None:
-    """Return the error of graphs that use a buffer of which kernels store references to rows; ``None`` if they can."""
-    what = "compressed columns" if columns.compressed else "rows that differ in length" if columns.kinds else None
-    return what and f"A compiled graph cannot use a buffer with {what}: {_INSTEAD}."
+def refusal(columns: Schema) -> str | None:
+    """Return the error of graphs that use a buffer with such columns; ``None`` if they can."""
+    return f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}." if columns.compressed else None
 
 
 def check_references(spec: BufferSpec, storage: Storage, backend: str, direct: bool) -> None:
     """Raise a ValueError if a buffer cannot have columns of references, if it has any."""
-    if by_reference(spec.columns) and not direct:
-        what = "'compress'" if spec.columns.compressed else "a column whose shape begins with None"
+    compressed, differ = spec.columns.compressed, spec.columns.kinds
+    if (compressed or differ) and not direct:
+        what = "'compress'" if compressed else "a column whose shape begins with None"
         raise ValueError(
             f"For '{spec.cls_name}', {what} needs the kernels of the CPU, with backend='native' and, on another "
             f"device, storage='host', but got backend={backend!r} and storage={place.shown(storage)}."

@@ -115,7 +115,7 @@ class BufferGetItem(RingOperator):
             if self.native
             else ring.RingRead(self.capacity, self.columns)
         )
-        self.single = ring.SingleRow(self.columns)
+        self.single = ring.SingleRow(self.columns.shapes)
         self.check_index = self._check_in_graph(self._check_index, "Index")
 
     def _check_index(self, dtype: object, shape: tuple[int, ...]) -> bool:

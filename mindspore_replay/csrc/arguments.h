@@ -92,6 +92,7 @@ class Arguments {
   void **params() const { return params_; }
   int ndim(int i) const { return ndims_[i]; }
   const char *dtype(int i) const { return dtypes_[i]; }
+  int64_t *shape(int i) const { return shapes_[i]; }
   int64_t dim(int i, int axis) const { return shapes_[i][axis]; }
 
   template <typename T>

@@ -1,12 +1,13 @@
 """An operator of a buffer for compiled graphs: a kernel, or a composition of MindSpore's own operators."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
+from ..store.kinds import arguments_of
 from ..store.signatures import INPUT, OUTPUT, STATE, Item
 from . import native
 from .state import State
@@ -33,6 +34,27 @@ class Operator:
     def result(self, output):
         """Return the output."""
         return ops.reshape(output, ()) if self.counts else output
+
+
+class Rows(NamedTuple):
+    """Shapes and dtypes of the rows that an operator gives."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+
+def delivered(columns: Columns, whole: bool) -> Rows:
+    """Return the rows of all columns: of those that differ in length the lengths first, then padded rows.
+
+    Args:
+        columns (Columns): The columns.
+        whole (bool): Whether there is room for the longest row, not only for ``sample_length`` items.
+    """
+    shapes = list(columns.shapes)
+    for i, kind in columns.kind_of.items():
+        shapes[i] = (kind.longest if whole else kind.sampled, *shapes[i][1:])
+    kinds = len(columns.kinds)
+    return Rows((*((),) * kinds, *shapes), (*("int32",) * kinds, *columns.dtypes))
 
 
 @ms.jit_class
@@ -78,6 +100,7 @@ def operator(
     columns: Columns,
     constants: Mapping[str, Sequence[Tensor] | Tensor] | None = None,
     outputs: Sequence[tuple[tuple[int, ...], str]] = (),
+    fields: Sequence[int] | None = None,
 ) -> Operator:
     """Make an operator of the class for its inputs.
 
@@ -88,15 +111,39 @@ def operator(
         columns (Columns): The columns.
         constants (Mapping[str, Union[Tensor, Sequence]]): Constant inputs, and the columns if only some are used.
         outputs (Sequence[tuple]): Shape and dtype of each output of the plan.
+        fields (Union[Sequence[int], None]): The columns of the rows that it takes or gives, if rows differ in length;
+            their lengths come before them. Default: ``None``.
     """
     items = native.signature(name).present(groups)
     front, inputs = _front(items, state, constants or {})
     returned = [item for item in items if item.role == OUTPUT]
-    types = _types(returned, columns, outputs)
-    shapes = _shapes(inputs, returned, len(front), columns, outputs)
-    counts = returned[0].name in COUNTS
-    kernel = native.custom(f"replay_{name}", shapes, types[0] if _is_one(returned) else types)
+    counts, kernel_name, rows = returned[0].name in COUNTS, f"replay_{name}", delivered(columns, name == "read")
+    if fields is not None:
+        own = len(outputs) - len(fields) if outputs else len(returned) - 1  # that are no rows
+        before = len(front) if name == "insert" else len(front) + len(inputs) + own
+        front = (
+            Tensor(arguments_of(columns.kinds, fields, before)),
+            state.head,
+            state.random_state,
+            *state.arenas,
+            *front,
+        )
+        kernel_name, outputs = f"replay_{name}_items", _with_lengths(outputs, own, columns, fields)
+    types = _types(returned, rows, outputs)
+    shapes = _shapes(inputs, returned, len(front), rows, outputs)
+    kernel = native.custom(kernel_name, shapes, types[0] if _is_one(returned) else types)
     return (OperatorOfRows if name == "insert" else (Nullary, Unary, Binary)[len(inputs)])(kernel, front, counts)
+
+
+def _with_lengths(
+    outputs: Sequence[tuple[tuple[int, ...], str]], own: int, columns: Columns, fields: Sequence[int]
+) -> Sequence[tuple[tuple[int, ...], str]]:
+    """Return the outputs of a plan with lengths behind the first `own`, before those of these columns."""
+    lengths = []
+    for kind in columns.kinds if outputs else ():
+        shape, _ = outputs[own + fields.index(kind.column)]
+        lengths.append((shape[: len(shape) - len(columns.shapes[kind.column])], "int32"))
+    return [*outputs[:own], *lengths, *outputs[own:]]
 
 
 def _front(items: Sequence[Item], state: State, constants: Mapping[str, Any]) -> tuple[tuple[Any, ...], list[Item]]:
@@ -118,16 +165,16 @@ def _is_one(returned: Sequence[Item]) -> bool:
     return len(returned) == 1 and returned[0].is_one
 
 
-def _types(returned: Sequence[Item], columns: Columns, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
+def _types(returned: Sequence[Item], rows: Rows, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
     types: list[Any] = []
     for item in returned:
-        several = {"rows": columns.dtypes, "outputs": [dtype for _, dtype in outputs]}
+        several = {"rows": rows.dtypes, "outputs": [dtype for _, dtype in outputs]}
         types += (TYPES[dtype] for dtype in several.get(item.name, [item.dtype]))
     return tuple(types)
 
 
 def _shapes(
-    inputs: Sequence[Item], returned: Sequence[Item], first: int, columns: Columns, outputs: Sequence[tuple[Any, str]]
+    inputs: Sequence[Item], returned: Sequence[Item], first: int, rows: Rows, outputs: Sequence[tuple[Any, str]]
 ) -> Callable[..., Any]:
     """Return a function from the shapes of all arguments to those of the outputs.
 
@@ -142,7 +189,7 @@ def _shapes(
             if item.name == "outputs":
                 found += (shape for shape, _ in outputs)
             elif item.name == "rows":
-                found += ((*leads[item.extents], *shape) for shape in columns.shapes)
+                found += ((*leads[item.extents], *shape) for shape in rows.shapes)
             else:
                 found.append(leads[item.extents] if item.extents in leads else (int(item.extents[0]),))
         return found[0] or (1,) if _is_one(returned) else tuple(shape or (1,) for shape in found)

@@ -17,7 +17,7 @@ from .checks import stops_graphs
 from .groups import CompositeSampleGroups
 from .insert import CompositeInsert
 from .native import fails_later
-from .operator import operator
+from .operator import delivered, operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import RingRead, RingWrite, SingleRow
@@ -64,11 +64,16 @@ class Operators:
         self.but_size = Tensor([1, 1, 0, 1, 1], ms.int64)
         self.weighted = options.weighting is not None
         self.has_episodes = options.rule is not None
-        self.single, self.rank = SingleRow(columns), len(columns.shapes[0])
+        self.single, self.rank = SingleRow(delivered(columns, True).shapes), len(columns.shapes[0])
         plan, rule = options.plan, options.rule
         #: What composite operators share: made if there are any.
         shared = functools.cache(lambda: access(state, columns))
         rows = functools.cache(lambda: eligibility(shared(), rule))
+        differ = bool(columns.kinds)
+        every = range(len(columns)) if differ else None
+        drawn = [output.column for output in plan.outputs[plan.bookkeeping :]] if differ else None
+        #: Late columns have no items yet.
+        present = [-1 if i in columns.late else i for i in range(len(columns))] if differ else None
 
         def make(
             name: str,
@@ -76,19 +81,22 @@ class Operators:
             outputs: Sequence[tuple[tuple[int, ...], str]] = (),
             by_kernel: bool = native,
             more: frozenset[str] = frozenset(),
+            fields: Sequence[int] | None = None,
             **constants: Sequence[Tensor] | Tensor,
         ) -> object:
-            return operator(name, state, options.groups | more, columns, constants, outputs) if by_kernel else body()
+            if not by_kernel:
+                return body()
+            return operator(name, state, options.groups | more, columns, constants, outputs, fields)
 
         #: Whether a composite operator inserts rows without state.
         self.plain = not (native or self.weighted or options.reservoir)
         if options.reservoir:
             self._insert = make("insert", lambda: CompositeReservoirInsert(shared(), columns))
         elif self.weighted:
-            self._insert = make("insert", lambda: CompositeInsert(shared(), columns, options, rows()))
+            self._insert = make("insert", lambda: CompositeInsert(shared(), columns, options, rows()), fields=present)
         else:
             self._insert = make("insert", lambda: RingWrite(state.capacity, columns.shapes))
-        self._read = make("read", lambda: RingRead(state.capacity, columns))
+        self._read = make("read", lambda: RingRead(state.capacity, columns), fields=every)
         self.native_sample = native and plan.by_kernel
         sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
         if self.native_sample:
@@ -98,6 +106,7 @@ class Operators:
             lambda: CompositeSample(shared(), plan, columns, rule),
             plan.specs(columns),
             self.native_sample,
+            fields=drawn,
             **sampling,
         )
         self._reset = make("reset", lambda: updates.CompositeReset(shared()))
@@ -114,8 +123,9 @@ class Operators:
         if self.weighted:
             limit = options.max_staleness
             most = Tensor(options.stale_after())
+            versions = frozenset({"versions"})
             self._insert_versions = make(
-                "insert", lambda: self._insert, more=frozenset({"versions"}), max_staleness=most
+                "insert", lambda: self._insert, more=versions, fields=present, max_staleness=most
             )
             #: ``(handles [n]) -> rows removed``
             self.delete = make("delete", lambda: updates.CompositeDelete(shared(), rows()))
@@ -144,7 +154,10 @@ class Operators:
                 flag=Tensor([flag], ms.uint8),
             )
             self._groups = make(
-                "sample_groups", lambda: CompositeSampleGroups(shared(), columns, rule), by_kernel=native_groups
+                "sample_groups",
+                lambda: CompositeSampleGroups(shared(), columns, rule),
+                by_kernel=native_groups,
+                fields=every,
             )
             self.group_options = tuple(
                 Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
@@ -153,9 +166,9 @@ class Operators:
     def insert(self, rows, priority, ends, version):
         """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``; -1 if they were refused.
 
-        `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, `ends`, uint8, and `version`, int64,
-        are one for all rows or one for each. `priority` ``None`` means the largest, and `version` ``None`` the clock;
-        `ends` is ``None`` in a buffer that does not store episodes.
+        `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``; lengths, int32 ``[n]``, come before them. `priority`,
+        float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority` ``None`` means
+        the largest, and `version` ``None`` the clock; `ends` is ``None`` in a buffer whose rows know no episodes.
         """
         if priority is None:
             priority = self.state.max_priority if self.lower_largest is None else self.lower_largest()

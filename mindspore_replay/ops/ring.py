@@ -115,8 +115,8 @@ class RingRead:
 class SingleRow:
     """``(rows) -> row``: converts a kernel's output for an index ``[]``, with scalars of shape ``[]``."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.shapes = columns.shapes
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.shapes = shapes
 
     def __call__(self, rows):
         """Return the row, with scalars of shape ``[]``."""

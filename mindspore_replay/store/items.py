@@ -52,6 +52,16 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
     return fields
 
 
+def check_padded(schema: Schema, exp: object) -> None:
+    """Raise a ValueError unless the rows that differ in length are padded."""
+    for i, field in zip(schema.present, schema.present_fields(exp)):
+        if i in schema.kind_of and _rank(field) != len(schema.shapes[i]) + 1:
+            raise ValueError(
+                f"For '{schema.cls_name}', rows with 'lengths' must be padded in a graph, [B, L, *F]. Column "
+                f"{schema.names[i]!r}: got {list(getattr(field, 'shape', []))}."
+            )
+
+
 def as_items(schema: Schema, i: int, value: Any) -> Items:
     """Return the rows of a column. Raise a ValueError if their shapes do not fit together."""
     if type(value) is Items:

@@ -3,6 +3,7 @@
 Axes: ``B`` rows of a batch.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,22 @@ class Kind(NamedTuple):
                 crosses, waste = 0, self.items - position
             ends[crosses:] += waste
         return ends - lengths + (tail - position), tail + last - position + waste
+
+
+def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> np.ndarray:
+    """Say where the arguments of a kernel on rows that differ in length are, as csrc/cpu/items.cc has it; int64.
+
+    Args:
+        kinds (Sequence[Kind]): The columns that differ, in this order.
+        fields (Sequence[int]): The columns of the rows that the kernel takes or gives; -1 for one that is left alone.
+        before (int): Arguments of the kernel before the rows.
+    """
+    arenas = [i for kind in kinds for i in kind.columns]
+    places = {i: (arenas.index(i), k) for k, kind in enumerate(kinds) for i in kind.columns}
+    of_kinds = [(fields.index(kind.column), kind.longest, kind.at_random) for kind in kinds]
+    of_fields = [places.get(i, (-1, -1)) for i in fields]
+    numbers = [number for each in (*of_kinds, *of_fields) for number in each]
+    return np.array([len(kinds), len(arenas), len(fields), before, *numbers], np.int64)
 
 
 class Form(NamedTuple):

@@ -17,9 +17,10 @@ except ImportError:
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
 #: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, an
-#: invalid version, or a page that the disk cannot read or write; csrc/core/status.h has the others.
+#: invalid version, a page that the disk cannot read or write, or a row of a wrong length; csrc/core/status.h has the
+#: others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
-NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK = 8, 9, 10, 11, 12
+NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK, BAD_LENGTH = 8, 9, 10, 11, 12, 13
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -32,6 +33,7 @@ FAILURES = {
     FULL: "there is no room: rows would be evicted that can still be drawn",
     BAD_VERSION: "a version is negative, or newer than the learner's clock",
     NO_DISK: "the disk could not read or write a page of the folder: what is in memory is not what was there",
+    BAD_LENGTH: "a length is negative or above max_length, or a call has more items than there is memory for",
 }
 
 _NO_LOCK = "the buffer was closed, or the lock in the memory of its folder is not usable"

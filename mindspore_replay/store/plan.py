@@ -184,6 +184,11 @@ class SamplePlan(NamedTuple):
         return tuple(output for output in self.outputs if output.kind not in (HANDLE, WEIGHT, GIVEN))
 
     @property
+    def bookkeeping(self) -> int:
+        """Number of outputs before the columns."""
+        return [output.kind for output in self.outputs].index(WINDOW)
+
+    @property
     def reaches_out(self) -> bool:
         """True if a sample reads other rows than those at starts."""
         return any(not output.is_row for output in self.around)

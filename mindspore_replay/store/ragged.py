@@ -27,7 +27,7 @@ from .kinds import Form, Kind
 from .late import pending
 from .nested import at
 from .options import Options
-from .plan import HANDLE, WINDOW
+from .plan import HANDLE
 from .random import random_bits
 from .recipe.spec import BufferSpec
 from .ring import stored_slots
@@ -86,7 +86,7 @@ class RaggedStore(ArenaStore):
         super().__init__(rows_schema.references, options, arrays, tensors._replace(share=None), folder)
         self._rows_schema, self._share_rows = rows_schema, tensors.share
         self._arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
-        self._first_column = [output.kind for output in options.plan.outputs].index(WINDOW)
+        self._first_column = options.plan.bookkeeping
         self._sized: dict[int, Store] = {}
         self._pools: dict[int, Any] = {}
 

@@ -4,7 +4,6 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
@@ -117,13 +116,6 @@ def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
 
 def test_what_cannot_use_them_says_so(tmp_path: Path):
     buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
-
-    @ms.jit
-    def compiled():
-        return buffer.sample()
-
-    with pytest.raises(RuntimeError, match="A compiled graph cannot use a buffer with rows that differ in length"):
-        compiled()
     with pytest.raises(ValueError, match="'as_dataset' needs columns that are not compressed, of rows of one length"):
         buffer.as_dataset()
     with pytest.raises(ValueError, match="datasets have rows of one length, those of 'tokens' differ"):

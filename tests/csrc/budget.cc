@@ -222,6 +222,55 @@ void CountReservoirs() {
 }
 
 // Functions for a buffer in shared memory.
+// Counts a call of a kernel on rows of any length: a column of them, and one of numbers. `at` is the place of the rows
+// among the arguments of the kernel of that name.
+void CountOfItems(const std::string &name, const std::string &what, Arguments arguments, Argument rows, int64_t n) {
+  constexpr int64_t kItems = kSmall * 100;
+  std::vector<Argument *> own = arguments.For(SignatureOf(name));
+  const Item &fields = arguments.All(arguments.Has("outputs") && name == "sample" ? "outputs" : "rows");
+  const auto at = std::find(own.begin(), own.end(), &fields[fields.size() - 2]);
+  Argument plan = Int64({1, 1, 2, at - own.begin(), 0, 200, 0, 0, 0, -1, -1});
+  Argument arena = Zeros("int32", {kItems}), lengths = Ints(std::vector<int32_t>(static_cast<size_t>(n), 100));
+  std::vector<Argument *> all = {&plan, &arguments["head"], &arguments["random_state"], &arena};
+  all.insert(all.end(), own.begin(), at);
+  all.insert(all.end(), {&lengths, &rows});
+  all.insert(all.end(), at + 1, own.end());
+  Placed placed(all);
+  const std::string kernel = "replay_" + name + "_items";
+  int status = placed.Call(Find<Kernel>(kernel));
+  placed.Write();
+  Measure(kernel + ": " + what, [&] { status += placed.Call(Find<Kernel>(kernel)); });
+  if (status != replay::kOk) Fail(kernel, "status " + std::to_string(status));
+}
+
+void CountItems() {
+  const Columns columns = {{"int64", {2}}, {"float32", {}}};
+  const auto with_rows = [](Arguments buffer, int64_t capacity) {
+    for (int64_t i = 0; i < capacity; ++i) {
+      buffer["columns"].as<int64_t>()[2 * i] = 100 * (kSmall + i);
+      buffer["columns"].as<int64_t>()[2 * i + 1] = 100;
+    }
+    return buffer;
+  };
+  const Arguments buffer = with_rows(Weighted(columns, Ones(kSmall)), kSmall);
+  const auto rows = [](Shape shape) { return Zeros("int32", std::move(shape)); };
+  CountOfItems("insert", "64 rows of 100 items",
+               buffer.With({{"priority", Floats({1})}, {"rows", Rows(columns, {64})}, {"first", One("int64")}}),
+               rows({64, 128}), 64);
+  CountOfItems("read", "64 rows of 100 items",
+               buffer.With({{"index", Int64(Range(-5000, 64, 101))}, {"rows", Rows(columns, {64})}}), rows({64, 128}),
+               64);
+  CountOfItems("sample", "64 rows of 100 items", Sample(buffer, {64, 1, 1, 0, 0, 0, 0, 0, 0}, RowOutputs(columns, 64)),
+               rows({64, 128}), 64);
+  const Arguments groups = with_rows(WithEpisodes({{"int64", {2}}, {"int32", {}}}, 1 << 12, {0, 1, 1, 1, 1}), 1 << 12);
+  CountOfItems("sample_groups", "1 group of 64 rows of 100 items",
+               groups.With({{"options", Int64({1, 0})},
+                            {"template", Zeros("int8", {1, 64})},
+                            {"mask", Zeros("bool", {1, 64})},
+                            {"rows", {Zeros("int64", {1, 64, 2}), Zeros("int32", {1, 64})}}}),
+               rows({1, 64, 128}), 64);
+}
+
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall))
                          .With({{"handles", Int64({0})},
@@ -297,6 +346,7 @@ int main(int argc, char **argv) {
   CountSequences();
   CountViews();
   CountReservoirs();
+  CountItems();
   CountShared();
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/parallel.h"
+#include "core/random.h"
 #include "core/scratch.h"
 
 namespace replay {
@@ -29,6 +30,35 @@ struct Arena {
   char *At(const Reference &row) const { return memory + row.offset % items * item_bytes; }
   int64_t Bytes(const Reference &row) const { return row.length * item_bytes; }
 };
+
+// Cuts n drawn rows that have more than `most` items: after the first of them or, with the state of a generator, at
+// random.
+inline void CutRows(Reference *rows, int64_t n, int64_t most, const RandomState *random) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t more = rows[i].length - most;
+    if (more <= 0) continue;
+    if (random != nullptr) {
+      const uint64_t bits = RandomBits(~static_cast<uint64_t>(random->key), static_cast<uint64_t>(random->counter + i));
+      rows[i].offset += static_cast<int64_t>(bits % static_cast<uint64_t>(more + 1));
+    }
+    rows[i].length = most;
+  }
+}
+
+// Places n new rows, of which the lengths are set, behind `tail`: a row that would cross the arena's end begins behind it,
+// and all rows do if they would else need more than the arena. Returns the tail after them.
+inline int64_t PlaceRows(Reference *rows, int64_t n, int64_t tail, int64_t items) {
+  for (const int64_t first : {tail, (tail + items - 1) / items * items}) {
+    int64_t end = first;
+    for (int64_t i = 0; i < n; ++i) {
+      if (end % items + rows[i].length > items) end += items - end % items;
+      rows[i].offset = end;
+      end += rows[i].length;
+    }
+    if (end - tail <= items || first != tail) return end;
+  }
+  return tail;
+}
 
 // Copies n rows to `to`, which has room for `most` items each; zeros follow the items, and longer rows are cut.
 inline void PadRows(const Arena &arena, const Reference *rows, int64_t n, int64_t most, char *to) {

@@ -17,6 +17,7 @@ enum Status : int {
   kFull = 10,            // no room for new rows: rows that can still be drawn would be evicted
   kBadVersion = 11,      // the version of a new row is negative, or newer than the clock
   kNoDisk = 12,          // CPU: a page of the files of a folder could not be read or written
+  kBadLength = 13,       // CPU: a row of any length with fewer or more items than it may have
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
@@ -35,6 +36,8 @@ inline const char *ReasonOf(Status status) {
     case kBadVersion: return "a version is negative, or newer than the learner's clock";
     case kNoDisk:
       return "the disk could not read or write a page of the folder: what is in memory is not what was there";
+    case kBadLength:
+      return "a length is negative or above max_length, or a call has more items than there is memory for";
     default: return nullptr;
   }
 }

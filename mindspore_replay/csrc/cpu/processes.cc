@@ -76,7 +76,7 @@ MINDSPORE_REPLAY_EXPORT void replay_checksums_of_items(char *arena, int64_t item
 }
 
 // Evicts the oldest rows of a ring that has so many; the caller keeps others out. The arguments after `rows` are those of
-// `update`. In shared memory the rows are gone, if the process dies, when this begins.
+// `update`.
 MINDSPORE_REPLAY_EXPORT int replay_evict(int64_t rows, int nparam, void **params, int *ndims, int64_t **shapes,
                                          const char **dtypes) {
   const Arguments raw(nparam, params, ndims, shapes, dtypes);
@@ -85,18 +85,7 @@ MINDSPORE_REPLAY_EXPORT int replay_evict(int64_t rows, int nparam, void **params
   const Bound<Shared::kUpdate> args(raw, binding);
   const State state = StateOf(args);
   if (rows < 0 || rows > *state.count || !args.HasGroup(kRowStateGroup)) return kBadArguments;
-  ProcessLock *process_lock = Locks::Of(state.head).Find(state.head);
-  if (process_lock != nullptr) {
-    static_cast<Shared *>(process_lock)->Evict(*state.serials - *state.count + rows);
-  }
-  Vector<int64_t> changed;
-  for (int64_t i = 0; i < rows; ++i) state.row_state.Set(SlotOf(i, *state.head, state.capacity), 0, &changed);
-  *state.head = static_cast<int32_t>((*state.head + rows) % state.capacity);
-  *state.count = static_cast<int32_t>(*state.count - rows);
-  Clock *clock = state.row_state.clock;
-  clock->fresh = std::max(clock->fresh, *state.serials - *state.count);
-  if (args.HasGroup(kEpisodesGroup)) state.Get<Timeline>().LosePast(0, &changed);
-  state.row_state.tree.Refresh(&changed);
+  EvictOldest(args, state, rows, static_cast<Shared *>(Locks::Of(state.head).Find(state.head)));
   return kOk;
 }
 
