@@ -49,12 +49,7 @@ class Changes:
 
     @compile_time
     def _check_update(self, indices: object, values: object) -> tuple[tuple[Any, ...], ...]:
-<<<<<<< HEAD
         """Check the arguments of `update`. Return the indices of the columns, and the keys that lead to their rows."""
-        as_values(self.columns, self.options, stand_in(indices), stand_in(values))
-=======
-        """Check the arguments of `update`; return the indices of the columns, and the keys that lead to their rows."""
->>>>>>> 1566236 (Compiled graphs insert, read and sample rows of any length)
         paths = self.columns.chosen(stand_in(values))
         if differ := [self.columns.names[i] for i in paths if i in self.columns.kind_of]:
             raise ValueError(
