@@ -51,6 +51,10 @@ _SLOW = {
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
 }  # fmt: skip
 
+#: Groups that come first: the longest, and the one that must run before any operator ran in a thread of MindSpore's, for
+#: whose end each later one waits busily, also with `pynative_synchronize`: that takes five times the processor's time.
+_FIRST = "ray", "programs", "test_backends.py"
+
 #: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
@@ -91,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
     slow = Counter(_group_of(item) for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: (_group_of(item) not in ("ray", "programs"), -slow[_group_of(item)], _group_of(item)))
+    items.sort(key=lambda item: (_group_of(item) not in _FIRST, -slow[_group_of(item)], _group_of(item)))
 
 
 def _group_of(item: pytest.Item | pytest.Module) -> str:
