@@ -62,8 +62,40 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return adapted(markdown, OUTSIDE.get(name, f"docs/{name}"), name)
 
 
+#: The line of a page that leads to its twin in the other language.
+SWITCH = re.compile(r"^(?:English \| \[简体中文\]\(([^)#]*).*|\[English\]\(([^)#]*).* \| 简体中文)$", re.MULTILINE)
+
+
+def languages(markdown: str, page: str) -> list[dict[str, str]]:
+    """Return the languages of a page for the theme's menu; none if it has no twin."""
+    found = SWITCH.search(markdown)
+    if not found:
+        return []
+    twin = posixpath.normpath(posixpath.join(posixpath.dirname(page), found[1] or found[2]))
+    english, chinese = (page, twin) if found[1] else (twin, page)
+    named = (("English", "en", english), ("简体中文", "zh", chinese))
+    links = (path.removesuffix("index.md").replace(".md", "/") or "." for _, _, path in named)
+    return [{"name": name, "lang": lang, "link": link} for (name, lang, _), link in zip(named, links)]
+
+
+def on_page_context(context: Any, page: Any, config: Any, **_: Any) -> None:
+    """Put the languages of a page into the header; mkdocs calls this."""
+    config.extra["alternate"] = languages(page.markdown, page.file.src_uri)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Show what a picture's text says below it, for pictures that stand alone; mkdocs calls this."""
+    return re.sub(
+        r'<p>(<img alt="((?!What the code)[^"]+)"[^>]*>)</p>', r"<figure>\1<figcaption>\2</figcaption></figure>", html
+    )
+
+
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Mark pages in Chinese as such; mkdocs calls this."""
+    """Mark pages in Chinese as such; mkdocs calls this.
+
+    The theme's script would treat a twin that the head names as another site, and request its map.
+    """
+    output = re.sub(r'<link rel="alternate" href="[^"]*" hreflang="[^"]*">', "", output)
     chinese = page.file.src_uri.startswith("cn/") or page.file.src_uri == "index_cn.md"
     return output.replace('<html lang="en"', '<html lang="zh"', 1) if chinese else output
 

@@ -25,6 +25,25 @@ def test_links_lead_to_pages_of_the_site():
     assert adapted(code, "docs/ray.md", "ray.md") == code
 
 
+def test_a_page_with_a_twin_has_both_languages_in_the_header():
+    links = [each["link"] for each in hooks["languages"]("English | [简体中文](cn/devices.md)", "devices.md")]
+    assert links == ["devices/", "cn/devices/"]
+    back = hooks["languages"]("# 安装\n\n[English](../index.md#install) | 简体中文\n", "cn/install.md")
+    assert [(each["name"], each["lang"], each["link"]) for each in back] == [
+        ("English", "en", "."),
+        ("简体中文", "zh", "cn/install/"),
+    ]
+    assert hooks["languages"]("English | Chinese", "devices.md") == []
+
+
+def test_a_picture_has_its_text_below():
+    shown = hooks["on_page_content"]('<p><img alt="A line" src="a.png"></p><p>A <img alt="B" src="b.png"></p>')
+    assert shown == (
+        '<figure><img alt="A line" src="a.png"><figcaption>A line</figcaption></figure>'
+        '<p>A <img alt="B" src="b.png"></p>'
+    )
+
+
 def test_pages_from_outside_are_there():
     assert {path for path in hooks["OUTSIDE"].values() if not (ROOT / path).is_file()} == set()
 
