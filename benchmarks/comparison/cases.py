@@ -199,7 +199,15 @@ CASES: tuple[Case, ...] = (
     *_capacities(),
     Case("empty_call", "a call of a compiled function that does nothing", "empty_call"),
     Case("dqn", "environment steps a second of a DQN on CartPole-v1", "dqn", CARTPOLE, 50_000, 64, unit="steps/s"),
-    Case("dqn_bursts", "the same, 128 updates after 256 steps", "dqn_bursts", CARTPOLE, 50_000, 64, unit="steps/s"),
+    Case(
+        "dqn_bursts",
+        "environment steps a second of a DQN with 128 updates after each 256",
+        "dqn_bursts",
+        CARTPOLE,
+        50_000,
+        64,
+        unit="steps/s",
+    ),
 )
 
 

@@ -82,7 +82,7 @@ def summary(report: dict[str, Any]) -> str:
         words = results[other].note or "the limit" if other == LIMIT else other
         ours, theirs = (shown(case, middle(results[name])) for name in (OURS, other))
         rows.append((times, f"| {case.title} | {verdict(times, case.unit)} | {ours} | {words}: {theirs} |"))
-    lines = ["| | this project is | this project | compared with |", "|---|---|---|---|"]
+    lines = ["| | this project is | cost here | compared with |", "|---|---|---|---|"]
     return "\n".join([*EXPLANATION, "", *lines, *(row for _, row in sorted(rows))])
 
 
