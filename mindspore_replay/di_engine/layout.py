@@ -1,6 +1,5 @@
 """Rows of DI-engine's buffers, and the columns that rows which are dicts become."""
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +20,16 @@ class BufferedData:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a row, or of rows; of tensors of another library by their own `clone`."""
+    """Return a copy of a row, or of rows, and of the dicts, lists, arrays and tensors in it; objects stay the same."""
     if isinstance(value, BufferedData):
         return BufferedData(copied(value.data), value.index, copied(value.meta))
     if type(value) is dict:
         return {key: copied(one) for key, one in value.items()}
     if type(value) is list:
         return [copied(one) for one in value]
-    clone = getattr(value, "clone", None)
-    return clone() if callable(clone) else copy.deepcopy(value)
+    if not hasattr(type(value), "__array__"):
+        return value
+    return value.clone() if hasattr(value, "clone") else value.copy()
 
 
 def _typed(value: object) -> tuple[str, np.ndarray] | None:

@@ -135,24 +135,35 @@ def test_rows_that_come_again_are_copies():
     assert second.data["key"] == "new"
 
 
-class Tree:
-    """Tensors of another library, which only their own method copies."""
+class Other:
+    """Another library's tensor, which only its own method copies."""
 
     def __init__(self, values):
         self.values = values
 
     def clone(self):
-        return Tree(list(self.values))
+        return type(self)(list(self.values))
+
+    def __array__(self):
+        return np.array(self.values)
 
     def __deepcopy__(self, memo):
         raise AssertionError
 
 
-def test_tensors_of_another_library_are_copied_by_their_own_method():
-    buffer = filled(1, [{"tree": Tree([1])}])
+class Tree:
+    """Another library's tree of tensors, which takes long to copy."""
+
+    __init__, clone, __deepcopy__ = Other.__init__, Other.clone, Other.__deepcopy__
+
+
+def test_a_row_that_comes_again_has_tensors_of_its_own_and_the_same_objects():
+    buffer = filled(1, [{"tensor": Other([1]), "tree": Tree([1]), "array": np.zeros(2)}], objects=True)
     first, second = buffer.sample(2, replace=True)
-    first.data["tree"].values.append(2)
-    assert second.data["tree"].values == [1]
+    first.data["tensor"].values.append(2)
+    first.data["array"][0] = 1
+    assert (second.data["tensor"].values, second.data["array"].tolist()) == ([1], [0, 0])
+    assert second.data["tree"] is first.data["tree"]
 
 
 def test_update(objects):
