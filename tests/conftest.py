@@ -51,9 +51,8 @@ _SLOW = {
     "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
 }  # fmt: skip
 
-#: Groups that come first: the longest, and one that must run before any operator has run in a thread of MindSpore's. From
-#: then on each operator is waited for busily, also with `pynative_synchronize`, which takes five times the processor's
-#: time.
+#: Groups that come first: the longest, and one that must run before any operator has run in a thread of MindSpore's.
+#: From then on each operator is waited for busily, also with `pynative_synchronize`: five times the processor's time.
 _FIRST = "ray", "programs", "test_backends.py"
 
 #: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
