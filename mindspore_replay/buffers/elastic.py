@@ -31,17 +31,15 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         window (Union[int, None]): Number of newest rows to sample from, between `sample_size` and `capacity`. Default:
             ``None``, for `capacity`.
         prioritized (bool): Whether to sample the window by priority and return importance weights, as a
             `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`; the ``"buffer"`` is the window.
-        names, num_envs, replace, max_use, max_staleness, weighted, views, late, compress, max_length, items,
-            share_lengths, sample_length, cut, seed, backend: As for `ReplayBuffer`; `replace` must be ``True`` if
-            `prioritized`.
+        shapes, types, names, num_envs, max_use, max_staleness, weighted, views, late: As for `ReplayBuffer`.
+        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
 
     Attributes:
         window (Parameter): Number of newest rows to sample from. Shape ``[1]``, int64.

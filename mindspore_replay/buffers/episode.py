@@ -29,17 +29,16 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     Args:
         sample_size (int): ``B``, episodes of one sample.
         capacity (int): Most rows stored, of all environments together; at least ``L`` times `num_envs`.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         max_episode_length (int): ``L``, steps of the longest episode. `insert` raises an error for a row that would
             exceed it, and stores nothing.
         prioritized (bool): Whether to sample episodes by the priority of their first row and return importance weights.
             Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, max_use, max_staleness, late, compress, max_length, items, share_lengths,
-            sample_length, cut, seed, storage, backend: As for `ReplayBuffer`; `max_use` counts the deliveries of an
-            episode by `sample`, and `replace` must be ``True`` if `prioritized`.
+        max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries by `sample`. Default: ``None``.
+        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
+        shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
+        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:

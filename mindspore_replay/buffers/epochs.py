@@ -36,16 +36,14 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows or sequences of one sample.
         capacity (int): Most rows stored, of all environments together.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
         burn_in, stride, pad_end: As for `ReplayQueue`.
         last (str): If fewer than ``world * sample_size`` rows remain at the end of an epoch: ``"drop"`` them, or
             ``"pad"`` the batch with zeros and return a mask. Default: ``"drop"``.
         rank (int): Number of this learner, from 0. Default: ``0``.
-        world (int): Number of learners that split the epochs. Default: ``1``. names, num_envs, max_use, max_staleness,
-        weighted, views, late, compress, max_length, items, share_lengths,
-            sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        world (int): Number of learners that split the epochs. Default: ``1``.
+        shapes, types, names, num_envs, max_use, max_staleness, weighted, views, late: As for `ReplayBuffer`.
+        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         epoch (Parameter): Key of the order, serial number of the epoch's oldest row, number of its rows, position in

@@ -26,8 +26,6 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         alpha (float): Exponent of priorities, in [0, 1]: 0 uniform, 1 proportional. Default: ``0.6``.
         beta (float): Exponent of importance weights, in [0, 1]: 0 no correction, 1 full. Default: ``0.4``.
         beta_steps (int): Calls of `sample` over which beta rises linearly to 1; 0 keeps it constant. Default: ``0``.
@@ -40,8 +38,8 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         default_priority (str): Priority of rows inserted without one: the ``"largest"`` so far, or ``"largest_held"``,
             the largest among the rows now stored (`initial_priority` if the buffer is empty), which costs up to O(C) an
             insertion. Default: ``"largest"``.
-        names, num_envs, max_use, max_staleness, views, late, compress, max_length, items, share_lengths, sample_length,
-            cut, seed, storage, backend: As for `ReplayBuffer`.
+        shapes, types, names, num_envs, max_use, max_staleness, views, late: As for `ReplayBuffer`.
+        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         beta (Parameter): Beta of the next call of `sample`. Shape ``[1]``, float64.

@@ -41,8 +41,6 @@ class ReplayQueue(QueueRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows or sequences of one sample.
         capacity (int): Most rows stored, of all environments together.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
         burn_in (int): Steps before the start. Default: ``0``.
         stride (Union[int, None]): Steps of the episode from one start to the next. Default: ``None``, for
@@ -55,8 +53,8 @@ class ReplayQueue(QueueRecipe, Buffer):
         timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
             ``0``.
         max_staleness (Union[int, None]): Remove rows older than this, as in `ReplayBuffer`. Default: ``None``.
-        names, num_envs, late, compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend:
-            As for `ReplayBuffer`. Attached processes set their own timeouts.
+        shapes, types, names, num_envs, late, compress, max_length, items, share_lengths: As for `ReplayBuffer`.
+        sample_length, cut, seed, storage, backend: As for `ReplayBuffer`. Attached processes set their own timeouts.
         views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view uses the rows stored at the time
             of delivery. Default: ``()``.
 

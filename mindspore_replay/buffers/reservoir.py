@@ -24,15 +24,11 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, rows stored. At most 2^31 - 1.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
-        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
-        replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
         max_use (Union[int, None]): Remove a row after this many deliveries. Its slot stays occupied until another row
             replaces it. Default: ``None``, for no limit.
         weighted (bool): Whether to store a weight for each row; `max_use`, `delete` and `info` require it. Default:
             ``False``.
-        late, compress, seed, storage, backend: As for `ReplayBuffer`.
+        shapes, types, names, replace, late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         row_serials (Parameter): Serial number of the row in each slot: the number of rows inserted before it. Shape

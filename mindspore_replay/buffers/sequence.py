@@ -36,8 +36,6 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
     Args:
         sample_size (int): ``B``, sequences of one sample.
         capacity (int): Most rows stored, of all environments together; at least ``T`` times `num_envs`.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column, as for `ReplayBuffer`.
         sequence_length (int): Steps from the start on.
         burn_in (int): Steps before the start, for the state of a recurrent network. Default: ``0``.
         stride (int): Steps of the episode from one start to the next. Default: ``1``.
@@ -47,9 +45,10 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
             uniform sampling of valid starts.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
-        names, num_envs, replace, max_use, max_staleness, late, compress, max_length, items, share_lengths,
-            sample_length, cut, seed, storage, backend: As for `ReplayBuffer`; `max_use` counts the deliveries of a
-            start, and `replace` must be ``True`` if `prioritized`.
+        max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries of a start. Default: ``None``.
+        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
+        shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
+        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:

@@ -119,7 +119,7 @@ class SamplePlan(NamedTuple):
             weights 0 and 1; ``"priority"``; ``"oldest_first"`` or ``"newest_first"``, valid starts in this order; or
             ``"epochs"``, each once an epoch.
         outputs (tuple[Output, ...]): Its outputs.
-        replace (bool), max_use (Union[int, None]): As for `ReplayBuffer`.
+        replace, max_use: As for `ReplayBuffer`.
         ordered (bool): As for `ReplayBuffer`, for uniform sampling.
         by_buffer (bool): Whether importance weights are relative to the buffer's smallest weight.
         beta_step (float): Increment of beta.

@@ -6,6 +6,7 @@ import re
 import runpy
 from typing import Any, NamedTuple
 
+import griffe
 import pytest
 from docstrings import examples
 from places import ROOT
@@ -75,6 +76,36 @@ def test_every_public_name_has_one_entry():
 def test_an_entry_has_an_example_that_is_run(entry: Entry):
     found = {test.name for test in examples(importlib.import_module(entry.object.__module__))}
     assert f"{entry.object.__module__}.{entry.object.__qualname__}" in found
+
+
+def shown_arguments(shown: Any) -> set[str]:
+    """Return the arguments that the site shows: an entry whose names fill several lines is lost there."""
+    found = griffe.Docstring(text_of(shown), parser="google").parse(warnings=False)
+    parameters = [one for section in found if section.kind.value == "parameters" for one in section.value]
+    return {name.strip("* ") for one in parameters for name in one.name.split(",")}
+
+
+def arguments(called: Any) -> set[str]:
+    return {name for name in inspect.signature(called).parameters if not name.startswith("_")} - {"args", "kwargs"}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.path)
+def test_all_arguments_are_shown(entry: Entry):
+    shown = shown_arguments(entry.object)
+    assert not shown or arguments(entry.object) - shown == set()
+
+
+def test_an_entry_of_several_lines_is_lost():
+    def call(first: int, second: int, third: int) -> None:
+        """Do it.
+
+        Args:
+            first (int): One.
+            second,
+                third: As that.
+        """
+
+    assert arguments(call) - shown_arguments(call) == {"second", "third"}
 
 
 @pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
