@@ -10,10 +10,10 @@ one group into a `ReplayQueue` in a folder. Answers differ in length. A third pr
 is right and else 0, is a late column, and the queue delivers a group when its rewards are there. Groups whose policy is
 more than eight updates old are not delivered.
 
-The learner takes whole groups, the oldest first. One call of a compiled graph makes answers more probable that are
-better than the mean of their group. Before, the model imitates right answers for 150 updates: with one that never finds
-a right answer there would be no reward to learn from. The schedule of the processes is random: two runs with one seed
-differ.
+The learner takes whole groups, the oldest first. One call of a compiled graph samples them, padded, and makes answers
+more probable that are better than the mean of their group. Before, the model imitates right answers for 150 updates:
+with one that never finds a right answer there would be no reward to learn from. The schedule of the processes is
+random: two runs with one seed differ.
 
 Reference:
     Shao et al. 2024, DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models,
@@ -97,28 +97,33 @@ class Imitation(nn.Cell):
 
 
 class Learner(nn.Cell):
-    """One call learns from a batch of whole groups.
+    """One call takes a batch of whole groups from the queue, and learns from it.
 
     Axes: ``B`` answers of a batch, ``L`` tokens of the longest prompt and answer.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, answers: ReplayQueue) -> None:
         super().__init__()
         self.policy, weights = policy, policy.trainable_params()
+        self.answers = answers
         self.optimizer = nn.Adam(weights, 0.002)
         self.gradients = ms.value_and_grad(self.loss, None, weights)
         self.place = Tensor(np.arange(1, LONGEST), ms.int32)
 
-    def construct(self, length: Tensor, tokens: Tensor, log_probs: Tensor, begin: Tensor, reward: Tensor) -> Tensor:
-        """Return the mean reward ``[]``. The answer of a row ``[L]`` is from `begin` to `length`, both ``[B]``."""
-        reward = ops.reshape(reward, (-1, GROUP))
+    def construct(self) -> tuple[Tensor, Tensor]:
+        """Return the mean reward ``[]``, and the lag of each answer ``[B]``: updates since its policy."""
+        batch = self.answers.sample(as_dict=True, with_indices=True)
+        reward = ops.reshape(batch["reward"], (-1, GROUP))
         mean = reward.mean(1, True)
         advantage = (reward - mean) / (ops.sqrt(ops.square(reward - mean).mean(1, True)) + 0.01)
-        begins, ends = self.place >= ops.expand_dims(begin, 1), self.place < ops.expand_dims(length, 1)
+        begins = self.place >= ops.expand_dims(batch["begin"], 1)
+        ends = self.place < ops.expand_dims(batch["lengths"], 1)
         is_answer = ops.cast(ops.logical_and(begins, ends), ms.float32)
-        _, gradients = self.gradients(tokens, log_probs, ops.reshape(advantage, (-1, 1)), is_answer)
+        _, gradients = self.gradients(batch["tokens"], batch["log_probs"], ops.reshape(advantage, (-1, 1)), is_answer)
         self.optimizer(ops.clip_by_global_norm(gradients, 1.0))
-        return mean.mean()
+        _, _, lag = self.answers.info(batch["indices"])
+        _ = self.answers.advance()
+        return mean.mean(), lag
 
     def loss(self, tokens: Tensor, log_probs: Tensor, advantage: Tensor, is_answer: Tensor) -> Tensor:
         ratio = ops.exp(self.policy(tokens) - log_probs[:, 1:])
@@ -193,10 +198,8 @@ def main() -> None:
     rng = np.random.default_rng(options.seed)
     policy = Policy(rng)
     answers, jobs = queues(folder, not options.resume)
-    learner, weights = Learner(policy), SharedWeights(answers)
-    checkpoint = TrainingCheckpoint(
-        folder / "training.safetensors", learner=learner, answers=answers, jobs=jobs, rng=rng
-    )
+    learner, weights = Learner(policy, answers), SharedWeights(answers)
+    checkpoint = TrainingCheckpoint(folder / "training.safetensors", learner=learner, jobs=jobs, rng=rng)
     if options.resume:
         state = checkpoint.load()
         if state is None:
@@ -211,14 +214,13 @@ def main() -> None:
     with acting("grpo_workers.py", 3, folder, answers, jobs) as ended:
         while step < options.steps:
             try:
-                handles, *batch = answers.sample(with_indices=True)  # waits for whole groups with their rewards
+                with answers.limiter.sampling(BATCH):  # waits for whole groups with their rewards
+                    reward, lag = learner()
             except TimeoutError:
                 ended()
                 answers.reset()  # full of groups whose reward was lost with a process that judged them
                 continue
-            lags += [lag for lag in answers.info(handles)[2].asnumpy().tolist() if lag >= 0]  # -1: its place is taken
-            reward = learner(*batch)
-            answers.advance()
+            lags += [one for one in lag.asnumpy().tolist() if one >= 0]  # -1: its place is taken
             weights.publish(policy)
             step += 1
             history["episodes"].append((step, float(reward)))

@@ -1,7 +1,7 @@
 """Checks of the arguments of graph bodies while a graph is compiled: those of calls from Python."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import mindspore as ms
 from mindspore import Tensor, ops
@@ -13,6 +13,17 @@ from ..store.random import ALL_ROWS
 from ..store.recipe.spec import BufferSpec
 from .compile_time import MAPPING, NUMBER, TENSOR, compile_time, stand_in
 
+
+def _check_sample(spec: BufferSpec, beta: Any, longest: bool, as_dict: bool, with_indices: bool) -> None:
+    if longest:
+        raise ValueError(
+            f"For '{spec.cls_name}', the length of a sample is known when a graph is compiled, but got longest=True: "
+            "leave it out, give the constructor 'sample_length', or call 'sample' from Python."
+        )
+    as_beta(spec.options, beta)
+    spec.sample_names(as_dict, with_indices)
+
+
 #: For a method, what checks its arguments.
 _CHECKS: dict[str, Callable[..., object]] = {
     "advance": lambda spec, steps: as_steps(spec.options, steps, int),
@@ -20,7 +31,7 @@ _CHECKS: dict[str, Callable[..., object]] = {
     "end_episodes": lambda spec: need_episodes(spec.options, "end_episodes"),
     "get_item": lambda spec, index: as_positions(spec.cls_name, index),
     "info": lambda spec, indices: as_handles_for(spec.options, "info", indices),
-    "sample": lambda spec, beta, *naming: (as_beta(spec.options, beta), spec.sample_names(*naming)),
+    "sample": _check_sample,
     "sample_range": lambda spec, bounds: range_of(spec.cls_name, bounds, ALL_ROWS[1]),
     "update_priorities": lambda spec, indices, priorities: as_priorities(spec.options, indices, priorities),
 }

@@ -33,8 +33,8 @@ class Drawing:
     #: True if calls from Python run kernels, not graphs.
     _direct: bool
 
-    def _drawn_graph(self, bounds, beta, as_dict, with_indices):
-        self._check_call("sample", self._known(beta), as_dict, with_indices)
+    def _drawn_graph(self, bounds, beta, as_dict, with_indices, longest=False):
+        self._check_call("sample", self._known(beta), longest, as_dict, with_indices)
         batch = self._graph.sample(bounds, None if beta is None else self._as_dtype("beta", beta, ms.float64))
         batch = batch[1:] if self.has_handles and not with_indices else batch
         return named_in_graph(self._steps_of_names(with_indices), batch) if as_dict else batch

@@ -10,6 +10,7 @@ from ..columns import numpy_type
 from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..store.checks import check_size, one_int
+from ..store.kinds import LONGEST
 from ..store.recipe.classes import ElasticRecipe
 from ..store.recipe.registry import registered
 from ..store.types import Values
@@ -117,9 +118,9 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         one_int(type(self).__name__, "window", np.ones(shape, numpy_type(dtype)))
         return True
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, beta, as_dict, with_indices or self.prioritized)
+        return self._drawn_graph(None, beta, as_dict, with_indices or self.prioritized, longest)
 
     @graph_body(_sample_graph)
     def sample(
@@ -128,6 +129,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         beta: Values | None = None,
         as_dict: bool = False,
         with_indices: bool = False,
+        longest: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Sample `sample_size` of the newest `window` rows, uniformly or by priority. Removed rows are skipped.
@@ -138,6 +140,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
                 ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`. If
@@ -157,4 +161,4 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, with_indices)
+        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

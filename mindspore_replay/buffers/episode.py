@@ -8,6 +8,7 @@ from mindspore import Tensor
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.groups import as_groups, names_of_groups
+from ..store.kinds import LONGEST
 from ..store.nested import Step
 from ..store.recipe.classes import EpisodeRecipe
 from ..store.recipe.registry import registered
@@ -62,13 +63,18 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
          [5 6 0 0]]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, beta, as_dict, True)
+        return self._drawn_graph(None, beta, as_dict, True, longest)
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        beta: Values | None = None,
+        as_dict: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Sample finished episodes.
 
@@ -77,6 +83,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
                 ``"mask"`` and the columns' names. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the episodes, int64 ``[B]``; if `prioritized`, importance weights, float32
@@ -99,7 +107,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False)
+        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)

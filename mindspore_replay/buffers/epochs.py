@@ -10,6 +10,7 @@ from mindspore.dataset import GeneratorDataset
 from ..ops.eager import graph_body
 from ..store.checks import check_size
 from ..store.epochs import BEGUN
+from ..store.kinds import LONGEST
 from ..store.recipe.classes import EpochRecipe
 from ..store.recipe.registry import registered
 from ..store.ring import stored_slots
@@ -69,13 +70,18 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
     def _begin(self) -> None:
         self._datasets = np.zeros(1, np.int64)  # made so far
 
-    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
+        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None, longest)
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Return the next batch of the epoch. If none is left, begin the next epoch.
 
@@ -83,6 +89,8 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``. Default: ``False``.
             with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Requires
                 weights. Always for sequences. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column; with ``last="pad"`` first a mask of the
@@ -104,7 +112,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, None, as_dict, with_indices)
+        return self._front.sample(None, None, as_dict, with_indices, LONGEST if longest else None)
 
     def batches(self) -> int:
         """Return the number of batches in an epoch over the rows stored now. Only from Python.

@@ -5,6 +5,7 @@ from typing import NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
+from ..store.kinds import LONGEST
 from ..store.recipe.classes import PrioritizedRecipe
 from ..store.recipe.registry import registered
 from ..store.types import Values
@@ -69,13 +70,18 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         [1. 4. 4.] [1 2 2]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, beta, as_dict, True)
+        return self._drawn_graph(None, beta, as_dict, True, longest)
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        beta: Values | None = None,
+        as_dict: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
 
@@ -88,6 +94,8 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
                 Default: ``None``, for the Parameter `beta`, which advances in either case.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
                 Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
@@ -111,4 +119,4 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False)
+        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body, wait_for_work
+from ..store.kinds import LONGEST
 from ..store.rate_rule import QueueAccount
 from ..store.recipe.classes import QueueRecipe
 from ..store.recipe.parts import InOrder
@@ -112,13 +113,18 @@ class ReplayQueue(QueueRecipe, Buffer):
             wait_for_work()
             return QueueAccount.of(self._calls, self.options)
 
-    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
+    def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None)
+        return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None, longest)
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Deliver the next rows or sequences, and remove them.
 
@@ -126,6 +132,8 @@ class ReplayQueue(QueueRecipe, Buffer):
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Always for
                 sequences. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column. For sequences, as
@@ -145,4 +153,4 @@ class ReplayQueue(QueueRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, None, as_dict, with_indices)  # type: ignore[no-any-return]
+        return self._front.sample(None, None, as_dict, with_indices, LONGEST if longest else None)  # type: ignore[no-any-return]

@@ -6,6 +6,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
+from ..store.kinds import LONGEST
 from ..store.recipe.classes import ReplayRecipe
 from ..store.recipe.registry import registered
 from .base import Buffer
@@ -101,10 +102,10 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         (2, 4) (2,)
     """
 
-    def _sample_graph(self, sample_range=None, *misplaced, as_dict=False, with_indices=False, **unknown):
+    def _sample_graph(self, sample_range=None, *misplaced, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         bounds = None if sample_range is None else self._range_graph(sample_range)
-        return self._drawn_graph(bounds, None, as_dict, with_indices)
+        return self._drawn_graph(bounds, None, as_dict, with_indices, longest)
 
     @graph_body(_sample_graph)
     def sample(
@@ -113,6 +114,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         *_misplaced: NoReturn,
         as_dict: bool = False,
         with_indices: bool = False,
+        longest: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Sample `sample_size` rows uniformly from the rows of a range that were not removed.
@@ -124,6 +126,8 @@ class ReplayBuffer(ReplayRecipe, Buffer):
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Requires
                 weights. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
@@ -144,7 +148,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         """
         if _misplaced or _unknown or type(sample_range) is int:
             raise self._wrong_sample((sample_range, *_misplaced) if sample_range is not None else _misplaced, _unknown)
-        return self._front.sample(sample_range, None, as_dict, with_indices)  # type: ignore[no-any-return]
+        return self._front.sample(sample_range, None, as_dict, with_indices, LONGEST if longest else None)  # type: ignore[no-any-return]
 
     def _range_graph(self, sample_range):
         if isinstance(sample_range, int):

@@ -5,6 +5,7 @@ from typing import NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
+from ..store.kinds import LONGEST
 from ..store.recipe.classes import SequenceRecipe
 from ..store.recipe.registry import registered
 from ..store.types import Values
@@ -84,13 +85,18 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         [[1.5 1.5 1. ]] [[0.25 0.   0.  ]]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
-        return self._drawn_graph(None, beta, as_dict, True)
+        return self._drawn_graph(None, beta, as_dict, True, longest)
 
     @graph_body(_sample_graph)
     def sample(
-        self, *_misplaced: NoReturn, beta: Values | None = None, as_dict: bool = False, **_unknown: NoReturn
+        self,
+        *_misplaced: NoReturn,
+        beta: Values | None = None,
+        as_dict: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
         """Sample sequences.
 
@@ -99,6 +105,8 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
                 the columns' names. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+                Default: ``False``, to ``sample_length``.
 
         Returns:
             tuple[Tensor, ...]: Handles of the starts, int64 ``[B]``; if `prioritized`, importance weights, float32
@@ -120,4 +128,4 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False)
+        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)

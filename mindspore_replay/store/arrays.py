@@ -7,7 +7,7 @@ import numpy as np
 
 from .habits import NoContainer, wrong_sample
 from .items import with_lengths
-from .kinds import Form
+from .kinds import LONGEST, Form
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 from .showing import table, text
@@ -186,7 +186,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         if _misplaced or _unknown or type(sample_range) is int:
             given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
             raise wrong_sample(self.spec.cls_name, self, given, _unknown, self._OTHER_SIZE)
-        return self._front.sample(sample_range, beta, as_dict, with_indices, Form(longest=True) if longest else None)
+        return self._front.sample(sample_range, beta, as_dict, with_indices, LONGEST if longest else None)
 
     def sample_packed(self, max_items: int | None = None, *, as_dict: bool = False, with_indices: bool = False) -> Any:
         """Sample rows of different lengths, concatenating their items instead of padding them.

@@ -87,3 +87,7 @@ class Form(NamedTuple):
     longest: bool = False
     packed: bool = False
     max_items: int | None = None
+
+
+#: Rows that are padded to the longest of the batch.
+LONGEST = Form(longest=True)

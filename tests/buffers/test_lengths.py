@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
@@ -122,3 +123,25 @@ def test_what_cannot_use_them_says_so(tmp_path: Path):
         to_npz(buffer, tmp_path / "rows.npz")
     with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
         ReplayBuffer(1, 9, **COLUMNS, backend="composite")
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "SequenceReplayBuffer"])
+def test_a_sample_is_as_long_as_its_longest_row(name: str):
+    more: dict[str, Any] = {
+        "ReplayQueue": {"when_full": "evict"},
+        "SequenceReplayBuffer": {"sequence_length": 2, "pad_end": True},
+    }.get(name, {})
+    buffer = filled(getattr(mindspore_replay, name)(3, 16, **COLUMNS, **more))
+    twin = filled(getattr(host, name)(3, 16, **COLUMNS, **more))
+    batch = buffer.sample(longest=True, as_dict=True)
+    equal(list(batch.values()), list(twin.sample(longest=True, as_dict=True).values()))
+    assert batch["tokens"].shape[-1] == batch["lengths"].asnumpy().max()
+
+    @ms.jit
+    def compiled():
+        return buffer.sample(longest=True)
+
+    with pytest.raises(ValueError, match="is known when a graph is compiled, but got longest=True"):
+        compiled()
+    with pytest.raises(ValueError, match="'longest' and 'sample_packed' need a column whose shape begins with None"):
+        getattr(mindspore_replay, name)(1, 9, [()], ["int32"], **more).sample(longest=True)

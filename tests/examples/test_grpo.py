@@ -13,6 +13,8 @@ import pytest
 from mindspore import Tensor
 from places import ROOT
 
+from mindspore_replay import ReplayQueue
+
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
 #: The example with few imitations, and evaluations and checkpoints that follow one another soon.
@@ -67,24 +69,35 @@ def test_right_answers(grpo: Any, tokens: list[int], right: bool):
     assert grpo.is_right(np.array(tokens, np.int32)) is right
 
 
-def batch_of(grpo: Any, policy: Any, rewards: list[float]) -> tuple[list[Tensor], np.ndarray]:
-    """Return a group of answers with these rewards, as the queue gives them, and their log-probabilities."""
+def group_of(grpo: Any, policy: Any, rewards: list[float]) -> tuple[Any, np.ndarray, Tensor, np.ndarray]:
+    """Return a learner with a group of answers with these rewards; lengths and tokens; and their log-probabilities."""
     rng = np.random.default_rng(1)
     weights = [weight.asnumpy() for weight in policy.trainable_params()]
     tokens, logs = grpo.answer(weights, grpo.prompts(1, 2, rng).repeat(grpo.GROUP, 0), rng)
-    lengths, begin = np.array([len(row) for row in tokens], np.int32), np.full(grpo.GROUP, 3, np.int32)
-    given = [Tensor(lengths), padded(tokens), padded(logs), Tensor(begin), Tensor(np.float32(rewards))]
-    return given, np.array([row.sum() for row in logs])
+    queue = ReplayQueue(
+        grpo.GROUP,
+        capacity=9,
+        shapes=[(None,), (None,), (), ()],
+        types=["int32", "float32", "int32", "float32"],
+        names=["tokens", "log_probs", "begin", "reward"],
+        max_length=grpo.LONGEST,
+        items=200,
+        share_lengths=[("tokens", "log_probs")],
+    )
+    queue.insert({"tokens": tokens, "log_probs": logs, "begin": [3] * grpo.GROUP, "reward": rewards})
+    lengths = np.array([len(row) for row in tokens])
+    return grpo.Learner(policy, queue), lengths, padded(tokens), np.array([row.sum() for row in logs])
 
 
 def test_answers_better_than_their_group_become_more_probable(grpo: Any):
     policy = grpo.Policy(np.random.default_rng(0))
     rewards = [1.0, *[0.0] * (grpo.GROUP - 1)]
-    (lengths, tokens, logs, begin, reward), before = batch_of(grpo, policy, rewards)
-    mean = grpo.Learner(policy)(lengths, tokens, logs, begin, reward)
+    learner, lengths, tokens, before = group_of(grpo, policy, rewards)
+    mean, lag = learner()
     assert float(mean) == pytest.approx(1 / grpo.GROUP)
+    assert lag.asnumpy().tolist() == [0] * grpo.GROUP
     computed = policy(tokens).asnumpy()
-    after = np.array([computed[i, 2 : n - 1].sum() for i, n in enumerate(lengths.asnumpy())])
+    after = np.array([computed[i, 2 : n - 1].sum() for i, n in enumerate(lengths)])
     assert after[0] > before[0]
     assert (after[1:] - before[1:]).mean() < 0
 
@@ -92,9 +105,9 @@ def test_answers_better_than_their_group_become_more_probable(grpo: Any):
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_nothing_is_learned_from_a_group_of_equals(grpo: Any, reward: float):
     policy = grpo.Policy(np.random.default_rng(0))
-    batch, _ = batch_of(grpo, policy, [reward] * grpo.GROUP)
+    learner, *_ = group_of(grpo, policy, [reward] * grpo.GROUP)
     before = [weight.asnumpy().copy() for weight in policy.trainable_params()]
-    grpo.Learner(policy)(*batch)
+    learner()
     for weight, old in zip(policy.trainable_params(), before, strict=True):
         np.testing.assert_allclose(weight.asnumpy(), old, atol=1e-6)
 
