@@ -121,7 +121,7 @@ class Learner(nn.Cell):
         is_answer = ops.cast(ops.logical_and(begins, ends), ms.float32)
         _, gradients = self.gradients(batch["tokens"], batch["log_probs"], ops.reshape(advantage, (-1, 1)), is_answer)
         self.optimizer(ops.clip_by_global_norm(gradients, 1.0))
-        _, _, lag = self.answers.info(batch["indices"])
+        lag = self.answers.info(batch["indices"])[2]
         _ = self.answers.advance()
         return mean.mean(), lag
 
