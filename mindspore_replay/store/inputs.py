@@ -28,6 +28,8 @@ def _one_or_many(
 ) -> np.ndarray:
     """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``. An error names the rule that a value breaks."""
     array = as_array(value)
+    if array.shape == (0,):  # the dtype of an empty list says nothing
+        raise ValueError(f"For '{cls_name}', {what} must not be empty: leave the call out where there is no row.")
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
     if array.ndim > 1 or array.size == 0:
@@ -37,7 +39,7 @@ def _one_or_many(
 
 def as_handles(cls_name: str, indices: object) -> np.ndarray:
     """Return handles as int64 ``[]`` or ``[n]``."""
-    handles = _one_or_many(cls_name, indices, "iu", "'indices'", "'indices' must hold ints", "[] or [n], n at least 1")
+    handles = _one_or_many(cls_name, indices, "iu", "'indices'", "'indices' must hold ints")
     return np.ascontiguousarray(handles, np.int64).reshape(handles.shape)
 
 
