@@ -1,209 +1,226 @@
-"""What survives a loss of power: the state at the last flush, in one of two files, and a checksum of each row.
+"""What survives a loss of power: the state at the last flush, in two files, and rows that changed before it.
 
-The system writes pages of mapped files to the disk when it likes. So after a loss of power the columns contain pages of
-different times, and the file ``state`` is unusable. A flush writes the pages of the state that changed to the file
-``flushed.0`` or ``flushed.1``, in turn; then the columns to the disk; then, to the same file, a record with a checksum
-of the state. The file of the flush before stays whole all the while. The state contains a checksum of each row at the
-flush: a row that fails it was changed later.
+The system writes pages of mapped files to the disk when it likes. So after a loss of power the columns hold pages of
+different times, and the file ``state`` is worth nothing. The files ``flushed.0`` and ``flushed.1`` hold a record, an
+image of the state, and room for a log. One of them is the base: the disk has its image, of which the record has the
+checksum. The image of the other is as the state was at the last flush, in memory, so that the next one finds what
+changed.
+
+A flush of little appends an entry to the log of the base: a record, and the bytes that changed in the state and in
+rows. It waits for the disk once. A flush for which the log has no room writes the columns to the disk, and makes the
+other file the base.
 """
 
 import ctypes
+import itertools
+import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from . import library, state
-from .epochs import SIZE
-from .late import pending
+from . import folder_files, library
+from .folder_layout import COLUMNS, FILES, OF_INSERTION, PAGE, STATE, Place, flushed_bytes
 from .options import Options
-from .ring import stored_slots
 from .types import Arrays
 
-#: Bytes of a page of the state.
-PAGE = 4096
-#: The files, which begin with a page for the record.
-FILES = ("flushed.0", "flushed.1")
-#: Slots whose checksums are computed together.
-_AT_ONCE = 1 << 16
-_NEVER, _MOST, _DELETED = -1, 2**62, 4
+_NEVER, _MOST = -1, 2**62
 
 
 class Record(NamedTuple):
-    """A flush.
+    """A flush, as in csrc/log.h.
 
     Args:
         number (int): Its number; -1 if there was none.
         closed (int): 1 if the buffer was closed, and the rows are not changed before the next flush.
         inserted (int): Rows inserted so far.
         updates (int): Updates of rows so far.
-        pages (int): Checksum of the pages of the state.
+        size (int): Bytes of the pieces in its entry; 0 if it made a base.
+        check (int): Checksum of the pieces, or of the image.
     """
 
     number: int = _NEVER
     closed: int = 0
     inserted: int = 0
     updates: int = 0
-    pages: int = 0
+    size: int = 0
+    check: int = 0
 
 
-def _checksums(rows: np.ndarray, slots: np.ndarray | None = None, sums: np.ndarray | None = None) -> np.ndarray:
-    """Return a checksum of each row, or of those in the slots, uint64 ``[n]``, added to `sums` if these are passed."""
-    n = len(rows) if slots is None else len(slots)
-    sums = np.zeros(n, np.uint64) if sums is None else sums
-    each = ctypes.c_int64(rows.nbytes // max(len(rows), 1))
-    places = None if slots is None else ctypes.c_void_p(slots.ctypes.data)
-    memory, result = (ctypes.c_void_p(array.ctypes.data) for array in (rows, sums))
-    library.loaded().replay_checksums(memory, each, places, ctypes.c_int64(n), result)
-    return sums
+#: Bytes of a record with its own checksum.
+_HEAD = 8 * (len(Record._fields) + 1)
+
+
+class _Memory(ctypes.Structure):
+    """The memory that entries are about, as in csrc/log.h."""
+
+    _fields_ = (
+        ("state", ctypes.c_void_p),
+        ("state_bytes", ctypes.c_int64),
+        ("columns", ctypes.c_void_p),
+        ("columns_bytes", ctypes.c_int64),
+    )
+
+
+def address(array: np.ndarray) -> ctypes.c_void_p:
+    """Return the address of an array, as an argument."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _sum_of(memory: np.ndarray) -> int:
+    call = library.loaded().replay_checksum
+    call.restype = ctypes.c_int64
+    found: int = call(address(memory), ctypes.c_int64(memory.nbytes))
+    return found
+
+
+def write_record(record: Record, file: np.ndarray) -> None:
+    """Write a record and its checksum to memory."""
+    file[:_HEAD].view(np.int64)[:] = [*record, _sum_of(np.array(record))]
+
+
+def _read_record(memory: np.ndarray) -> Record:
+    """Return the record in memory; one without number if it is not whole."""
+    if memory.size < _HEAD:
+        return Record()
+    *numbers, check = memory[:_HEAD].view(np.int64).tolist()
+    return Record._make(numbers) if 0 <= numbers[0] < _MOST and check == _sum_of(np.array(numbers)) else Record()
+
+
+def _fits(record: Record, memory: np.ndarray) -> bool:
+    """Return True if the image of a base, or the pieces of an entry, are those of the record."""
+    return record.check == _sum_of(memory)
+
+
+def _follows(record: Record, last: Record) -> bool:
+    """Return True if an entry is that of the flush after another one: behind the last one, older entries are left."""
+    return record.number == last.number + 1
 
 
 class Flushed:
     """The two files.
 
     Args:
-        files (Sequence[numpy.ndarray]): The memory of each, uint8.
+        options (Options): How rows are stored.
+        places (Mapping[str, Place]): Where the arrays lie in their files.
+        arrays (Mapping[str, numpy.ndarray]): The arrays.
+        memory (Mapping[str, numpy.ndarray]): The memory of each file, uint8.
+        descriptors (Sequence[int]): Of the two files.
     """
 
-    def __init__(self, files: Sequence[np.ndarray]) -> None:
-        self._records = [file[:64].view(np.int64) for file in files]
-        self._pages = [file[PAGE:].reshape(-1, PAGE) for file in files]
-        self._sums: list[np.ndarray | None] = [None, None]
+    def __init__(
+        self,
+        options: Options,
+        places: Mapping[str, Place],
+        arrays: Arrays,
+        memory: Mapping[str, np.ndarray],
+        descriptors: Sequence[int],
+    ) -> None:
+        self._size = size = flushed_bytes(places)
+        self._options, self._places, self._arrays, self._descriptors = options, places, arrays, descriptors
+        self._files = [memory[name] for name in FILES]
+        self._images = [file[PAGE : PAGE + size] for file in self._files]
+        self._logs = [file[PAGE + size :] for file in self._files]
+        self._state, columns = memory[STATE], memory[COLUMNS]
+        self._memory = _Memory(self._state.ctypes.data, size, columns.ctypes.data, columns.nbytes)
+        of_rows = [at for name, at in places.items() if name.startswith("column.")]
+        known = [places[name] for name in OF_INSERTION if name in places]
+        self._unknown = min(at.start for at in known)
+        by_row = [(at.start, at.row_bytes) for at in known] + [(size + at.start, at.row_bytes) for at in of_rows]
+        self._row_bytes = sum(at.row_bytes for at in of_rows)
+        self._by_row = (ctypes.c_int64 * (2 * len(by_row)))(*itertools.chain(*by_row)), ctypes.c_int64(len(by_row))
+        self._entry = np.empty(self._logs[0].size, np.uint8)
+        self._addresses = [address(image) for image in self._images]
+        self._base, self._end = 1, self._entry.size  # no room: what the log of a base that is opened has is not known
+        self._pieces: list[np.ndarray] = []
 
-    def newest(self) -> tuple[Record, np.ndarray]:
-        """Return the last flush of which everything is there, and the pages of its state. Cost O(state)."""
-        found = [self._found(i) for i in (0, 1)]
-        i = int(found[1].number > found[0].number)
-        return found[i], self._pages[i]
+    def read(self) -> Record:
+        """Return the last flush of which everything is there. Cost O(state)."""
+        found = [_read_record(file) for file in self._files]
+        for i in sorted((0, 1), key=lambda i: -found[i].number):
+            if found[i].number >= 0 and _fits(found[i], self._images[i]):
+                self._base, self._pieces = i, []
+                return self._last_in_log(found[i])
+        return Record()
 
-    def _found(self, i: int) -> Record:
-        *numbers, pages, check = self._records[i][: len(Record._fields) + 1].tolist()
-        record = Record._make([*numbers, pages])
-        whole = 0 <= record.number < _MOST and check == _sum_of(np.array(record)) and pages == _sum_of(self._sums_of(i))
-        return record if whole else Record()
+    def _last_in_log(self, last: Record) -> Record:
+        """Return the last flush of the base, and keep the pieces of those in its log."""
+        rest = self._logs[self._base]
+        while _follows(record := _read_record(rest), last):
+            pieces, rest = np.split(rest[_HEAD:], [max(record.size, 0)])
+            if not (_fits(record, pieces) and self._replay(pieces, copy=False)):
+                break
+            self._pieces.append(pieces)
+            last = record
+        return last
 
-    def _sums_of(self, i: int) -> np.ndarray:
-        """Return the checksums of a file's pages as they are in memory."""
-        sums = self._sums[i]
-        if sums is None:
-            sums = self._sums[i] = _checksums(self._pages[i])
-        return sums
+    def _replay(self, pieces: np.ndarray, copy: bool) -> bool:
+        """Copy pieces to where they belong, or only check that there are such places."""
+        size = ctypes.c_int64(pieces.size)
+        return bool(library.loaded().replay_pieces(ctypes.byref(self._memory), address(pieces), size, int(copy)))
 
-    def write(self, number: int, pages: np.ndarray) -> int:
-        """Copy the pages of the state that changed to the file of a flush, and return their checksum."""
-        i = number % 2
-        sums = self._sums_of(i)
-        changed = np.flatnonzero(_checksums(pages) != sums)
-        self._pages[i][changed] = pages[changed]
-        sums[changed] = _checksums(self._pages[i], changed)  # processes that wait for the lock have changed it since
-        return _sum_of(sums)
+    def restore(self) -> None:
+        """Let the state, and the rows in the log, be those of the last flush, which `read` has found."""
+        self._state[: self._size] = self._images[self._base]
+        for pieces in self._pieces:
+            self._replay(pieces, copy=True)
 
-    def record(self, record: Record) -> None:
-        """Write the record of a flush to its file."""
-        numbers = np.array(record)
-        self._records[record.number % 2][: len(record) + 1] = [*record, _sum_of(numbers)]
+    def sync(self) -> None:
+        """Write to the disk what `read` has found."""
+        folder_files.sync_open(self._descriptors[self._base])
 
+    def take(self, record: Record, slots: np.ndarray) -> np.ndarray | None:
+        """Copy what changed since the last flush; the caller holds the buffer.
 
-def _sum_of(numbers: np.ndarray) -> int:
-    return int(_checksums(numbers[None]).view(np.int64)[0])
+        Args:
+            record (Record): The flush, without size and check.
+            slots (numpy.ndarray): Slots in which rows changed since then, int64.
 
+        Returns:
+            Union[numpy.ndarray, None]: The entry for the log; ``None`` if there is no room.
+        """
+        room, n = self._entry.size - self._end, len(slots)
+        is_small = _HEAD + n * self._row_bytes <= room
+        more = np.concatenate(self._items(slots)) if self._options.kinds and is_small else slots[:0]
+        self._entry[:_HEAD].view(np.int64)[: len(record)] = record
+        size = library.loaded().replay_take_changes(
+            ctypes.byref(self._memory),
+            self._addresses[1 - self._base],
+            ctypes.c_int64(self._unknown if is_small else self._size),
+            *self._by_row,
+            address(slots),
+            ctypes.c_int64(n if is_small else 0),
+            address(more),
+            ctypes.c_int64(len(more)),
+            address(self._entry),
+            ctypes.c_int64(room if is_small else 0),
+        )
+        return self._entry[:size] if size else None
 
-def _columns(arrays: Arrays) -> list[np.ndarray]:
-    return [array for name, array in arrays.items() if name.startswith("column.")]
+    def _items(self, slots: np.ndarray) -> list[np.ndarray]:
+        """Return begin and bytes of the items of the rows in these slots, for each column."""
+        found = []
+        for kind in self._options.kinds:
+            offsets, lengths = self._arrays[f"column.{kind.name}"][slots].T
+            inside = (offsets >= 0) & (lengths >= 0) & (offsets % kind.items + lengths <= kind.items)
+            for at in (self._places[f"items.{name}"] for name in kind.names):
+                begins = self._size + at.start + offsets % kind.items * at.row_bytes
+                found.append(np.stack([begins, lengths * at.row_bytes], -1)[inside])
+        return found
 
+    def append(self, entry: np.ndarray) -> None:
+        """Write an entry to the log, and wait for the disk."""
+        descriptor, begin, done = self._descriptors[self._base], PAGE + self._size + self._end, 0
+        while done < entry.size:
+            done += os.pwrite(descriptor, entry[done:].data, begin + done)
+        folder_files.sync_open(descriptor)
+        self._end += entry.size
 
-def _row_checksums(options: Options, arrays: Arrays, slots: np.ndarray) -> np.ndarray:
-    """Return the checksums of the rows in these slots. Shape ``[n]``, uint32."""
-    sums = np.zeros(len(slots), np.uint64)
-    for column in _columns(arrays):
-        _checksums(column, slots, sums)
-    for kind in options.kinds:
-        for name in kind.names:
-            items, n = arrays[f"items.{name}"], ctypes.c_int64(len(slots))
-            sizes = ctypes.c_int64(len(items)), ctypes.c_int64(items.nbytes // len(items))
-            memory, *rest = (_address(a) for a in (items, arrays[f"column.{kind.name}"], slots, sums))
-            library.loaded().replay_checksums_of_items(memory, *sizes, *rest[:2], n, rest[2])
-    return (sums ^ sums >> np.uint64(32)).astype(np.uint32)
-
-
-def _address(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _chunks(slots: np.ndarray) -> list[np.ndarray]:
-    return np.split(slots, range(_AT_ONCE, len(slots), _AT_ONCE))
-
-
-def _changed(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
-    """Return the slots in which rows were inserted or updated after a flush; some may be listed twice."""
-    if options.reservoir:
-        new = np.flatnonzero(arrays["row_serials"][: int(arrays["count"])] >= since.inserted)
-    else:
-        new = stored_slots(arrays, options.capacity, int(arrays["serials"][0]) - since.inserted)
-    return np.append(new, state.updated_slots(arrays["updates"], since.updates, options.capacity))
-
-
-def note_changed_rows(options: Options, arrays: Arrays, since: Record) -> None:
-    """Compute the checksums of the rows that changed after a flush."""
-    for slots in _chunks(_changed(options, arrays, since)):
-        arrays["checksums"][slots] = _row_checksums(options, arrays, slots)
-
-
-def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
-    """Return the slots of rows that are not as they were at a flush, without rows that are deleted or were changed."""
-    slots = np.setdiff1d(stored_slots(arrays, options.capacity), _changed(options, arrays, since))
-    if "use_counts" in arrays:
-        uses = arrays["use_counts"][slots]
-        kept = (arrays["flags"][slots] & _DELETED == 0) if "flags" in arrays else uses >= 0
-        slots = slots[kept | pending(uses)]
-    wrong = [_row_checksums(options, arrays, part) != arrays["checksums"][part] for part in _chunks(slots)]
-    return slots[np.concatenate(wrong)]
-
-
-def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
-    """Mark rows as deleted; what follows from that is still to be computed. Return how many rows are to be evicted.
-
-    Rows of a buffer without weights cannot be deleted. In a ring the oldest rows replace them, and are evicted. In a
-    reservoir, where each slot has a row, copies of other rows do.
-    """
-    if "use_counts" in arrays:
-        uses = arrays["use_counts"][torn]
-        arrays["use_counts"][torn] = np.where(pending(uses), ~0, np.minimum(uses, ~uses))
-        arrays["counts"][state.COUNTS.index("deleted")] += len(torn)
-        if "flags" in arrays:
-            arrays["flags"][torn] |= _DELETED
-        for kind in options.kinds:
-            _empty_deleted(options, arrays, arrays[f"column.{kind.name}"])
-        return 0
-    stored = stored_slots(arrays, options.capacity)
-    whole = np.setdiff1d(stored, torn)
-    if options.reservoir:
-        sources, places = np.resize(whole, len(torn)) if whole.size else torn, torn
-    else:
-        sources = stored[: len(torn)][~np.isin(stored[: len(torn)], torn)]
-        places = np.setdiff1d(torn, stored[: len(torn)])
-    for column in (*_columns(arrays), arrays["checksums"]):
-        column[places] = column[sources]
-    if "epoch" in arrays and places.size:
-        arrays["epoch"][SIZE] = 0  # a row that moved has another place in the order
-    return 0 if options.reservoir and whole.size else len(torn)
-
-
-def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> None:
-    """Set deleted rows, whose offsets and lengths are unknown, to no items, so that others keep their order."""
-    slots = stored_slots(arrays, options.capacity)
-    uses = arrays["use_counts"][slots]
-    deleted = (uses < 0) & ~pending(uses)
-    ends = np.where(deleted, 0, references[slots].sum(1))
-    first = references[slots[~deleted][:1], 0].sum()
-    references[slots[deleted], 0] = np.maximum(np.maximum.accumulate(ends), first)[deleted]
-    references[slots[deleted], 1] = 0
-
-
-def described(arrays: Mapping[str, np.ndarray], options: Options, slots: np.ndarray) -> str:
-    """Return which rows are in these slots, for a message."""
-    inserted, head, count = int(arrays["serials"][0]), int(arrays["head"]), int(arrays["count"])
-    in_ring = inserted - count + (slots - head) % options.capacity
-    serials = np.sort(arrays["row_serials"][slots] if options.reservoir else in_ring).tolist()
-    shown = ", ".join(map(str, serials[:5])) + (f", ..., {serials[-1]}" if len(serials) > 5 else "")
-    return f"{len(serials)} rows that did not fit their checksums were removed, those with the handles {shown}"
+    def begin(self, record: Record) -> None:
+        """Make the other file the base, and wait for the disk, which has the columns already."""
+        old, new = self._base, 1 - self._base
+        write_record(record._replace(check=_sum_of(self._images[new])), self._files[new])
+        folder_files.sync_open(self._descriptors[new])
+        images = self._addresses[new], self._addresses[old]
+        library.loaded().replay_copy_differences(*images, ctypes.c_int64(self._size))
+        self._base, self._end = new, 0

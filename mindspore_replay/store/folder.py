@@ -19,13 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from . import flushed, folder_files, library, sharing, state
+from . import folder_files, library, sharing, state, torn
 from .call import State
-from .flushed import FILES, PAGE, Flushed, Record
+from .flushed import Flushed, Record
 from .folder_files import fcntl, is_locked, mapped, opened
-from .folder_layout import COLUMNS, STATE, flushed_bytes, places_of, sizes_of
+from .folder_layout import COLUMNS, FILES, STATE, places_of, sizes_of
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
+from .torn import RowChecksums
 
 _BOOT = "shared.boot"
 #: Names of the files that hold what the buffer is, and that the learner locks.
@@ -65,8 +66,6 @@ class Folder:
         self._owner, self._lock, self._verify = owner, lock, verify
         places = places_of(spec)
         self._maps = {name: mapped(path / name, size) for name, size in sizes_of(places).items()}
-        pages = np.frombuffer(self._maps[STATE], np.uint8, flushed_bytes(places)).reshape(-1, PAGE)
-        self._pages, self._flushed = pages, Flushed([np.frombuffer(self._maps[name], np.uint8) for name in FILES])
         self._last = Record()  # the last flush; the learner's alone
         self._flushing, self._fault = threading.Lock(), ""
         self._stops, self._notice = threading.Event(), ""
@@ -74,12 +73,17 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
+        self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         for memory in self._maps.values():
             sharing.guard(memory, self.arrays["head"])
         self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = os.open(path / OWNER, os.O_RDONLY | os.O_CLOEXEC)
         self._users = os.open(path / COLUMNS, os.O_RDWR | os.O_CLOEXEC)
-        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users))
+        written = [os.open(path / name, os.O_RDWR | os.O_CLOEXEC) for name in FILES]
+        files = {name: np.frombuffer(memory, np.uint8) for name, memory in self._maps.items()}
+        self._checksums = RowChecksums(spec.options, self.arrays)
+        self._flushed = Flushed(spec.options, places, self.arrays, files, written)
+        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users, *written))
         self._is_sole = False
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)
@@ -168,14 +172,14 @@ class Folder:
         """Return the last flush. If the machine has stopped since, the state is that of the flush from here on."""
         if self.is_new or not (stopped or self._verify or self.is_learner):
             return Record()
-        self._last, pages = self._flushed.newest()
+        self._last = self._flushed.read()
         if self._last.number < 0:
             raise ValueError("neither of its files 'flushed.0' and 'flushed.1' is whole")
         if self.is_learner:  # one that was killed may have left these in memory; the next flush replaces the one before
-            for path in (self.path / FILES[self._last.number % 2], self.path.parent):
-                folder_files.sync(path)
+            self._flushed.sync()
+            folder_files.sync(self.path.parent)
         if stopped:
-            self._pages[:] = pages
+            self._flushed.restore()
             sharing.restart(self.arrays)
             self.arrays["shared.closed"][0] = self._last.closed
         return self._last
@@ -186,29 +190,26 @@ class Folder:
         state.check_places(options, arrays)
         with self._held():
             trusted = stopped and since.closed and not self._verify
-            torn = np.empty(0, np.int64) if trusted else flushed.torn_rows(options, arrays, since)
-            lost = flushed.described(arrays, options, torn)
-            sharing.evict(arrays, flushed.remove_torn(options, arrays, torn))
-            library.loaded().replay_repair(self._head())
+            slots = np.empty(0, np.int64) if trusted else torn.torn_rows(options, arrays, since)
+            lost = torn.described(arrays, options, slots)
+            sharing.evict(arrays, torn.remove_torn(options, arrays, slots))
+            library.loaded().replay_repair(self._head)
         if not stopped or since.closed:
-            return f"in {self.path} {lost}" if torn.size else ""
+            return f"in {self.path} {lost}" if slots.size else ""
         return (
             f"the machine was started anew since {self.path} was last used, and it had not been closed: the buffer is "
             f"as it was at its last flush, with {int(arrays['count'])} rows"
-            + (f"; since they had been changed later, {lost}" if torn.size else "")
+            + (f"; since they had been changed later, {lost}" if slots.size else "")
         )
-
-    def _head(self) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self.arrays["head"].ctypes.data)
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """Keep all processes from the arrays during the block; any thread may."""
-        self._check(library.loaded().replay_hold(self._head()))
+        self._check(library.loaded().replay_hold(self._head))
         try:
             yield
         finally:
-            self._check(library.loaded().replay_let_go(self._head()))
+            self._check(library.loaded().replay_let_go(self._head))
 
     def _check(self, status: int) -> None:
         if status == library.NO_DISK:
@@ -232,42 +233,47 @@ class Folder:
                 stack.enter_context(self._flushing)  # in this order: who holds the buffer may wait for a flush here
                 if unless is not None and unless.is_set():
                     return
-                record = self._next(closed)
-            folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent  # it may have been moved
+                record, entry = self._next(closed)
+            if os.fstat(self._watched).st_nlink == 0:
+                raise FileNotFoundError(f"{self._told()} was deleted: its rows are lost when it is closed.")
             try:
                 if self._fault:
                     raise OSError(errno.EIO, self._fault)
-                self._write(record, folder)
-            except FileNotFoundError as error:
-                raise FileNotFoundError(
-                    f"For '{self.spec.cls_name}', the folder {folder} was deleted: its rows are lost when it is closed."
-                ) from error
+                self._write(record, entry)
             except OSError as error:
                 self._fault = error.strerror or str(error)
                 raise OSError(
                     error.errno,
-                    f"For '{self.spec.cls_name}', the folder {folder} could not be written to the disk: {self._fault}. "
-                    "save() its rows elsewhere: what the disk has of them is not known",
+                    f"{self._told()} could not be written to the disk: {self._fault}. save() its rows elsewhere: what "
+                    "the disk has of them is not known",
                 ) from error
+
+    def _told(self) -> str:
+        """Return the begin of a message, with the place of the folder, which may have been moved."""
+        folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent
+        return f"For '{self.spec.cls_name}', the folder {folder}"
 
     def write_first(self) -> None:
         """Write all of a new folder except the header, before any other process can use it."""
-        self._write(self._next(closed=False), self.path)
+        self._write(*self._next(closed=False))
         for name in (STATE, OWNER):
             folder_files.sync(self.path / name)
 
-    def _next(self, closed: bool) -> Record:
-        """Return the next flush, after its state was copied. The caller must hold the buffer."""
-        arrays, number = self.arrays, self._last.number + 1
-        flushed.note_changed_rows(self.spec.options, arrays, self._last)
+    def _next(self, closed: bool) -> tuple[Record, np.ndarray | None]:
+        """Return the next flush, and its entry if the log has room for one. The caller must hold the buffer."""
+        arrays = self.arrays
+        changed = self._checksums.note_changed(self._last)
         counts = int(arrays["serials"][0]), int(arrays["updates"][0])
-        return Record(number, int(closed), *counts, self._flushed.write(number, self._pages))
+        record = Record(self._last.number + 1, int(closed), *counts)
+        return record, self._flushed.take(record, changed)
 
-    def _write(self, record: Record, folder: Path) -> None:
-        """Write a flush to the disk: the rows, then the state and the record."""
-        folder_files.sync(folder / COLUMNS)
-        self._flushed.record(record)
-        folder_files.sync(folder / FILES[record.number % 2])
+    def _write(self, record: Record, entry: np.ndarray | None) -> None:
+        """Write a flush to the disk."""
+        if entry is not None:
+            self._flushed.append(entry)
+        else:
+            folder_files.sync_open(self._users)
+            self._flushed.begin(record)
         self._last = record
 
     def flush_every(self, seconds: float) -> None:

@@ -49,7 +49,12 @@ def allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
 def sync(path: Path) -> None:
     """Write a file or a folder to the disk."""
     with opened(path, os.O_RDONLY) as descriptor:
-        (os.fsync if path.is_dir() else os.fdatasync)(descriptor)
+        (os.fsync if path.is_dir() else sync_open)(descriptor)
+
+
+def sync_open(descriptor: int) -> None:
+    """Write a file to the disk."""
+    os.fdatasync(descriptor)
 
 
 def is_locked(descriptor: int, kind: int) -> bool:

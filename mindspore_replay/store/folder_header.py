@@ -12,7 +12,7 @@ from .._version import __version__
 from .recipe.classes import read
 from .recipe.spec import BufferSpec
 
-_MAGIC, _VERSION = b"MSREPLAY", 4
+_MAGIC, _VERSION = b"MSREPLAY", 5
 _NUMBERS = (8, 4, 4, 8)  # bytes of magic, checksum, version and length of the JSON
 _START = sum(_NUMBERS)
 _LONGEST = 100_000_000

@@ -77,8 +77,16 @@ def whole_layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int,
 def updated_slots(updates: np.ndarray, since: int, capacity: int) -> np.ndarray:
     """Return the slots of blocks that were updated after the first `since` updates, in order. Shape ``[n]``, int64."""
     blocks = np.flatnonzero(updates[1:] > since)
+    if not blocks.size:
+        return blocks
     slots = (blocks[:, None] * UPDATE_BLOCK + np.arange(UPDATE_BLOCK)).reshape(-1)
     return slots[slots < capacity]
+
+
+def note_update(updates: np.ndarray, slots: np.ndarray) -> None:
+    """Count an update of the rows in some slots."""
+    updates[0] += 1
+    updates[1:][slots // UPDATE_BLOCK] = updates[0]
 
 
 #: Begins of the names of arrays of rows.

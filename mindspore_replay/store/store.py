@@ -394,8 +394,10 @@ class Store(Calls):
         There a serial number is never used twice: that of a row to write may be raised.
         """
         same = self.folder is None or self._holds_rows_of(arrays)
-        if self.folder is not None and not same:
-            self.folder.check_sole_use()
+        if self.folder is not None:
+            if not same:
+                self.folder.check_sole_use()
+            self.updates[:] = self.updates[0] + 1  # what belongs to the rows may change, also if these are the same
         self._handle.replay_replace(self._head)
         return arrays if same else state.renumbered(arrays, int(self.arrays["serials"][0]))
 

@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "count.h"
+#include "log.h"
 #include "states.h"
 
 namespace {
@@ -221,7 +222,6 @@ void CountReservoirs() {
                                                               {"priority", Floats({1})}}));
 }
 
-// Functions for a buffer in shared memory.
 // Counts a call of a kernel on rows of any length: a column of them, and one of numbers. `at` is the place of the rows
 // among the arguments of the kernel of that name.
 void CountOfItems(const std::string &name, const std::string &what, Arguments arguments, Argument rows, int64_t n) {
@@ -271,6 +271,40 @@ void CountItems() {
                rows({1, 64, 128}), 64);
 }
 
+// 64 rows of 1 KiB that changed, as bytes and as items, of a state of 64 KiB.
+void CountFlushes() {
+  std::vector<char> rows(static_cast<size_t>(64 * 1024), 'a'), state = rows, image = rows, entry(2 * rows.size());
+  std::vector<int64_t> references, slots;
+  for (int64_t i = 0; i < 64; ++i) {
+    references.insert(references.end(), {1024 * i, 1024});
+    slots.push_back(i);
+  }
+  std::vector<uint32_t> sums(64);
+  const replay::RowPart column = {rows.data(), 1024, 0, nullptr};
+  const replay::RowPart items = {rows.data(), 1, 64 * 1024, reinterpret_cast<replay::Reference *>(references.data())};
+  const auto checksums =
+      Find<void (*)(const replay::RowPart *, int64_t, const int64_t *, int64_t, uint32_t *, int)>("replay_checksums");
+  Measure("replay_checksums: 64 rows of 1 KiB", [&] { checksums(&column, 1, slots.data(), 64, sums.data(), 0); });
+  Measure("replay_checksums: items of 64 rows", [&] { checksums(&items, 1, slots.data(), 64, sums.data(), 0); });
+  const auto checksum = Find<int64_t (*)(const char *, int64_t)>("replay_checksum");
+  Measure("replay_checksum: 64 KiB", [&] { checksum(rows.data(), 64 * 1024); });
+  const replay::FlushedMemory memory = {state.data(), 64 * 1024, rows.data(), 64 * 1024};
+  const replay::Piece by_slot = {64 * 1024, 1024}, none = {};
+  const auto take =
+      Find<int64_t (*)(const replay::FlushedMemory *, char *, int64_t, const replay::Piece *, int64_t, const int64_t *,
+                       int64_t, const replay::Piece *, int64_t, char *, int64_t)>("replay_take_changes");
+  for (size_t i = 0; i < state.size(); i += 1024) state[i] = 'b';
+  int64_t size = 0;
+  Measure("replay_take_changes: 64 rows of 1 KiB, 64 lines", [&] {
+    size = take(&memory, image.data(), 64 * 1024, &by_slot, 1, slots.data(), 64, &none, 0, entry.data(), 128 * 1024);
+  });
+  const auto copy = Find<void (*)(const char *, char *, int64_t)>("replay_copy_differences");
+  Measure("replay_copy_differences: 64 KiB, all", [&] { copy(entry.data(), image.data(), 64 * 1024); });
+  const auto replay = Find<int (*)(const replay::FlushedMemory *, const char *, int64_t, int)>("replay_pieces");
+  Measure("replay_pieces: 64 rows of 1 KiB, 64 lines", [&] { replay(&memory, entry.data() + 56, size - 56, 1); });
+}
+
+// Functions for a buffer in shared memory.
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall))
                          .With({{"handles", Int64({0})},
@@ -319,20 +353,7 @@ void CountShared() {
   });
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
-  const auto checksums =
-      Find<void (*)(const char *, int64_t, const int64_t *, int64_t, uint64_t *)>("replay_checksums");
-  std::vector<char> rows(static_cast<size_t>(64 * 1024), 'a');
-  std::vector<uint64_t> sums(64);
-  Measure("replay_checksums: 64 rows of 1 KiB", [&] { checksums(rows.data(), 1024, nullptr, 64, sums.data()); });
-  using OfItems = void (*)(char *, int64_t, int64_t, const int64_t *, const int64_t *, int64_t, uint64_t *);
-  const auto of_items = Find<OfItems>("replay_checksums_of_items");
-  std::vector<int64_t> references, slots;
-  for (int64_t i = 0; i < 64; ++i) {
-    references.insert(references.end(), {1024 * i, 1024});
-    slots.push_back(i);
-  }
-  Measure("replay_checksums_of_items: 64 rows of 1 KiB",
-          [&] { of_items(rows.data(), 64 * 1024, 1, references.data(), slots.data(), 64, sums.data()); });
+  CountFlushes();
   if (status != 0 || journal[10] != kSmall) Fail("shared", "status or journal");
 }
 

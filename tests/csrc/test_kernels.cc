@@ -334,6 +334,8 @@ int main(int argc, char **argv) {
   TestSumTree();
   TestThreads();
   TestShared();
+  TestRowChecksums();
+  TestLog();
 #endif
   TestOperators();
   TestOverlaps();

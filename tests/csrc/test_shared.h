@@ -3,11 +3,14 @@
 #define MINDSPORE_REPLAY_TESTS_TEST_SHARED_H_
 
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
 #include "call.h"
 #include "check.h"
+#include "log.h"
 #include "shared.h"
 
 extern "C" {
@@ -18,7 +21,12 @@ int replay_hold(const void *head);
 int replay_let_go(const void *head);
 void replay_replace(const void *head);
 void replay_unshare(const void *head);
-void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n, uint64_t *sums);
+void replay_checksums(const replay::RowPart *parts, int64_t n_parts, const int64_t *slots, int64_t n, uint32_t *sums,
+                      int by_slot);
+int64_t replay_take_changes(const replay::FlushedMemory *memory, char *image, int64_t unknown,
+                            const replay::Piece *arrays, int64_t n_arrays, const int64_t *slots, int64_t n,
+                            const replay::Piece *more, int64_t n_more, char *entry, int64_t room);
+int replay_pieces(const replay::FlushedMemory *memory, const char *pieces, int64_t bytes, int copy);
 void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds);
 void replay_wake(uint32_t *number);
 }
@@ -116,18 +124,75 @@ void TestShared() {
   waits.join();
   CHECK(changes == 1);
 
-  // Rows of 41 bytes, of which the one in slot 1 differs in one bit, and the one in slot 2 in none.
-  char altered[3 * 41] = {};
-  altered[41 + 40] = 1;
-  const int64_t slots[] = {2, 1, 0};
-  uint64_t sums[3] = {}, in_order[3] = {}, pages[3] = {};
-  replay_checksums(altered, 41, slots, 3, sums);
-  replay_checksums(altered, 41, nullptr, 3, in_order);
-  CHECK(sums[0] == sums[2] && sums[0] != sums[1] && sums[0] != 0 && sums[1] == in_order[1]);
-  replay_checksums(altered, 40, nullptr, 3, pages);
-  CHECK(pages[0] != sums[0]);
   arrays.params.pop_back();
   CHECK(share(1) == replay::kBadArguments);
+}
+
+// Rows of 41 bytes, of which the one in slot 1 differs in one bit, and the one in slot 2 in none; and items.
+void TestRowChecksums() {
+  char altered[3 * 41] = {};
+  altered[41 + 40] = 1;
+  const replay::Reference references[] = {{0, 2}, {2, 1}, {3, 2}};
+  char items[] = {1, 2, 3, 1, 2};
+  const replay::RowPart column = {altered, 41, 0, nullptr}, arena = {items, 1, 5, references};
+  const int64_t slots[] = {2, 1, 0};
+  uint32_t sums[3] = {}, by_slot[3] = {}, of_items[3] = {}, shorter[3] = {};
+  replay_checksums(&column, 1, slots, 3, sums, 0);
+  CHECK(sums[0] == sums[2] && sums[0] != sums[1] && sums[0] != 0);
+  replay_checksums(&column, 1, slots, 2, by_slot, 1);
+  CHECK(by_slot[0] == 0 && by_slot[1] == sums[1] && by_slot[2] == sums[0]);
+  replay_checksums(&arena, 1, slots, 3, of_items, 0);
+  CHECK(of_items[0] == of_items[2] && of_items[0] != of_items[1]);
+  const replay::RowPart short_arena = {items, 1, 4, references};  // the last row cannot be in it
+  replay_checksums(&short_arena, 1, slots, 3, shorter, 0);
+  CHECK(shorter[0] == 0 && shorter[1] == of_items[1]);
+}
+
+// A state of three lines, of which the last is of an array by slot, and a column of 5 bytes a row.
+void TestLog() {
+  constexpr int64_t kState = 192, kSlots = 8;
+  std::vector<char> state(kState), image(kState), columns(5 * kSlots, 'c'), entry(1000, 'e');
+  const replay::FlushedMemory memory = {state.data(), kState, columns.data(), 5 * kSlots};
+  const replay::Piece by_slot[] = {{128, 8}, {kState, 5}}, none[] = {{kState + 39, 1}};
+  state[70] = 1, state[128 + 8] = 2, columns[10] = 'd';
+  const int64_t slots[] = {1, 2};
+  const auto take = [&](int64_t room) {
+    return replay_take_changes(&memory, image.data(), 128, by_slot, 2, slots, 2, none, 1, entry.data(), room);
+  };
+  // A record, then a line, the line of the slots, two rows and one byte, each behind its place.
+  const int64_t size = 56 + (16 + 64) + (16 + 64) + (16 + 16) + (16 + 8);
+  CHECK(take(1000) == size && image == state);
+  const replay::FlushRecord *record = reinterpret_cast<const replay::FlushRecord *>(entry.data());
+  CHECK(record->size == size - 56);
+  CHECK(take(1000) == 56 + (16 + 16) + (16 + 8));  // nothing has changed but the rows, which it was told
+  state[70] = 3;
+  CHECK(take(55) == 0 && image == state);
+  state[70] = 4;
+  CHECK(take(56 + 80 + 55) == 0 && take(1000) > 0 && image == state);
+
+  state[70] = 5;
+  const int64_t bytes = take(1000) - 56;
+  const char *pieces = entry.data() + 56;
+  std::vector<char> old_state(kState), old_columns(5 * kSlots);
+  const replay::FlushedMemory old = {old_state.data(), kState, old_columns.data(), 5 * kSlots};
+  CHECK(replay_pieces(&old, pieces, bytes, 0) == 1 && old_state == std::vector<char>(kState));
+  CHECK(replay_pieces(&old, pieces, bytes, 1) == 1 && old_state[70] == 5);
+  CHECK(old_columns[4] == 0 && old_columns[5] == 'c' && old_columns[10] == 'd' && old_columns[39] == 'c');
+  // Pieces that do not lie in the memory, or are cut off.
+  for (const int64_t place : {int64_t{-1}, kState + 40, int64_t{1} << 62}) {
+    replay::Piece wrong = {place, 8};
+    std::memcpy(entry.data() + 56, &wrong, sizeof(wrong));
+    CHECK(replay_pieces(&old, pieces, bytes, 1) == 0);
+  }
+  for (const int64_t wrong_bytes : {int64_t{-1}, int64_t{200}, std::numeric_limits<int64_t>::max()}) {
+    replay::Piece wrong = {0, wrong_bytes};
+    std::memcpy(entry.data() + 56, &wrong, sizeof(wrong));
+    CHECK(replay_pieces(&old, pieces, bytes, 1) == 0);
+  }
+  const replay::Piece across = {kState - 8, 16};
+  std::memcpy(entry.data() + 56, &across, sizeof(across));
+  CHECK(replay_pieces(&old, pieces, 32, 1) == 0 && replay_pieces(&old, pieces, 8, 1) == 0);
+  CHECK(replay_pieces(&old, pieces, 0, 1) == 1);
 }
 
 }  // namespace

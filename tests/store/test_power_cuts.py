@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from power_cuts import CASES, Sync, cuts
 
-from mindspore_replay.store import flushed
+from mindspore_replay.store import flushed, torn
 from mindspore_replay.store import folder as folder_module
 
 pytestmark = [
@@ -56,31 +56,63 @@ def record_before_rows(sync: Sync) -> Sync:
     return reordered
 
 
+def acknowledge_before_the_log(sync: Sync) -> Sync:
+    """A flush that returns before its entry or base is on the disk."""
+    return lambda path: None if "flushed" in path.name else sync(path)
+
+
 def one_file(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(folder_module, "FILES", ("flushed.0", "flushed.0"))
-    patch.setattr(flushed.Flushed, "_sums_of", lambda files, i: flushed._checksums(files._pages[i]))
+    for module in (folder_module, flushed):
+        patch.setattr(module, "FILES", ("flushed.0", "flushed.0"))
 
 
 def rows_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flushed, "torn_rows", lambda *_: np.empty(0, np.int64))
+    patch.setattr(torn, "torn_rows", lambda *_: np.empty(0, np.int64))
 
 
-def the_state_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flushed.Flushed, "_found", lambda files, i: flushed.Record(*files._records[i][:5].tolist()))
+def rows_are_not_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    """As if an entry were on the disk before its data."""
+    take = flushed.Flushed.take
+    patch.setattr(flushed.Flushed, "take", lambda files, record, slots: take(files, record, slots[:0]))
+
+
+def images_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    fits = flushed._fits
+    patch.setattr(flushed, "_fits", lambda record, memory: record.size == 0 or fits(record, memory))
+
+
+def entries_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    fits = flushed._fits
+    patch.setattr(flushed, "_fits", lambda record, memory: record.size > 0 or fits(record, memory))
+
+
+def old_entries_count(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flushed, "_follows", lambda record, last: record.number >= 0)
 
 
 def items_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    checksums = flushed._row_checksums
-    patch.setattr(flushed, "_row_checksums", lambda options, *rest: checksums(options._replace(kinds=()), *rest))
+    init = torn.RowChecksums.__init__
+    patch.setattr(torn.RowChecksums, "__init__", lambda sums, options, *a: init(sums, options._replace(kinds=()), *a))
+
+
+def items_are_not_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flushed.Flushed, "_items", lambda files, slots: [np.empty((0, 2), np.int64)])
 
 
 def references_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flushed, "_empty_deleted", lambda *_: None)
+    patch.setattr(torn, "_empty_deleted", lambda *_: None)
 
 
-@pytest.mark.parametrize("syncs", [acknowledge_before_rows, record_before_rows])
-def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], tmp_path: Path):
-    assert "is lost" in " ".join(cuts("prioritized", 400, tmp_path, 0, syncs))
+@pytest.mark.parametrize(
+    ("syncs", "fault"),
+    [
+        (acknowledge_before_rows, "is lost"),
+        (record_before_rows, "is lost"),
+        (acknowledge_before_the_log, "had returned"),
+    ],
+)
+def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], fault: str, tmp_path: Path):
+    assert fault in " ".join(cuts("prioritized", 400, tmp_path, 0, syncs))
 
 
 @pytest.mark.parametrize(
@@ -88,8 +120,12 @@ def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], tmp_pat
     [
         (one_file, "prioritized"),
         (rows_are_not_checked, "prioritized"),
-        (the_state_is_not_checked, "prioritized"),
+        (rows_are_not_in_the_log, "prioritized"),
+        (images_are_not_checked, "prioritized"),
+        (entries_are_not_checked, "prioritized"),
+        (old_entries_count, "prioritized"),
         (items_are_not_checked, "any length"),
+        (items_are_not_in_the_log, "any length"),
         (references_stay, "any length"),
     ],
 )

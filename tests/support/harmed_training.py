@@ -52,7 +52,7 @@ WRONG: dict[str, dict[str, str]] = {
     },
 }
 #: Rows and steps for each time that the run is harmed, and at least.
-EACH, FEWEST = 8, 40
+EACH, FEWEST = 10, 40
 TARGET = [1.0, -2.0, 3.0, -4.0]
 
 
@@ -214,12 +214,13 @@ def points(tell: Callable[..., None], boot: int, seed: int) -> Iterator[None]:
 
     save, load = TrainingCheckpoint.save, TrainingCheckpoint.load
     nothing, all_paths = lambda *_: [], lambda *paths: [*map(os.fspath, paths)]
+    of_descriptor = lambda descriptor: [os.readlink(f"/proc/self/fd/{descriptor}")]  # noqa: E731
     with contextlib.ExitStack() as stack:
         for owner, name, paths in (
-            (os, "fsync", lambda descriptor: [os.readlink(f"/proc/self/fd/{descriptor}")]),
+            (os, "fsync", of_descriptor),
             (os, "replace", all_paths),
             (os, "unlink", all_paths),
-            (folder_files, "sync", all_paths),
+            (folder_files, "sync_open", of_descriptor),
             (time, "sleep", nothing),
             (PrioritizedReplayBuffer, "sample", nothing),
             (PrioritizedReplayBuffer, "update_priorities", nothing),
@@ -318,7 +319,7 @@ class Run:
             self.fault = "the learner waits for rows, and the actor has ended"
         if self.disk.folder.exists():
             self.disk.look()
-        if what == "sync":
+        if what == "sync_open":
             if Path(facts[0]).parent == self.disk.folder:
                 self.disk.sync(Path(facts[0]).name)
         elif what in ("fsync", "replace", "unlink"):

@@ -7,6 +7,8 @@ independently of all others; and one that was written in the middle of a copy is
 """
 
 import contextlib
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,8 +105,12 @@ class Machine:
             arguments = {"names": names, "seed": int(random.integers(99)), "storage": parent / "rows"}
             self.buffer = self.cls(BATCH, CAPACITY, shapes, types, **arguments, **case.options)
             self.acknowledged = 0
+        self.do_not_wait()
+
+    def do_not_wait(self) -> None:
+        """Let a queue raise an error if it has no room."""
         if self.buffer.limiter is not None:
-            self.buffer.limiter.timeout = 0  # a queue does not wait here
+            self.buffer.limiter.timeout = 0
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -117,10 +123,9 @@ class Machine:
         next_flush = folder_module.Folder._next
 
         def next_and_note(folder: Any, closed: bool) -> Any:
-            record = next_flush(folder, closed)
-            self.states[record.number] = {name: array.copy() for name, array in folder.arrays.items()}
-            self.changed[record.number] = np.zeros(CAPACITY, bool)
-            return record
+            record, entry = next_flush(folder, closed)
+            self.note(record.number, folder.arrays)
+            return record, entry
 
         def sync_and_note(path: Path) -> None:
             self.disk.look()
@@ -129,10 +134,20 @@ class Machine:
 
         syncs = self.syncs(sync_and_note)
 
+        def sync_in_folder(descriptor: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if path.parent == self.disk.folder:
+                syncs(path)
+
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(folder_module.Folder, "_next", next_and_note)
-            patched.setattr(folder_files, "sync", lambda path: syncs(path) if path.parent == self.disk.folder else None)
+            patched.setattr(folder_files, "sync_open", sync_in_folder)
             yield
+
+    def note(self, number: int, arrays: dict[str, np.ndarray]) -> None:
+        """Note the state at a flush."""
+        self.states[number] = {name: array.copy() for name, array in arrays.items()}
+        self.changed[number] = np.zeros(CAPACITY, bool)
 
     def step(self) -> None:
         """Do something that changes rows, and note what the disk may hold then."""
@@ -148,6 +163,8 @@ class Machine:
             actions.append(lambda: buffer.update_priorities(handles, random.random(3, np.float32)))
         if buffer.has_episodes:
             actions.append(buffer.end_episodes)
+        if random.random() < 0.1:
+            actions = [self.reload]
         with contextlib.suppress(IndexError, RuntimeError):  # no row yet, no room, or too few rows
             actions[random.integers(len(actions))]()
         self.disk.look()
@@ -192,6 +209,13 @@ class Machine:
         else:
             self.buffer.update(handle, {"number": number + 1, "payload": np.full(75, number + 1)})
 
+    def reload(self) -> None:
+        """Load a state with the same rows, which are older."""
+        saved = self.buffer.state_dict()
+        if "insertion_clocks" in saved:
+            saved["insertion_clocks"][:] = 0
+        self.buffer.load_state_dict(saved)
+
     def flush(self) -> None:
         """Flush the buffer."""
         with self.observed():
@@ -203,21 +227,28 @@ class Machine:
 
     # After a cut.
 
-    def cut(self, name: str) -> str:
-        """Open a folder that the disk may hold, and return what is wrong with it; empty if nothing is."""
+    def cut(self, name: str, may_go_on: bool = False) -> str:
+        """Open a folder that the disk may hold, and return what is wrong with it; empty if nothing is.
+
+        If `may_go_on`, it may be used from then on.
+        """
         target = self.parent / name
         self.disk.cut(self.random, target)
         try:
             opened = self.cls.open(target)
         except ValueError as error:
             return f"it does not open: {error}"
-        try:
-            return self.fault(opened)
-        finally:
-            opened._front.calls.detach()
-            for path in target.iterdir():
-                path.unlink()
-            target.rmdir()
+        recovered = {name: array.copy() for name, array in opened._front.shared.folder.arrays.items()}
+        fault = self.fault(opened)
+        if may_go_on and not fault and self.random.random() < 0.2:
+            opened, self.buffer, target = self.buffer, opened, self.disk.folder
+            self.disk = Disk(self.buffer.folder)
+            self.states, self.changed, self.acknowledged = {}, {}, self.buffer._front.shared.folder._last.number
+            self.note(self.acknowledged, recovered)
+            self.do_not_wait()
+        opened._front.calls.detach()
+        shutil.rmtree(target)
+        return fault
 
     def fault(self, opened: Any) -> str:
         """Return what is wrong with a buffer after a cut; empty if nothing is."""
@@ -293,16 +324,16 @@ def cuts(kind: str, n: int, parent: Path, seed: int, syncs: Callable[[Sync], Syn
     random, faults = np.random.default_rng(seed), list[str]()
     machine = Machine(kind, parent, random, syncs)
 
-    def cut() -> None:
+    def cut(may_go_on: bool = False) -> None:
         if len(faults) < n and random.random() < 0.3:
-            faults.append(machine.cut(f"cut{len(faults)}"))
+            faults.append(machine.cut(f"cut{len(faults)}", may_go_on))
 
     machine.during_flush = cut
     try:
         while len(faults) < n:
             for _ in range(random.integers(1, 12)):
                 machine.step()
-                cut()
+                cut(may_go_on=True)
             if random.random() < 0.8:
                 machine.flush()
     finally:

@@ -13,9 +13,9 @@
 #include "adapters.h"
 #include "core/checksum.h"
 #include "core/exclusive.h"
-#include "core/items.h"
 #include "core/status.h"
 #include "faults.h"
+#include "log.h"
 #include "shared.h"
 
 namespace replay {
@@ -58,21 +58,40 @@ MINDSPORE_REPLAY_EXPORT void replay_repair(const void *head) {
   if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Repair();
 }
 
-// Adds rows of so many bytes in n slots, the first n without `slots`, to a checksum each.
-MINDSPORE_REPLAY_EXPORT void replay_checksums(const char *rows, int64_t bytes, const int64_t *slots, int64_t n,
-                                              uint64_t *sums) {
-  for (int64_t i = 0; i < n; ++i) sums[i] = Checksum(rows + (slots ? slots[i] : i) * bytes, bytes, sums[i]);
+// Computes the checksums of the rows in n slots, by their places in `slots` or, `by_slot`, by the slots themselves.
+MINDSPORE_REPLAY_EXPORT void replay_checksums(const RowPart *parts, int64_t n_parts, const int64_t *slots, int64_t n,
+                                              uint32_t *sums, int by_slot) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint64_t sum = 0;
+    for (int64_t j = 0; j < n_parts; ++j) sum = parts[j].Add(slots[i], sum);
+    sums[by_slot ? slots[i] : i] = static_cast<uint32_t>(sum ^ sum >> 32);
+  }
 }
 
-// Adds the items of the rows of any length in n slots to a checksum each. A row that cannot be in the arena adds nothing.
-MINDSPORE_REPLAY_EXPORT void replay_checksums_of_items(char *arena, int64_t items, int64_t item_bytes,
-                                                       const Reference *references, const int64_t *slots, int64_t n,
-                                                       uint64_t *sums) {
-  const Arena of_items = {arena, items, item_bytes};
-  for (int64_t i = 0; i < n; ++i) {
-    const Reference &row = references[slots[i]];
-    if (of_items.Holds(row)) sums[i] = Checksum(of_items.At(row), of_items.Bytes(row), sums[i]);
-  }
+// Returns the checksum of memory.
+MINDSPORE_REPLAY_EXPORT int64_t replay_checksum(const char *memory, int64_t bytes) {
+  return static_cast<int64_t>(Checksum(memory, bytes, 0));
+}
+
+// Calls `TakeChanges`, and adds more pieces of the columns. Returns the bytes of the entry, or 0 if it has no room.
+MINDSPORE_REPLAY_EXPORT int64_t replay_take_changes(const FlushedMemory *memory, char *image, int64_t unknown,
+                                                    const Piece *arrays, int64_t n_arrays, const int64_t *slots,
+                                                    int64_t n, const Piece *more, int64_t n_more, char *entry,
+                                                    int64_t room) {
+  LogEntry made(entry, room);
+  TakeChanges(*memory, image, unknown, arrays, n_arrays, slots, n, &made);
+  for (int64_t i = 0; i < n_more; ++i) made.Put(*memory, more[i]);
+  return made.Finish();
+}
+
+// Copies what differs between two images to the second.
+MINDSPORE_REPLAY_EXPORT void replay_copy_differences(const char *from, char *to, int64_t bytes) {
+  CopyDifferences(from, to, 0, bytes, [](const Piece &) {});
+}
+
+// Calls `ReplayPieces`.
+MINDSPORE_REPLAY_EXPORT int replay_pieces(const FlushedMemory *memory, const char *pieces, int64_t bytes, int copy) {
+  return ReplayPieces(*memory, pieces, bytes, copy != 0);
 }
 
 // Evicts the oldest rows of a ring that has so many; the caller keeps others out. The arguments after `rows` are those of
