@@ -235,7 +235,10 @@ class Folder:
                     return
                 record, entry = self._next(closed)
             if os.fstat(self._watched).st_nlink == 0:
-                raise FileNotFoundError(f"{self._told()} was deleted: its rows are lost when it is closed.")
+                raise FileNotFoundError(
+                    f"For '{self.spec.cls_name}', the folder {self._place()} was deleted: its rows are lost when it is "
+                    "closed."
+                )
             try:
                 if self._fault:
                     raise OSError(errno.EIO, self._fault)
@@ -244,14 +247,13 @@ class Folder:
                 self._fault = error.strerror or str(error)
                 raise OSError(
                     error.errno,
-                    f"{self._told()} could not be written to the disk: {self._fault}. save() its rows elsewhere: what "
-                    "the disk has of them is not known",
+                    f"For '{self.spec.cls_name}', the folder {self._place()} could not be written to the disk: "
+                    f"{self._fault}. save() its rows elsewhere: what the disk has of them is not known",
                 ) from error
 
-    def _told(self) -> str:
-        """Return the begin of a message, with the place of the folder, which may have been moved."""
-        folder = Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent
-        return f"For '{self.spec.cls_name}', the folder {folder}"
+    def _place(self) -> Path:
+        """Return where the folder is, which may have been moved."""
+        return Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent
 
     def write_first(self) -> None:
         """Write all of a new folder except the header, before any other process can use it."""
