@@ -36,7 +36,7 @@ ENGLISH, CHINESE = read("README.md"), read("README_CN.md")
 
 
 #: The line of a page that leads to the other language.
-SWITCH = re.compile(r"^(?:English \| \[简体中文\]\((.*)\)|\[English\]\((.*)\) \| 简体中文)$", re.MULTILINE)
+SWITCH = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["SWITCH"]
 
 
 def parts(text: str) -> dict[str, list[str]]:
@@ -80,7 +80,7 @@ def switch(path: str) -> str:
     """Return the page to which the switch of a page leads."""
     found = SWITCH.search(read(path))
     assert found, path
-    return posixpath.normpath(posixpath.join(posixpath.dirname(path), (found[1] or found[2]).split("#")[0]))
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), found[1] or found[2]))
 
 
 @pytest.mark.parametrize(("chinese", "english"), [*WHOLE.items(), *PARTS.items()])
