@@ -7,7 +7,7 @@
 
 Readers are ``checkpoint``, ``npz``, ``yaml``, and ``folder``, whose rows are then used; the default is each in turn.
 A checksum of a header is made to fit, since an attacker would do so too. A fault is any error but those that the
-readers document, a crash, more than 2 GB of memory, or 20 seconds for one file.
+readers document, a crash, more than 2 GB of memory, or 20 seconds of the processor for one file.
 
 Exit code: 0 without a fault; the last lines name the input otherwise.
 """
@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 import zipfile
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ FLAGS = ["-std=c++17", "-g1", "-O1", "-pthread", "-shared", "-fPIC"]
 FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 #: Bytes that a buffer made from a file may have.
 MEMORY = 1 << 28
+#: Seconds of the processor that a file may take.
+LONGEST = 20
 #: Numbers that are often at a limit.
 LIMITS = [0, 1, -1, 2**7, 2**8, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, -(2**63)]
 
@@ -75,8 +78,11 @@ class Readers:
 
     def read(self, reader: str, data: bytes) -> None:
         """Read an input; raise an error that no reader documents."""
+        begin = time.process_time()
         with contextlib.suppress(OSError, TypeError, ValueError):
             {"checkpoint": self.load, "folder": self.rows, "npz": self.npz, "yaml": self.yaml}[reader](data)
+        if (seconds := time.process_time() - begin) > LONGEST:
+            raise TimeoutError(f"{seconds} seconds of the processor")
 
     def yaml(self, data: bytes) -> None:
         (self.folder / "yaml").write_bytes(data)
@@ -163,7 +169,7 @@ def guided(name: str, seconds: int) -> None:
             (corpus / str(i)).write_bytes(data)
         options = [
             f"-max_total_time={seconds}",
-            "-timeout=20",
+            "-timeout=600",
             "-rss_limit_mb=2048",
             "-max_len=4096",
             "-print_final_stats=1",

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -109,6 +110,44 @@ def test_a_disk_without_room(tmp_path: Path):
         buffer.close()
         with contextlib.closing(host.PrioritizedReplayBuffer.open(disk / "rows", verify=True)) as again:
             assert (len(again), again.get_item(-1)[1]) == (32, 99)
+
+
+@contextlib.contextmanager
+def file_size_limit(most: int) -> Iterator[None]:
+    """Let no write make or change a file beyond so many bytes in the block. Python ignores the signal, SIGXFSZ."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("most", [0, 4096, 100_000])
+def test_a_quota(most: int, tmp_path: Path):
+    """As of the disk: a write fails where it was reached, also in the middle."""
+    buffer = make(tmp_path / "rows")
+    buffer.flush()
+    host.save(buffer, tmp_path / "saved")
+    saved = (tmp_path / "saved").read_bytes()
+    buffer.insert([np.full(512, 99), 99])
+    with file_size_limit(most):
+        with pytest.raises(OSError, match="bytes could not be made: File too large") as raised:
+            make(tmp_path / "other")
+        assert raised.value.errno == errno.EFBIG
+        with pytest.raises(OSError, match="File too large"):
+            host.save(buffer, tmp_path / "saved")
+        with pytest.raises(OSError, match="could not be written to the disk: File too large"):
+            buffer.flush()
+        assert buffer.insert([np.full(512, 100), 100]).get_item(-1)[1] == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows", "saved"]
+    assert (tmp_path / "saved").read_bytes() == saved
+    with pytest.raises(OSError, match="could not be written to the disk: File too large"):
+        buffer.close()
+    with contextlib.closing(host.PrioritizedReplayBuffer.open(tmp_path / "rows")) as again:
+        assert again.get_item(np.arange(34))[1].tolist() == [*range(32), 99, 100]
+        again.check_valid()
+        again.flush()
 
 
 def test_a_disk_that_became_read_only(tmp_path: Path):
