@@ -177,6 +177,47 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
             begun(other, shard._path)
 
 
+#: Messages to a shard by priority, of which a writer or a learner sends none: a method and its arguments.
+WRONG_MESSAGES: dict[str, Any] = {
+    "no fields": lambda s: s.insert([], 3, {}),
+    "a field too few": lambda s: s.insert(rows(0, 3)[:2], 3, {}),
+    "other widths": lambda s: s.insert([np.ones((3, 2**20), np.float32), *rows(0, 3)[1:]], 3, {}),
+    "a stride over nothing": lambda s: s.insert(
+        [np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (3, 2**40), (0, 0)), *rows(0, 3)[1:]], 3, {}
+    ),
+    "fields of several lengths": lambda s: s.insert([rows(0, 3)[0], *rows(0, 2)[1:]], 3, {}),
+    "objects": lambda s: s.insert([np.array([None] * 3), *rows(0, 3)[1:]], 3, {}),
+    "other dtypes": lambda s: s.insert([field.astype(np.int64) for field in rows(0, 3)], 3, {}),
+    "text": lambda s: s.insert("abc", 3, {}),
+    "priorities that are no numbers": lambda s: s.insert(rows(0, 3), 3, {"priority": np.full(3, np.nan, np.float32)}),
+    "priorities below zero": lambda s: s.insert(rows(0, 3), 3, {"priority": np.full(3, -1, np.float32)}),
+    "too many priorities": lambda s: s.insert(rows(0, 3), 3, {"priority": np.ones(2**20, np.float32)}),
+    "versions below zero": lambda s: s.insert(rows(0, 3), 3, {"version": np.full(3, -(2**63))}),
+    "an argument that is none": lambda s: s.insert(rows(0, 3), 3, {"storage": "elsewhere"}),
+    "priorities of other handles": lambda s: s.call(s.identity, "update_priorities", [2**63 - 1], [np.inf]),
+    "handles beyond int64": lambda s: s.call(s.identity, "update_priorities", [2**64], [1.0]),
+    "handles that are none": lambda s: s.call(s.identity, "info", "handles"),
+    "a method that is none": lambda s: s.call(s.identity, "no_method", np.zeros(1, np.int64)),
+    "fewer rows than none": lambda s: s.draw(-1),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MESSAGES)
+def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
+    shard = Shard(spec_of("prioritized"), None, False)
+    shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(6)
+    shard.insert(rows(0, 3), 3, {})
+    before = shard.rows.state_dict()
+    with pytest.raises((AttributeError, OverflowError, TypeError, ValueError)):
+        WRONG_MESSAGES[name](shard)
+    shard.check_valid()
+    for key, array in shard.rows.state_dict().items():
+        assert array.tobytes() == before[key].tobytes(), key
+    shard.insert(rows(3, 3), 3, {})  # which takes the rest of what was granted
+    assert len(shard.rows) == 6
+
+
 def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
     own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
