@@ -130,6 +130,7 @@ class Flushed:
         self._row_bytes = sum(at.row_bytes for at in of_rows)
         self._by_row = (ctypes.c_int64 * (2 * len(by_row)))(*itertools.chain(*by_row)), ctypes.c_int64(len(by_row))
         self._entry = np.empty(self._logs[0].size, np.uint8)
+        self._head, self._entry_at = self._entry[:_HEAD].view(np.int64), address(self._entry)
         self._addresses = [address(image) for image in self._images]
         self._base, self._end = 1, self._entry.size  # no room: what the log of a base that is opened has is not known
         self._pieces: list[np.ndarray] = []
@@ -181,8 +182,8 @@ class Flushed:
         """
         room, n = self._entry.size - self._end, len(slots)
         is_small = _HEAD + n * self._row_bytes <= room
-        more = np.concatenate(self._items(slots)) if self._options.kinds and is_small else slots[:0]
-        self._entry[:_HEAD].view(np.int64)[: len(record)] = record
+        more = np.concatenate(self._items(slots)) if self._options.kinds and is_small else None
+        self._head[: len(record)] = record
         size = library.loaded().replay_take_changes(
             ctypes.byref(self._memory),
             self._addresses[1 - self._base],
@@ -190,9 +191,9 @@ class Flushed:
             *self._by_row,
             address(slots),
             ctypes.c_int64(n if is_small else 0),
-            address(more),
-            ctypes.c_int64(len(more)),
-            address(self._entry),
+            None if more is None else address(more),
+            ctypes.c_int64(0 if more is None else len(more)),
+            self._entry_at,
             ctypes.c_int64(room if is_small else 0),
         )
         return self._entry[:size] if size else None
@@ -210,11 +211,23 @@ class Flushed:
 
     def append(self, entry: np.ndarray) -> None:
         """Write an entry to the log, and wait for the disk."""
-        descriptor, begin, done = self._descriptors[self._base], PAGE + self._size + self._end, 0
-        while done < entry.size:
-            done += os.pwrite(descriptor, entry[done:].data, begin + done)
+        descriptor = self._descriptors[self._base]
+        self._write(descriptor, entry, self._end)
         folder_files.sync_open(descriptor)
         self._end += entry.size
+
+    def make_logs(self) -> None:
+        """Write the empty logs of a new folder: a file system notes the first write to space that is only reserved.
+
+        A flush would wait for these notes too.
+        """
+        for descriptor in self._descriptors:
+            self._write(descriptor, np.zeros(self._entry.size, np.uint8), 0)
+
+    def _write(self, descriptor: int, memory: np.ndarray, begin: int) -> None:
+        done, first = 0, PAGE + self._size + begin
+        while done < memory.size:
+            done += os.pwrite(descriptor, memory[done:].data, first + done)
 
     def begin(self, record: Record) -> None:
         """Make the other file the base, and wait for the disk, which has the columns already."""

@@ -257,6 +257,7 @@ class Folder:
 
     def write_first(self) -> None:
         """Write all of a new folder except the header, before any other process can use it."""
+        self._flushed.make_logs()
         self._write(*self._next(closed=False))
         for name in (STATE, OWNER):
             folder_files.sync(self.path / name)
