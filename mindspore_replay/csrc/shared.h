@@ -307,19 +307,4 @@ __attribute__((noinline, cold)) inline void ExpectRows(const Shared *shared, con
   for (const int64_t slot : slots) shared->Expect(slot, 1);
 }
 
-// Evicts the oldest rows of a ring with row state, which has so many; `shared` is null for memory of one process. If the
-// process dies, rows in shared memory are gone when this begins.
-template <int kOperator>
-void EvictOldest(const Bound<kOperator> &args, const State &state, int64_t rows, Shared *shared) {
-  if (shared != nullptr) shared->Evict(*state.serials - *state.count + rows);
-  Vector<int64_t> changed;
-  for (int64_t i = 0; i < rows; ++i) state.row_state.Set(SlotOf(i, *state.head, state.capacity), 0, &changed);
-  *state.head = static_cast<int32_t>((*state.head + rows) % state.capacity);
-  *state.count = static_cast<int32_t>(*state.count - rows);
-  Clock *clock = state.row_state.clock;
-  clock->fresh = std::max(clock->fresh, *state.serials - *state.count);
-  if (args.HasGroup(kEpisodesGroup)) state.template Get<Timeline>().LosePast(0, &changed);
-  state.row_state.tree.Refresh(&changed);
-}
-
 }  // namespace replay

@@ -1,19 +1,14 @@
-"""A store whose rows refer to items in arenas, which it evicts, places and counts.
+"""A store whose rows refer to items in arenas, which it places and counts.
 
 Axes: ``B`` rows, ``N`` items of all rows, ``*F`` an item's shape.
 """
 
 import contextlib
-import ctypes
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from . import library, state
-from .call import Array, Call
-from .checks import no_room
 from .inputs import NewRows, as_array
 from .kinds import Kind
 from .store import Store
@@ -30,8 +25,9 @@ class ArenaStore(Store):
     _arenas: dict[int, np.ndarray]
 
     def held(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which no other process intervenes between kernels and copies of items."""
-        return contextlib.nullcontext() if self.folder is None else self.kernels_kept_out()
+        """Return a block in which no graph and no other process intervenes between kernels and copies of items."""
+        alone = self.folder is None and self.guard is None
+        return contextlib.nullcontext() if alone else self.kernels_kept_out()
 
     # The arenas.
 
@@ -71,63 +67,14 @@ class ArenaStore(Store):
             all_lengths = np.append(own, np.full(in_progress, kind.longest))
             if all_lengths.sum() > kind.items:
                 return False
-            _, tail = kind.placed(self.tail(kind), all_lengths)
+            tail = kind.tail_after(self.tail(kind), all_lengths)
             if self.rows_before(kind, tail - kind.items) > self.unneeded():
                 return False
         return True
 
-    @functools.cached_property
-    def _evict(self) -> Call:
-        rows = [Array((1, *shape), dtype) for shape, dtype in zip(self.schema.shapes, self.schema.dtypes)]
-        arguments = {**self._state, "rows": rows, "written": Array((2,), "int64")}
-        return Call("update", self.options.groups, arguments)
-
-    def evict(self, rows: int) -> None:
-        """Evict the oldest rows. The caller keeps others out."""
-        if rows > 0:
-            status = self._handle.replay_evict(ctypes.c_int64(rows), *self._evict.raw())
-            if status != library.OK:
-                raise library.KernelError("replay_evict", status)
-
     def place(self, i: int, references: np.ndarray, items: np.ndarray) -> None:
         """Store the items of rows of a column, whose references are these, ``[B, 2]``."""
         library.calls.place_items(self._arenas[i], references, np.ascontiguousarray(items))
-
-    def insert_items(
-        self,
-        fields: list[Any],
-        lengths: Sequence[np.ndarray],
-        items: Mapping[int, np.ndarray],
-        store: Callable[[list[Any]], bool],
-    ) -> bool:
-        """Let `store` store rows, evict the oldest whose items they overwrite, and store items; others are kept out.
-
-        Args:
-            fields (list): The fields as kernels store them; references are set here.
-            lengths (Sequence[numpy.ndarray]): The lengths of the rows for each kind, int64 ``[n]``.
-            items (Mapping[int, numpy.ndarray]): The items by column.
-            store (Callable): Returns False if it has stored nothing.
-
-        Returns:
-            bool: What `store` returned.
-        """
-        evicted, placed, rows = 0, {}, len(lengths[0])
-        for kind, of_kind in zip(self.options.kinds, lengths):
-            offsets, tail = kind.placed(self.tail(kind), of_kind)
-            evicted = max(evicted, self.rows_before(kind, tail - kind.items))
-            placed[kind] = references = np.empty((rows, 2), np.int64)
-            references[:, 0], references[:, 1] = offsets, of_kind
-            fields[kind.column] = references.reshape(np.shape(fields[kind.column]))
-        if evicted and self.options.never_evicts_valid and evicted > self.unneeded():
-            name, capacity = self.options.cls_name, self.options.capacity
-            raise no_room(name, rows, self.room(), capacity, self.pending_note(), of_items=True)
-        stored = self.count_now() + rows
-        if not store(fields):
-            return False
-        self.evict(evicted - (stored - self.count_now()))
-        for i, of_column in items.items():
-            self.place(i, placed[self.kind_of[i]], of_column)
-        return True
 
 
 def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:

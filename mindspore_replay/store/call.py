@@ -2,14 +2,15 @@
 
 import ctypes
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import library
-from .signatures import Signature
+from .kinds import Kind, arguments_of
+from .signatures import ROWS, Signature
 
 
 class Array(NamedTuple):
@@ -65,13 +66,29 @@ class Call:
         groups (Collection[str]): The optional groups of state that the buffer has.
         arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; a sequence of arrays for columns, rows
             and outputs. For an array that is left out, each call has its own, of the signature's dtype.
+        kinds (Sequence[Kind]): The columns whose rows differ in length: their items are arguments, and ``"lengths"``,
+            int32, come before the rows. Default: ``()``.
+        fields (Sequence[int]): The columns of the rows, as for `arguments_of`. Default: ``()``.
     """
 
-    def __init__(self, operator: str, groups: Collection[str], arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        operator: str,
+        groups: Collection[str],
+        arguments: Mapping[str, Any],
+        kinds: Sequence[Kind] = (),
+        fields: Sequence[int] = (),
+    ) -> None:
         signature: Signature = library.table("CPU")[1][operator]
         self._places: dict[str, int] = {}
-        arrays: list[Array] = []
+        arenas = [arguments[f"items.{name}"] for kind in kinds for name in kind.names]
+        plan = Array((), "int64")
+        arrays: list[Array] = [plan, arguments["head"], arguments["random_state"], *arenas] if kinds else []
         for item in signature.present(groups):
+            if kinds and item.name == ROWS:
+                arrays[0] = kept(arguments_of(kinds, fields, len(arrays) - 3 - len(arenas)))
+                self._places["lengths"] = len(arrays)
+                arrays += [Array((1,), "int32")] * len(kinds)
             argument = arguments.get(item.name, Array((1,), item.dtype))
             these = [argument] if isinstance(argument, Array) else list(argument)
             self._places[item.name] = len(arrays)
@@ -84,7 +101,8 @@ class Call:
         ndims = (ctypes.c_int * size)(*(len(array.shape) for array in arrays))
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
-        kernel = _kernel(signature.kernel)
+        self._shapes = shapes
+        kernel = _kernel(f"{signature.kernel}_items" if kinds else signature.kernel)
         #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         owned = self._kept, shapes, self._arguments
@@ -93,6 +111,11 @@ class Call:
     def let_arrays_go(self) -> None:
         """Drop the references to the arrays: the caller keeps their memory."""
         self._kept.clear()
+
+    def give(self, place: int, array: np.ndarray) -> None:
+        """Take an argument of the next call, whose shape has the same axes behind the first. The caller keeps it."""
+        self._arguments[0][place] = array.__array_interface__["data"][0]
+        self._shapes[place][0] = len(array)
 
     def raw(self) -> tuple[Any, ...]:
         """Return the arguments as the kernels' interface has them: number, addresses, ranks, shapes and dtypes."""

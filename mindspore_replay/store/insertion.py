@@ -31,7 +31,7 @@ class Insertion:
     def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:
         self._schema, self._options, self._state = schema, options, state
         self._first = np.zeros((), np.int64)
-        arguments = {
+        self._arguments = arguments = {
             **state,
             "rows": [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)],
             "first": kept(self._first),
@@ -74,8 +74,12 @@ class Insertion:
         if new.batch.rows:
             if self._options.largest_held and new.priority is None:
                 lower_largest(self._options, {name: self._state[name].memory for name in OF_LARGEST})
-            fields = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
-            self._check(self._store(fields, new.priority, new.ends, new.version), new)
+            self._check(self._status(new), new)
+
+    def _status(self, new: NewRows) -> int:
+        """Store rows, and return the kernel's status."""
+        fields = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
+        return self._store(fields, new.priority, new.ends, new.version)
 
     @property
     def first(self) -> int:
@@ -93,8 +97,7 @@ class Insertion:
             check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ROOM}
-            raise no_room(
-                options.cls_name, new.batch.rows, room(options, arrays), options.capacity, pending_note(options, arrays)
-            )
+            rows, free = new.batch.rows, room(options, arrays)
+            raise no_room(options.cls_name, rows, free, options.capacity, pending_note(options, arrays), free >= rows)
         if status != library.OK:
             raise library.KernelError("replay_insert", status)

@@ -28,7 +28,8 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "reset": ("reset",),
     "sums": ("sums", "ranges"),
 }
-#: Those that hold the guard; for the others, the caller holds the buffer's lock.
+#: Those that hold the guard; for the others, and for samples of rows that differ in length, the caller holds the buffer's
+#: lock.
 _GUARDED = ("sample", "update_priorities")
 
 
@@ -104,7 +105,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         is_final = operator != "sample" or self._options.plan.strategy == "none"
         share = tensors.share if is_final and not all(item.is_one for item in outputs) else None
         self[key] = library.calls.Invocation(
-            tensors.guard if name in _GUARDED else None,
+            tensors.guard if name in _GUARDED and not (name == "sample" and self._options.kinds) else None,
             call.direct,
             tuple(placed for item in inputs for placed in enumerate(self._inputs(item, chosen), call.place(item.name))),
             tuple(part for item in outputs for part in self._outputs(item, call)),

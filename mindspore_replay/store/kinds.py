@@ -42,21 +42,17 @@ class Kind(NamedTuple):
     sampled: int
     at_random: bool
 
-    def placed(self, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the offsets of new rows, int64 ``[B]``, and that after them; they fit together into the memory."""
+    def tail_after(self, tail: int, lengths: np.ndarray) -> int:
+        """Return the offset after new rows, which fit together into the memory, as csrc/core/items.h places them."""
         position = tail % self.items
-        if len(lengths) == 1:
-            first = tail if position + lengths[0] <= self.items else tail - position + self.items
-            return np.array([first]), int(first + lengths[0])
         ends = position + np.cumsum(lengths)
-        waste = 0
-        if (last := int(ends[-1])) > self.items:  # the first row that would cross the end begins behind it
+        last = int(ends[-1])
+        if last > self.items:  # the first row that would cross the end begins behind it
             crosses = int(np.searchsorted(ends, self.items, "right"))
-            waste = self.items - int(ends[crosses] - lengths[crosses])
-            if last + waste - position > self.items:  # all begin behind it
-                crosses, waste = 0, self.items - position
-            ends[crosses:] += waste
-        return ends - lengths + (tail - position), tail + last - position + waste
+            last += self.items - int(ends[crosses] - lengths[crosses])
+            if last - position > self.items:  # all begin behind it
+                last = int(ends[-1]) + self.items - position
+        return tail - position + last
 
 
 def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> np.ndarray:

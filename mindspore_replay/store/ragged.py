@@ -10,7 +10,7 @@ Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` a
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +20,14 @@ from .arenas import ArenaStore
 from .call import NO_TENSORS, Tensors
 from .checks import check_size
 from .compressed import CompressedStore
-from .inputs import NewRows, as_array, as_handles, as_values
-from .insertion import Insertion
+from .inputs import as_handles, as_values
 from .items import as_items, check_items, reference_of
 from .kinds import Form, Kind
 from .late import pending
 from .nested import at
 from .options import Options
 from .plan import HANDLE
+from .ragged_insertion import RaggedInsertion
 from .random import random_bits
 from .recipe.spec import BufferSpec
 from .ring import stored_slots
@@ -45,25 +45,6 @@ def make_store(spec: BufferSpec, tensors: Tensors = NO_TENSORS, folder: "Folder 
         return CompressedStore(spec.columns, spec.options, tensors=tensors)
     kind = RaggedStore if spec.columns.kinds else Store
     return kind(spec.columns, spec.options, tensors=tensors, folder=folder)
-
-
-class RaggedInsertion(Insertion):
-    """Stores rows that differ in length; see `Insertion`."""
-
-    owner: "RaggedStore"
-
-    def __call__(self, new: NewRows) -> None:
-        """Store rows, as `Insertion` does, and evict those whose items they overwrite."""
-
-        def store(fields: list[Any]) -> bool:
-            super(RaggedInsertion, self).__call__(new._replace(fields=fields))
-            return True
-
-        if new.batch.rows:
-            fields = list(map(as_array, new.fields))
-            lengths = [fields[kind.column].reshape(-1, 2)[:, 1] for kind in self.owner.options.kinds]
-            with self.owner.held():
-                self.owner.insert_items(fields, lengths, new.items, store)
 
 
 class RaggedStore(ArenaStore):
@@ -100,50 +81,9 @@ class RaggedStore(ArenaStore):
     # Rows in and out.
 
     @functools.cached_property
-    def insertion(self) -> Insertion:
+    def insertion(self) -> RaggedInsertion:
         """The object that checks and stores rows for `insert`."""
-        made = RaggedInsertion(self.schema, self.options, self._state, self._tensors)
-        made.owner = self
-        return made
-
-    @functools.cached_property
-    def try_insert(self) -> Callable[..., bool]:
-        """Store one row that obviously fits, as `Insertion.now` does; False if the general path has to do it.
-
-        The caller must hold the buffer's lock, so this is not for buffers whose kernels acquire it.
-        """
-        if self.guard is not None:
-            return lambda *_: False
-        now, width, names = self.insertion.now, len(self.schema), self.schema.given_names
-        shapes, types = self._rows_schema.shapes, self._rows_schema.numpy_types
-        ragged = [(i, kind, types[i], shapes[i][1:]) for i, kind in self.kind_of.items()]
-        empty = {i: np.zeros(2 if i == kind.column else (), np.uint8) for i, kind in self.kind_of.items()}
-
-        def insert(exp: Any, *others: Any) -> bool:
-            if type(exp) is dict:
-                fields = list(map(exp.get, names)) if names is not None and len(exp) == width else []
-            else:
-                fields = list(exp) if type(exp) in (list, tuple) else []
-            if len(fields) != width:
-                return False
-            lengths: dict[Kind, int] = {}
-            items: dict[int, Any] = {}
-            for i, kind, dtype, shape in ragged:
-                items[i], fields[i] = rows, _ = fields[i], empty[i]
-                if type(rows) is not np.ndarray or rows.dtype != dtype or not rows.ndim or rows.shape[1:] != shape:
-                    return False
-                if lengths.setdefault(kind, len(rows)) != len(rows) or len(rows) > kind.longest:
-                    return False
-            of_kinds = [np.array([lengths[kind]]) for kind in self.options.kinds]
-            with self.held():
-                return self.insert_items(fields, of_kinds, items, lambda stored: now(stored, *others))
-
-        return insert
-
-    @functools.cached_property
-    def rows_to_insert(self) -> Any:
-        """Leave all rows to `insertion`."""
-        return lambda *_: -1
+        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors)
 
     @functools.cached_property
     def try_sample(self) -> Any:

@@ -1,5 +1,6 @@
 """Rows of any length in compiled graphs: they do what calls from Python do, and what a slow twin does."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mindspore_replay import (
     ReplayQueue,
     attach,
 )
+from mindspore_replay import _calls as calls
 from mindspore_replay.ops import operator as operators
 from mindspore_replay.store import kinds
 
@@ -275,6 +277,33 @@ def test_a_late_column_is_missing_after_an_insertion_in_a_graph():
     buffer.update(handles, {"log_probs": [np.ones((4, 2), np.float32), np.ones((2, 2), np.float32)]})
     assert buffer.can_sample()
     assert buffer.get_item([0, 1], as_dict=True)["log_probs"].asnumpy()[:, :, 0].tolist() == [[1] * 4, [1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_no_graph_comes_between_a_draw_and_its_items(in_folder: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    storage = tmp_path / "rows" if in_folder else None
+    buffer = ReplayBuffer(2, 9, [(None,)], ["int32"], max_length=50, items=120, seed=0, storage=storage)
+
+    @ms.jit
+    def insert(tokens):
+        return buffer.insert((tokens,), with_indices=True)
+
+    first, second = (Tensor(np.full(50, n, np.int32)) for n in (1, 2))
+    thread, pad_items = threading.Thread(target=lambda: [insert(second) for _ in range(3)]), calls.pad_items
+
+    def pad(*given: Any) -> None:
+        thread.start()
+        thread.join(0.5)  # it waits
+        assert thread.is_alive()
+        pad_items(*given)
+
+    insert(first)
+    insert(first)
+    monkeypatch.setattr(calls, "pad_items", pad)
+    assert (buffer.sample()[1].asnumpy() == 1).all()
+    thread.join()
+    monkeypatch.undo()
+    assert (buffer.sample()[1].asnumpy() == 2).all()
 
 
 @pytest.mark.parametrize("lengths", [[5, -1], [5, 6]])

@@ -346,11 +346,6 @@ void CountShared() {
   const auto guard = Find<void (*)(char *, int64_t, const void *)>("replay_guard");
   Measure("replay_guard: a file", [&] { guard(reinterpret_cast<char *>(journal), sizeof(journal), head); });
   measure("replay_end_guard: a file", "replay_end_guard", head);
-  const auto evict = Find<int (*)(int64_t, int, void **, int *, int64_t **, const char **)>("replay_evict");
-  Measure("replay_evict: 64 rows of a weighted buffer", [&] {
-    status += evict(64, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
-                    arrays.shapes.data(), arrays.dtypes.data());
-  });
   Measure("replay_wake: nobody waits", [&] { wake(&changes); });
   Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
   CountFlushes();

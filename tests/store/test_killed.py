@@ -28,7 +28,7 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         pytest.skip("this system does not let a process trace its child")
     assert done.returncode == 0, done.stderr
     found = [line.split("\t") for line in done.stdout.splitlines()]
-    assert len(found) == 30
+    assert len(found) == 31
     page = " ".join((ROOT / "docs" / "appendix" / "processes.md").read_text(encoding="utf-8").split())
     assert f"runs {len(found)} operations one instruction" in page
     assert f"{len(found) - len(ONE_AFTER_THE_OTHER)} of the {len(found)} operations leave states" in page

@@ -1,6 +1,10 @@
 """Rows of any length: against a slow twin, with wrong implementations that it rejects, and the errors."""
 
+import ctypes
 import re
+import shutil
+import subprocess
+import types
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +25,7 @@ from mindspore_replay.host import (
     load,
     save,
 )
-from mindspore_replay.store.kinds import Kind
-from mindspore_replay.store.ragged import RaggedStore
+from mindspore_replay.store import ragged_insertion
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -53,34 +56,37 @@ def test_rows_in_a_folder_are_those_of_the_twin(seed: int, is_attached: bool, tm
         learner.close()
 
 
-def evicts_too_late(self: RaggedStore, kind: Kind, limit: int) -> int:
-    return max(rows_before(self, kind, limit) - 1, 0)
+CSRC = Path(ragged_insertion.__file__).parents[1] / "csrc"
+#: Lines of the kernel, and what stands in their place in one that is wrong.
+WRONG = {
+    "evicts too late": ("row(before).offset < tail - arena.items", "row(before).offset + 1 < tail - arena.items"),
+    "crosses the end": ("if (end % items + rows[i].length > items) end += items - end % items;", ""),
+    "forgets the gap": ("rows[i].offset = end;", "rows[i].offset = end - (i == 0 ? end % 2 : 0);"),
+    "evicts none": ("if (rest > 0) Evict(", "if (rest > 99) Evict("),
+    "stores no items": ("std::memcpy(in ? items : other, in ? other : items", "if (!in) std::memcpy(other, items"),
+}
 
 
-def crosses_the_end(self: Kind, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
-    ends = tail + np.cumsum(lengths)
-    return ends - lengths, int(ends[-1])
+def built(wrong: str, folder: Path) -> ctypes.CDLL:
+    """Return the kernel with a wrong line."""
+    for name in ("core/items.h", "cpu/items.cc"):
+        text = (CSRC / name).read_text(encoding="utf-8")
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text.replace(*WRONG[wrong]))
+    library = CSRC.parent / "_kernels.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-I", folder, "-I", CSRC, folder / "cpu" / "items.cc", library]
+    subprocess.run([*command, f"-Wl,-rpath,{CSRC.parent}", "-o", folder / "wrong.so"], check=True)
+    return ctypes.CDLL(str(folder / "wrong.so"))
 
 
-def forgets_the_gap(self: Kind, tail: int, lengths: np.ndarray) -> tuple[np.ndarray, int]:
-    offsets, end = placed(self, tail, lengths)
-    return offsets - offsets[0] % 2, end
-
-
-rows_before, placed = RaggedStore.rows_before, Kind.placed
-
-
-@pytest.mark.parametrize(
-    ("cls", "name", "wrong"),
-    [
-        (RaggedStore, "rows_before", evicts_too_late),
-        (Kind, "placed", crosses_the_end),
-        (Kind, "placed", forgets_the_gap),
-        (RaggedStore, "evict", lambda *_: None),
-    ],
-)
-def test_the_twin_rejects_wrong_implementations(cls: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cls, name, wrong)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="wrong kernels have to be built, with g++")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_twin_rejects_wrong_kernels(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert any(
+        WRONG[wrong][0] in (CSRC / name).read_text(encoding="utf-8") for name in ("core/items.h", "cpu/items.cc")
+    )
+    kernels = built(wrong, tmp_path)
+    monkeypatch.setattr(ragged_insertion, "library", types.SimpleNamespace(loaded=lambda: kernels, OK=0))
     with pytest.raises((AssertionError, ValueError, RuntimeError)):
         run(0, lambda: ReplayBuffer(1, CAPACITY, **COLUMNS))
 

@@ -19,6 +19,7 @@ from mindspore_replay.store.episodes import END
 from mindspore_replay.store.folder import Folder
 from mindspore_replay.store.folder_opening import create
 from mindspore_replay.store.late import pending
+from mindspore_replay.store.ragged import make_store
 from mindspore_replay.store.recipe.classes import (
     EpochRecipe,
     PrioritizedRecipe,
@@ -97,7 +98,8 @@ def numbers_in(store: Store) -> dict[int, int]:
     """Return the version of each stored row by its number, after a check of its sum, if that is not missing."""
     if not store.count():
         return {}
-    numbers, payloads, sums = store.read(np.arange(store.count()))
+    *lengths, numbers, payloads, sums = store.read(np.arange(store.count()))
+    assert not lengths or (lengths[0] == 5).all()
     if store.options.late:
         slots = (int(store.arrays["head"]) + np.arange(store.count())) % CAPACITY
         sums = np.where(pending(store.arrays["use_counts"][slots]), payloads.sum(1) + numbers, sums)
@@ -162,8 +164,8 @@ def _but(n: int) -> Callable[[list[int]], list[int]]:
     return lambda before: before[n:]
 
 
-def _spec(recipe: type, *more: Any, **arguments: Any) -> BufferSpec:
-    return recipe(4, CAPACITY, COLUMNS, ["int64", "float32", "float32"], *more, **arguments).spec
+def _spec(recipe: type, *more: Any, shapes: Any = COLUMNS, **arguments: Any) -> BufferSpec:
+    return recipe(4, CAPACITY, shapes, ["int64", "float32", "float32"], *more, **arguments).spec
 
 
 ALPHA = {"alpha": 0.7, "epsilon": 0.01}
@@ -179,6 +181,8 @@ LATE = _spec(PrioritizedRecipe, late=[2], **ALPHA)
 LATE_EPISODES = _spec(SequenceRecipe, 2, late=[2], **WINDOWS)
 #: The late column, which is not zero once it is written, ends episodes.
 LATE_ENDS = _spec(SequenceRecipe, 2, names=["0", "1", "terminated"], late=[2], **WINDOWS)
+#: The same rows, in memory for 12 of them.
+ANY_LENGTH = _spec(ReplayRecipe, shapes=[(), (None,), ()], max_length=5, items=63)
 RESERVOIR = _spec(ReservoirRecipe)
 RATED = _spec(ReservoirRecipe, max_use=1)
 IN_EPOCHS = _spec(EpochRecipe)
@@ -227,6 +231,7 @@ KINDS = {
     "insert weighted rows": Kind(WEIGHTED, 21, _insert(3), _but(3)),
     "insert by priority": Kind(PRIORITIZED, 21, _insert(3, priority=np.float32([2, 3, 4])), _but(3)),
     "insert into episodes": Kind(EPISODES, 20, _insert(3, end=ENDS), _but(3)),
+    "insert rows of any length": Kind(ANY_LENGTH, 21, _insert(3), _but(3)),
     "insert into a reservoir": Kind(RESERVOIR, 24, _insert(8), lambda _: []),
     "insert into a reservoir that gets full": Kind(RESERVOIR, 13, _insert(9), lambda _: []),
     "insert into a weighted reservoir": Kind(RATED, 24, _insert(8), lambda _: []),
@@ -270,7 +275,7 @@ def _fill(folder: Folder, data: bytes) -> None:
 def check(kind: Kind, parent: Path) -> tuple[int, int]:
     """Check each state of an operation. Returns how many are wrong if they are not repaired, and how many there are."""
     folder, copy = create(parent / "rows", kind.spec), create(parent / "copy", kind.spec)
-    store = Store(kind.spec.columns, kind.spec.options, folder=folder)
+    store = make_store(kind.spec, folder=folder)
     for number in range(kind.rows):
         end = {"end": number % kind.every == kind.every - 1} if kind.spec.has_episodes else {}
         store.insert(_present(store, make_row(number)), **end)
@@ -295,7 +300,7 @@ def check(kind: Kind, parent: Path) -> tuple[int, int]:
 
 def go_on(kind: Kind, folder: Folder, before: list[int]) -> None:
     """Check what the next process finds, and that it can insert."""
-    store = Store(kind.spec.columns, kind.spec.options, folder=folder)
+    store = make_store(kind.spec, folder=folder)
     store.check()
     stored = numbers_in(store)
     new = set(range(900, 920)) | set(range(700, 705))

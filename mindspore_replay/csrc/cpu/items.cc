@@ -36,10 +36,11 @@ struct ItemsPlan {
 };
 
 // The arguments: the plan, head, the random state and the arenas; then those of the kernel, with lengths, int32, for each
-// kind before the fields. A field of rows of any length is padded.
+// kind before the fields. A field of rows of any length is padded or, if the caller says so and it has no axis for the
+// rows, has the items of all one behind the other.
 class ItemArguments {
  public:
-  explicit ItemArguments(const Arguments &raw) : raw_(raw), plan_(*raw.data<ItemsPlan>(0)) {}
+  ItemArguments(const Arguments &raw, bool may_pack) : raw_(raw), plan_(*raw.data<ItemsPlan>(0)), may_pack_(may_pack) {}
 
   // Sets the arguments of the kernel. Returns false unless all match the plan.
   bool Init() {
@@ -58,12 +59,14 @@ class ItemArguments {
       const int64_t field = plan_.Kinds()[kind].field;
       if (field < 0 || field >= plan_.fields || plan_.Fields()[field].kind != kind || !SetRows(kind)) return false;
     }
+    for (const auto &rows : rows_) bytes_.resize(std::max(bytes_.size(), rows.size()));
     for (int field = 0; field < plan_.fields; ++field) {
       if (plan_.Fields()[field].arena >= 0 && !LendReferences(field)) return false;
     }
     return true;
   }
 
+  bool IsPacked(int field) const { return may_pack_ && Lead(field) == 0; }
   const void *head() const { return raw_.data<void>(1); }
   const RandomState *random() const { return raw_.data<RandomState>(2); }
   const ItemsPlan &plan() const { return plan_; }
@@ -85,7 +88,7 @@ class ItemArguments {
     return {raw_.data<char>(at), raw_.dim(at, 0), raw_.RowElements(at) * ElementBytes(raw_.dtype(at))};
   }
 
-  // Returns the items of a padded row of a field.
+  // Returns the items of a padded row of a field, or of all rows one behind the other.
   int64_t Most(int field) const { return raw_.dim(FirstField() + field, Lead(field)); }
   int64_t MostOf(int kind) const { return Most(static_cast<int>(plan_.Kinds()[kind].field)); }
   Arena ArenaOfKind(int kind) const { return ArenaOf(static_cast<int>(plan_.Kinds()[kind].field)); }
@@ -104,27 +107,28 @@ class ItemArguments {
     dtypes_.push_back(raw_.dtype(i));
   }
 
-  // Returns the number of rows of a field; -1 if they are none of its arena.
-  int64_t RowsOf(int field) const {
-    if (plan_.Fields()[field].arena >= plan_.arenas) return -1;
+  // True if a field has n rows of its arena.
+  bool HasRows(int field, int64_t n) const {
+    if (plan_.Fields()[field].arena >= plan_.arenas) return false;
     const int at = FirstField() + field, arena = ArenaAt(field), lead = Lead(field);
     if (raw_.ndim(arena) < 1 || raw_.dim(arena, 0) < 1 || lead < 0 ||
         !SameDtype(DtypeOf(raw_.dtype(at)), DtypeOf(raw_.dtype(arena))) || DtypeOf(raw_.dtype(at)) == kNoDtype) {
-      return -1;
+      return false;
     }
     for (int axis = 1; axis < raw_.ndim(arena); ++axis) {
-      if (raw_.dim(at, lead + axis) != raw_.dim(arena, axis)) return -1;
+      if (raw_.dim(at, lead + axis) != raw_.dim(arena, axis)) return false;
     }
-    int64_t n = 1;
-    for (int axis = 0; axis < lead; ++axis) n *= raw_.dim(at, axis);
-    return n;
+    if (IsPacked(field)) return true;
+    int64_t rows = 1;
+    for (int axis = 0; axis < lead; ++axis) rows *= raw_.dim(at, axis);
+    return rows == n;
   }
 
   bool SetRows(int kind) {
     const int at = FirstLengths() + kind, field = static_cast<int>(plan_.Kinds()[kind].field);
     if (plan_.Fields()[field].arena < 0) return false;
-    const int64_t n = RowsOf(field);
-    if (n < 1 || DtypeOf(raw_.dtype(at)) != kInt32 || raw_.elements(at) != n) return false;
+    const int64_t n = raw_.elements(at);
+    if (n < 1 || DtypeOf(raw_.dtype(at)) != kInt32 || !HasRows(field, n)) return false;
     rows(kind).resize(static_cast<size_t>(n));
     return true;
   }
@@ -132,13 +136,15 @@ class ItemArguments {
   // Gives the kernel what it stores of a field: references, or a byte for each row.
   bool LendReferences(int field) {
     const int64_t kind = plan_.Fields()[field].kind;
-    if (kind < 0 || kind >= plan_.kinds || RowsOf(field) != static_cast<int64_t>(rows_[kind].size())) return false;
+    if (kind < 0 || kind >= plan_.kinds) return false;
+    const auto n = static_cast<int64_t>(rows_[kind].size());
+    if (!HasRows(field, n)) return false;
     const bool is_first = plan_.Kinds()[kind].field == field;
     if (!is_first && ArenaOf(field).items != ArenaOfKind(static_cast<int>(kind)).items) return false;
     std::vector<int64_t> &shape = shapes_[static_cast<size_t>(field)];
     shape.assign(raw_.shape(FirstField() + field), raw_.shape(FirstField() + field) + Lead(field));
+    if (IsPacked(field) && n > 1) shape.push_back(n);
     if (is_first) shape.push_back(2);
-    if (!is_first && bytes_.size() < rows_[kind].size()) bytes_.resize(rows_[kind].size());
     const auto i = static_cast<size_t>(plan_.before + field);
     params_[i] = is_first ? static_cast<void *>(rows_[kind].data()) : bytes_.data();
     ndims_[i] = static_cast<int>(shape.size());
@@ -149,6 +155,7 @@ class ItemArguments {
 
   const Arguments &raw_;
   const ItemsPlan &plan_;
+  const bool may_pack_;
   std::vector<Vector<Reference>> rows_;
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<uint8_t> bytes_;
@@ -191,17 +198,19 @@ Status PlaceNew(ItemArguments *args, const InsertArgs &inner, const State &state
   const Arena arena = args->ArenaOfKind(kind);
   Vector<Reference> &rows = args->rows(kind);
   const int32_t *lengths = args->lengths(kind);
-  int64_t most = of_kind.longest, sum = 0;
+  int64_t most = of_kind.longest, all = arena.items, sum = 0;
   for (int field = 0; field < args->plan().fields; ++field) {
     const ItemsPlan::Field &one = args->plan().Fields()[field];
-    if (one.arena >= 0 && one.kind == kind) most = std::min(most, args->Most(field));
+    if (one.arena < 0 || one.kind != kind) continue;
+    int64_t &bound = args->IsPacked(field) ? all : most;
+    bound = std::min(bound, args->Most(field));
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     if (lengths[i] < 0 || lengths[i] > most) return kBadLength;
     rows[i].length = lengths[i];
     sum += lengths[i];
   }
-  if (sum > arena.items) return kBadLength;
+  if (sum > all) return kBadLength;
   const auto *stored = inner.raw().data<Reference>(static_cast<int>(of_kind.field));
   const int64_t count = *state.count, head = *state.head;
   const auto row = [&](int64_t i) -> const Reference & { return stored[SlotOf(i, head, state.capacity)]; };
@@ -212,6 +221,19 @@ Status PlaceNew(ItemArguments *args, const InsertArgs &inner, const State &state
   while (before < count && row(before).offset < tail - arena.items) ++before;
   *evicted = std::max(*evicted, before);
   return kOk;
+}
+
+// Evicts the oldest rows of a ring that has so many. If the process dies, rows in shared memory are gone when this begins.
+void Evict(const InsertArgs &args, const State &state, int64_t rows, Shared *shared) {
+  if (shared != nullptr) shared->Evict(*state.serials - *state.count + rows);
+  Vector<int64_t> changed;
+  for (int64_t i = 0; i < rows; ++i) state.row_state.Set(SlotOf(i, *state.head, state.capacity), 0, &changed);
+  *state.head = static_cast<int32_t>((*state.head + rows) % state.capacity);
+  *state.count = static_cast<int32_t>(*state.count - rows);
+  Clock *clock = state.row_state.clock;
+  clock->fresh = std::max(clock->fresh, *state.serials - *state.count);
+  if (args.HasGroup(kEpisodesGroup)) state.Get<Timeline>().LosePast(0, &changed);
+  state.row_state.tree.Refresh(&changed);
 }
 
 // Stores rows by a kernel, evicts those whose items they need, and stores their items.
@@ -240,12 +262,16 @@ Status InsertItems(ItemArguments *args, Kernel kernel, Shared *shared) {
   const Status status = args->Call(kernel);
   if (status != kOk) return status;
   const int64_t rest = evicted - (all - *state.count);
-  if (rest > 0) EvictOldest(inner, state, rest, shared);
+  if (rest > 0) Evict(inner, state, rest, shared);
   for (int field = 0; field < args->plan().fields; ++field) {
     const ItemsPlan::Field &one = args->plan().Fields()[field];
     if (one.arena < 0) continue;
     const Arena arena = args->ArenaOf(field);
     const Vector<Reference> &rows = args->rows(static_cast<int>(one.kind));
+    if (args->IsPacked(field)) {
+      PackRows(arena, rows.data(), static_cast<int64_t>(rows.size()), args->field(field), true);
+      continue;
+    }
     const int64_t row_bytes = args->Most(field) * arena.item_bytes;
     for (size_t i = 0; i < rows.size(); ++i) {
       std::memcpy(arena.At(rows[i]), args->field(field) + static_cast<int64_t>(i) * row_bytes,
@@ -257,14 +283,16 @@ Status InsertItems(ItemArguments *args, Kernel kernel, Shared *shared) {
 
 // Runs a kernel on rows of any length under the lock of the buffer.
 template <typename Use>
-int Run(const char *name, const Arguments &raw, void *of_mindspore, const Use &use) {
+int Run(const char *name, const Arguments &raw, bool may_pack, void *of_mindspore, const Use &use) {
   const auto run = [&] {
     if (raw.size() < 3 || DtypeOf(raw.dtype(0)) != kInt64 || DtypeOf(raw.dtype(2)) != kInt64) return kBadArguments;
-    ItemArguments args(raw);
+    ItemArguments args(raw, may_pack);
     if (!args.Init()) return kBadArguments;
     const Exclusive exclusive(args.head());
     if (!exclusive.held()) return kNoLock;
-    return use(&args, static_cast<Shared *>(exclusive.process_lock()));
+    auto *shared = static_cast<Shared *>(exclusive.process_lock());
+    const Status status = use(&args, shared);
+    return shared != nullptr && HasFailed(shared->address()) ? kNoDisk : status;
   };
   const Status status = run();
   if (status != kOk && of_mindspore != nullptr) Fail(name, status);
@@ -277,7 +305,7 @@ int Run(const char *name, const Arguments &raw, void *of_mindspore, const Use &u
   MINDSPORE_REPLAY_EXPORT int replay_##name(int, void **, int *, int64_t **, const char **, void *, void *); \
   MINDSPORE_REPLAY_EXPORT int replay_##name##_items(int nparam, void **params, int *ndims, int64_t **shapes, \
                                                     const char **dtypes, void *, void *of_mindspore) {       \
-    return Run("replay_" #name, Arguments(nparam, params, ndims, shapes, dtypes), of_mindspore,              \
+    return Run("replay_" #name, Arguments(nparam, params, ndims, shapes, dtypes), false, of_mindspore,       \
                [](ItemArguments *args, Shared *) { return ReadItems(args, replay_##name); });                \
   }
 
@@ -289,7 +317,7 @@ MINDSPORE_REPLAY_EXPORT int replay_insert(int, void **, int *, int64_t **, const
 
 MINDSPORE_REPLAY_EXPORT int replay_insert_items(int nparam, void **params, int *ndims, int64_t **shapes,
                                                 const char **dtypes, void *, void *of_mindspore) {
-  return Run("replay_insert", Arguments(nparam, params, ndims, shapes, dtypes), of_mindspore,
+  return Run("replay_insert", Arguments(nparam, params, ndims, shapes, dtypes), true, of_mindspore,
              [](ItemArguments *args, Shared *shared) { return InsertItems(args, replay_insert, shared); });
 }
 

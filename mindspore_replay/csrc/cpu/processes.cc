@@ -94,20 +94,6 @@ MINDSPORE_REPLAY_EXPORT int replay_pieces(const FlushedMemory *memory, const cha
   return ReplayPieces(*memory, pieces, bytes, copy != 0);
 }
 
-// Evicts the oldest rows of a ring that has so many; the caller keeps others out. The arguments after `rows` are those of
-// `update`.
-MINDSPORE_REPLAY_EXPORT int replay_evict(int64_t rows, int nparam, void **params, int *ndims, int64_t **shapes,
-                                         const char **dtypes) {
-  const Arguments raw(nparam, params, ndims, shapes, dtypes);
-  Binding binding;
-  if (!Binder<Shared::kUpdate>(raw, &binding).Bind()) return kBadArguments;
-  const Bound<Shared::kUpdate> args(raw, binding);
-  const State state = StateOf(args);
-  if (rows < 0 || rows > *state.count || !args.HasGroup(kRowStateGroup)) return kBadArguments;
-  EvictOldest(args, state, rows, static_cast<Shared *>(Locks::Of(state.head).Find(state.head)));
-  return kOk;
-}
-
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of
 // `update`, for one row, and must stay valid until `replay_unshare`. With `sole_user`, the journal's lock is made anew
 // and an interrupted operation is repaired. With `beyond_memory`, rows are read ahead.
