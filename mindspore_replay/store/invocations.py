@@ -28,8 +28,8 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "reset": ("reset",),
     "sums": ("sums", "ranges"),
 }
-#: Those that hold the guard; for the others, and for samples of rows that differ in length, the caller holds the buffer's
-#: lock.
+#: Those that hold the guard. For the others, and for samples of rows that differ in length, the caller holds the
+#: buffer's lock.
 _GUARDED = ("sample", "update_priorities")
 
 
