@@ -39,9 +39,10 @@ def test_what_the_page_says():
     files = [path for path in (ROOT / "mindspore_replay" / "csrc").rglob("*.*") if path.is_file()]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
     statuses = {int(value) for value in re.findall(r"^  k\w+ = (\d+),(?! +// CPU:)", sources["status.h"], re.MULTILINE)}
-    table = page.split("| status | what it says |")[1].split("\n\n")[0]
+    table = page.split("| status |")[1].split("\n\n")[0]
     assert {int(value) for value in re.findall(r"^\| (\d+)", table, re.MULTILINE)} == statuses - {0}
     limits = {"device.cuh": "kMostColumns", "sample_kernels.cu": "kMostOutputs", "shuffle.cuh": "kMostInBlock"}
     columns, outputs, draws = (re.findall(rf"{name} = (\d+);", sources[file])[0] for file, name in limits.items())
-    assert f"takes {columns} columns and {outputs} outputs" in page
-    assert f"draw of more than {draws} rows" in page
+    section = page.split("## Limits of a launch\n")[1].split("\n## ")[0]
+    counts = re.findall(r"\b(\d+) (columns|outputs|rows)\b", " ".join(section.split()))
+    assert counts == [(columns, "columns"), (outputs, "outputs"), (draws, "rows")]
