@@ -29,7 +29,8 @@ def _one_or_many(
     """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``. An error names the rule that a value breaks."""
     array = as_array(value)
     if array.shape == (0,):  # the dtype of an empty list says nothing
-        raise ValueError(f"For '{cls_name}', {what} must not be empty: leave the call out where there is no row.")
+        expected = f"{what} must have shape {shape}, but got [0]: name at least one, or leave the call out"
+        raise ValueError(f"For '{cls_name}', {expected}.")
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
     if array.ndim > 1 or array.size == 0:

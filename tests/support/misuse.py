@@ -66,7 +66,7 @@ _NAMELESS = "'as_dict' needs a buffer made with 'names'."
 _WEIGHT = "needs a buffer that keeps a weight for each row"
 _EPISODES, _DTYPES = "needs a buffer whose rows know their episode", "'exp' must have the columns' dtypes. column 'obs'"
 _HANDLE_TYPE, _HANDLE_SHAPE = "'indices' must hold ints, but got float64", "'indices' must have shape [] or [n], but"
-_EMPTY = "must not be empty: leave the call out where there is no row."
+_AT_LEAST_ONE = "name at least one, or leave the call out."
 _EARLY = "but got 0 in the range to draw from, of 0 stored"
 _LENGTH = "must be one number for all rows or have shape"
 _NEGATIVE, _NAN = (HANDLES, -ONES), (HANDLES, NAN * ONES)
@@ -140,7 +140,9 @@ CASES: dict[str, Case] = {
     "no update_priorities": Case("named", RuntimeError, _BY_PRIORITY, ("update_priorities", HANDLES, ONES)),
     "handles of priorities": Case("prioritized", TypeError, _HANDLE_TYPE, ("update_priorities", HALF, ONES[:1])),
     "axes of handles": Case("prioritized", ValueError, _HANDLE_SHAPE, ("update_priorities", HANDLES[None], ONES)),
-    "no handles": Case("prioritized", ValueError, f"'indices' {_EMPTY}", ("update_priorities", HANDLES[:0], ONES)),
+    "no handles": Case(
+        "prioritized", ValueError, f"{_HANDLE_SHAPE} got [0]: {_AT_LEAST_ONE}", ("update_priorities", HANDLES[:0], ONES)
+    ),
     "negative priorities": Case("prioritized", ValueError, "got -1", ("update_priorities", *_NEGATIVE), in_kernel=True),
     "NaN in priorities": Case("prioritized", ValueError, "got nan", ("update_priorities", *_NAN), in_kernel=True),
     "bools as priorities": Case("prioritized", TypeError, "hold numbers", ("update_priorities", HANDLES, ONES > 0)),
@@ -165,8 +167,10 @@ CASES: dict[str, Case] = {
     # Reading.
     "position": Case("named", IndexError, "'index' must be in [-4, 4)", ("get_item", 99), in_kernel=True),
     "float as position": Case("named", TypeError, "'index' must be an int or hold ints", ("get_item", 0.5)),
-    "no position": Case("named", ValueError, f"'index' {_EMPTY}", ("get_item", [])),
-    "no handle": Case("weighted", ValueError, f"'indices' {_EMPTY}", ("delete", [])),
+    "no position": Case(
+        "named", ValueError, f"'index' must have shape [] or [k], but got [0]: {_AT_LEAST_ONE}", ("get_item", [])
+    ),
+    "no handle": Case("weighted", ValueError, f"{_HANDLE_SHAPE} got [0]: {_AT_LEAST_ONE}", ("delete", [])),
     "axes of positions": Case("named", ValueError, "'index' must have shape", ("get_item", HANDLES[None])),
     "item": Case("named", TypeError, "rows are read by get_item, not by [...]", ("__getitem__", 0)),
 }

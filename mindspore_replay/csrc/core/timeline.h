@@ -60,7 +60,9 @@ class Timeline {
   REPLAY_BOTH int64_t Previous(int64_t slot) const { return Wrapped(slot - rule_.streams + ring_.capacity); }
   // Returns the slot `steps` steps after a slot, at most the length of the ring; negative steps go back.
   REPLAY_BOTH int64_t Shifted(int64_t slot, int64_t steps) const {
-    const int64_t shifted = (slot + steps * rule_.streams) % ring_.capacity;
+    int64_t shifted = slot + steps * rule_.streams;
+    if (shifted >= 0 && shifted < ring_.capacity) return shifted;  // a division takes long
+    shifted %= ring_.capacity;
     return shifted < 0 ? shifted + ring_.capacity : shifted;
   }
 
@@ -389,14 +391,19 @@ class Timeline {
     return {slot, serial, std::min(rule_.past, steps_[slot]), After(serial, slot, limit)};
   }
 
-  // Returns the steps from a row to the last stored row of its episode: along an episode steps increase by one.
+  // Returns the steps from a row to the last stored row of its episode: along an episode steps increase by one. Looks
+  // nearby first, at rows that memory has together.
   REPLAY_BOTH int64_t StepsToLast(const Start &start) const {
+    const int64_t most = (ring_.inserted - 1 - start.serial) / rule_.streams;
+    const auto is_of_episode = [&](int64_t step) {
+      return steps_[Wrapped(start.slot + step * rule_.streams)] == steps_[start.slot] + step;
+    };
     int64_t low = 0;
-    int64_t high = (ring_.inserted - 1 - start.serial) / rule_.streams;
-    while (low < high) {
+    int64_t high = 1;
+    for (; high <= most && is_of_episode(high); high *= 2) low = high;
+    for (high = std::min(high - 1, most); low < high;) {
       const int64_t middle = low + (high - low + 1) / 2;
-      const int64_t slot = Shifted(start.slot, middle);
-      if (steps_[slot] == steps_[start.slot] + middle) {
+      if (is_of_episode(middle)) {
         low = middle;
       } else {
         high = middle - 1;

@@ -144,6 +144,7 @@ Vector<Window> WindowsAt(const Timeline &timeline, const Plan &plan, int64_t out
 // The outputs of a sample of windows.
 template <>
 struct OutputsOf<Timeline> : Outputs {
+  std::vector<Gathered> rows;  // of outputs that are the start row alone
   std::vector<Target> targets;
 
   bool Init(const Args &args, const Plan &plan, int64_t n) {
@@ -151,8 +152,10 @@ struct OutputsOf<Timeline> : Outputs {
     std::vector<Field> columns;
     columns.reserve(static_cast<size_t>(args.columns()));
     for (int i = 0; i < args.columns(); ++i) columns.push_back(FieldOf(raw, i));
+    rows.reserve(static_cast<size_t>(args.outputs()));
     targets.reserve(static_cast<size_t>(args.outputs()));
     const int first_output = args.at(NAMED("outputs"));
+    const bool has_start = !ScopeOf(plan.Outputs(), args.outputs(), plan.chain.steps).by_steps;
     for (int i = first_output; i < first_output + args.outputs(); ++i) {
       const Output &output = plan.Outputs()[i - first_output];
       const Field field = FieldOf(raw, i);
@@ -161,18 +164,23 @@ struct OutputsOf<Timeline> : Outputs {
         case kHandle: handles.push_back(raw.data<int64_t>(i)); break;
         case kWeight: weights.push_back(raw.data<float>(i)); break;
         case kGiven: given.push_back(raw.data<uint8_t>(i)); break;
-        default: targets.push_back(TargetOf(field, columns.data(), output, n));
+        default:
+          targets.push_back(TargetOf(field, columns.data(), output, n));
+          if (!has_start || !output.IsRow()) break;
+          rows.push_back({targets.back().rows, targets.back().out, targets.back().row_bytes});
+          targets.pop_back();
       }
     }
     return true;
   }
 
-  // Copies sample by sample: the windows of one sample share rows, which are then still in the cache. The rows of the
+  // Copies windows sample by sample: those of one sample share rows, which are then still in the cache. The rows of the
   // next samples are prefetched meanwhile.
   void Copy(const Args &args, const Timeline &timeline, const Plan &plan, const Vector<int64_t> &slots,
             RandomState *random) const {
     const Vector<Window> windows = WindowsAt(timeline, plan, args.outputs(), slots, random);
     ExpectWindows(args.shared(), timeline, windows);
+    Gather(rows, slots.data(), static_cast<int64_t>(slots.size()));
     const double *powers = args.data<double>(NAMED("powers"));
     const auto n = static_cast<int64_t>(slots.size());
     int64_t bytes = 0;
