@@ -362,8 +362,8 @@ class Run:
         if rows.exists():
             self.disk.look()
             weights = {path: path.read_bytes() for path in rows.glob("weights*")}
-            for path in weights:
-                self.disk.versions.pop(path.name)
+            for name in [name for name in self.disk.versions if name.startswith("weights")]:
+                del self.disk.versions[name]  # also of files that have another name now
             if self.has_folder or self.chance.random() < 0.5:
                 self.disk.cut(np.random.default_rng(self.chance.randrange(10**9)), self.folder / "cut")
             shutil.rmtree(rows)
