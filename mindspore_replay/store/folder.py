@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from .recipe.spec import BufferSpec
 from .torn import RowChecksums
 
 _BOOT = "shared.boot"
+#: Bytes of rows whose checksums are computed while others wait, and seconds in which they may go on after that.
+_AT_ONCE, _PAUSE = 1 << 20, 1e-4
 #: Names of the files that hold what the buffer is, and that the learner locks.
 HEADER, OWNER = "header", "owner"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -228,12 +231,13 @@ class Folder:
             FileNotFoundError: If the folder was deleted.
             OSError: If the disk could not be written. What it has is not known then, so later flushes fail too.
         """
+        since = self._noted()
         with contextlib.ExitStack() as stack:
             with self._held():
                 stack.enter_context(self._flushing)  # in this order: who holds the buffer may wait for a flush here
                 if unless is not None and unless.is_set():
                     return
-                record, entry = self._next(closed)
+                record, entry = self._next(closed, since)
             if os.fstat(self._watched).st_nlink == 0:
                 raise FileNotFoundError(
                     f"For '{self.spec.cls_name}', the folder {self._place()} was deleted: its rows are lost when it is "
@@ -258,16 +262,38 @@ class Folder:
     def write_first(self) -> None:
         """Write all of a new folder except the header, before any other process can use it."""
         self._flushed.make_logs()
-        self._write(*self._next(closed=False))
+        self._write(*self._next(False, self._last))
         for name in (STATE, OWNER):
             folder_files.sync(self.path / name)
 
-    def _next(self, closed: bool) -> tuple[Record, np.ndarray | None]:
-        """Return the next flush, and its entry if the log has room for one. The caller must hold the buffer."""
-        arrays = self.arrays
-        changed = self._checksums.note_changed(self._last)
-        counts = int(arrays["serials"][0]), int(arrays["updates"][0])
-        record = Record(self._last.number + 1, int(closed), *counts)
+    def _noted(self) -> Record:
+        """Compute the checksums of rows that changed, if they are many, without others having to wait for all.
+
+        Returns:
+            Record: When it began; rows that changed later are left for the flush itself.
+        """
+        last, rows = self._last, max(_AT_ONCE // self.spec.columns.row_bytes(), 1)
+        if self._now().inserted - last.inserted <= rows and self._now().updates == last.updates:
+            return last
+        with self._held():
+            begin, changed = self._now(), self._checksums.changed(last)
+        for first in range(0, len(changed), rows):
+            with self._held():
+                self._checksums.note(changed[first : first + rows])
+            time.sleep(_PAUSE)
+        return begin
+
+    def _now(self) -> Record:
+        return Record(inserted=int(self.arrays["serials"][0]), updates=int(self.arrays["updates"][0]))
+
+    def _next(self, closed: bool, since: Record) -> tuple[Record, np.ndarray | None]:
+        """Return the next flush, and its entry if the log has room for one. The caller must hold the buffer.
+
+        Checksums are those of the rows at `since`, which this brings up to date.
+        """
+        last, changed = self._last, self._checksums.changed(self._last)
+        self._checksums.note(changed if since is last else self._checksums.changed(since))
+        record = self._now()._replace(number=last.number + 1, closed=int(closed))
         return record, self._flushed.take(record, changed)
 
     def _write(self, record: Record, entry: np.ndarray | None) -> None:

@@ -64,11 +64,9 @@ class RowChecksums:
         updated = state.updated_slots(arrays["updates"], since.updates, capacity)
         return np.append(new, updated) if updated.size else new
 
-    def note_changed(self, since: Record) -> np.ndarray:
-        """Compute the checksums of the rows that changed after a flush, and return their slots."""
-        changed = self.changed(since)
-        self._compute(changed, self._arrays["checksums"], by_slot=True)
-        return changed
+    def note(self, slots: np.ndarray) -> None:
+        """Compute the checksums of the rows in these slots anew."""
+        self._compute(slots, self._arrays["checksums"], by_slot=True)
 
 
 def _columns(arrays: Arrays) -> list[np.ndarray]:

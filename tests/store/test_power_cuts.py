@@ -76,6 +76,12 @@ def rows_are_not_in_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flushed.Flushed, "take", lambda files, record, slots: take(files, record, slots[:0]))
 
 
+def checksums_are_old(patch: pytest.MonkeyPatch) -> None:
+    """Those of rows that changed while others were computed."""
+    next_flush = folder_module.Folder._next
+    patch.setattr(folder_module.Folder, "_next", lambda folder, closed, _: next_flush(folder, closed, folder._now()))
+
+
 def images_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     fits = flushed._fits
     patch.setattr(flushed, "_fits", lambda record, memory: record.size == 0 or fits(record, memory))
@@ -121,6 +127,7 @@ def test_a_wrong_order_of_writes_is_found(syncs: Callable[[Sync], Sync], fault: 
         (one_file, "prioritized"),
         (rows_are_not_checked, "prioritized"),
         (rows_are_not_in_the_log, "prioritized"),
+        (checksums_are_old, "prioritized"),
         (images_are_not_checked, "prioritized"),
         (entries_are_not_checked, "prioritized"),
         (old_entries_count, "prioritized"),

@@ -122,8 +122,8 @@ class Machine:
         """Note flushes and synchronizations in the block, and cut the power between them."""
         next_flush = folder_module.Folder._next
 
-        def next_and_note(folder: Any, closed: bool) -> Any:
-            record, entry = next_flush(folder, closed)
+        def next_and_note(*args: Any) -> Any:
+            folder, (record, entry) = args[0], next_flush(*args)
             self.note(record.number, folder.arrays)
             return record, entry
 
@@ -141,8 +141,15 @@ class Machine:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(folder_module.Folder, "_next", next_and_note)
+            patched.setattr(folder_module, "_AT_ONCE", 2 * 76 * 8)
+            patched.setattr(folder_module.time, "sleep", lambda _: self.between_checksums())
             patched.setattr(folder_files, "sync_open", sync_in_folder)
             yield
+
+    def between_checksums(self) -> None:
+        """Do something, perhaps, before a flush computes the next checksums."""
+        if self.random.random() < 0.2:
+            self.step()
 
     def note(self, number: int, arrays: dict[str, np.ndarray]) -> None:
         """Note the state at a flush."""
