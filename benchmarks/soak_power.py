@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.trainings is not None:
         return int(trainings(args.trainings, args.seed) > 0)
     each_opening_is_in_another_run()
-    warnings.filterwarnings("ignore", ".*the machine was started anew")
+    warnings.filterwarnings("ignore", ".*the machine was restarted")
     if args.real is not None:
         wrong, torn = real(args.real)
         print(f"{args.real} cuts, {wrong} faults; {torn} torn rows were removed")

@@ -54,8 +54,8 @@ class IsolatedCell:
 
     def _len_graph(self):
         raise RuntimeError(
-            "'len' of a buffer is for Python alone, and there is no loop over one: in a graph its 'size' is a Tensor, "
-            "and each sample() is a batch."
+            "'len' of a buffer, and a loop over one, work only in Python: in a graph size() returns a Tensor, and "
+            "sample() a batch."
         )
 
     def __bool__(self) -> bool:

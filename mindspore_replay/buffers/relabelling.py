@@ -71,8 +71,8 @@ class RewardFunction:
 def _unreadable(*_goals):
     """Take the place of a lambda that MindSpore's parser cannot read."""
     raise TypeError(
-        "For 'HindsightRelabel', 'reward_fn' must be a function made with def, or a lambda in a statement of its own, "
-        "where it is compiled into a graph, but got a lambda within another expression."
+        "For 'HindsightRelabel', 'reward_fn' must be a function made with def, or a lambda in a separate statement, to "
+        "compile into a graph, but got a lambda within another expression."
     )
 
 
@@ -279,7 +279,7 @@ class RelabelFromPython(RelabelOfArrays):
         except Exception as error:
             raise RuntimeError(
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
-                f"{arguments[0].shape}, but failed with both, at last with {type(error).__name__}: {error}"
+                f"{arguments[0].shape}, but failed with both. The last error was {type(error).__name__}: {error}"
             ) from error
 
 

@@ -54,7 +54,7 @@ class Maker(NamedTuple):
             )
         arguments = decoded(description["arguments"])
         if chosen := sorted(_CHOSEN_HERE & arguments.keys()):
-            raise ValueError(f"it says {chosen}, which is for the program to choose")
+            raise ValueError(f"it names {chosen}, which only the program may choose")
         if cls_name == MIXTURE:
             sources = [self.make(part) for part in description["sources"]]
             return self.find(cls_name)(list(zip(sources, arguments.pop("ratios"), strict=True)), seed=0, **arguments)
@@ -207,7 +207,7 @@ def parts_of(function: str, buffers: object) -> list[Part]:
     """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""
     owners = list(_owners(function, buffers))
     if len({id(owner) for owner in owners}) < len(owners):
-        raise ValueError(f"For '{function}', 'buffer' must hold each buffer once, but one comes twice.")
+        raise ValueError(f"For '{function}', 'buffer' must contain each buffer once, but one occurs twice.")
     if is_buffer(buffers):
         return [Part("", buffers, True)]
     return [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]

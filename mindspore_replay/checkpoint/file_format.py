@@ -209,7 +209,7 @@ def _json(text: str | bytes) -> Any:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            raise ValueError("a key comes twice")
+            raise ValueError("a key occurs twice")
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=once)
@@ -229,7 +229,7 @@ def _parsed(path: str | os.PathLike[str], header: dict[str, Any], crc32: str, si
     entries = _entries(header)
     checksums = {name: int(value, 16) for name, value in _json(metadata["checksums"]).items()}
     if checksums.keys() != entries.keys():
-        raise ValueError("checksums are of other arrays")
+        raise ValueError("its checksums belong to other arrays")
     since = _json(metadata["since"])
     _check_ints("since", since)
     number = int(metadata["number"])

@@ -95,8 +95,8 @@ def check_names_free(path: Path) -> None:
         with open(other, "rb") as file:
             if not is_ours(file):
                 raise FileExistsError(
-                    f"For 'save', 'path' must be one beside which {other} is no other file, since incremental files "
-                    "have such names. Move it away, or save to another path."
+                    f"For 'save', 'path' must have no other file {other} beside it, since incremental saves use that "
+                    "name. Move it away, or save to another path."
                 )
 
 

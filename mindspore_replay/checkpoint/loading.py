@@ -27,7 +27,7 @@ def _explained(source: Source) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"For 'load', {source.path} holds a state that cannot be. {error}") from error
+        raise ValueError(f"For 'load', {source.path} contains an impossible state. {error}") from error
 
 
 class Restored:
@@ -332,7 +332,7 @@ def _check_arrays(sources: Sequence[Source], states: Sequence[Restored], of_all:
         parts = len(source.header.since) - bool(values)
         if wrong or parts < len(states) or (of_all and parts != len(states)):
             raise ValueError(
-                f"For 'load', {source.path} must hold the columns and all else of the buffer. {'; '.join(wrong)}."
+                f"For 'load', {source.path} must contain the columns and the state of the buffer. {'; '.join(wrong)}."
             )
 
 

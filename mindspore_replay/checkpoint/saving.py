@@ -181,8 +181,8 @@ class _Contents:
     def _check(self, name: str, same: bool) -> None:
         if not same:
             raise RuntimeError(
-                f"For 'save', 'buffer' must not change while it is written, but {name!r} did: a compiled graph "
-                "is at work. Save between its calls."
+                f"For 'save', 'buffer' must not change while it is written, but {name!r} changed: a compiled graph is "
+                "running. Save between its calls."
             )
 
 

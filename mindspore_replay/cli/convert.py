@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     if target == "minari" and options.env is None:
         raise ValueError("'--env' must name the environment of a Minari dataset to write, such as CartPole-v1.")
     if target != "minari" and Path(options.target).exists() and not options.force:
-        raise FileExistsError(f"'target' must be a new file, but {options.target} is there; --force writes over it.")
+        raise FileExistsError(f"'target' must be a new file, but {options.target} exists: --force overwrites it.")
     for option, value, kinds in (
         ("--env", options.env, "minari"),
         ("--sample-size", options.sample_size, "checkpoint"),

@@ -83,8 +83,8 @@ class TensorArray(Operator):
         """Return the handle. Raise a NotImplementedError if the array were to grow."""
         if self.array is None:
             raise NotImplementedError(
-                "MindSpore no longer has the operator 'TensorArray', and only arrays with dynamic_size=False stand in "
-                "for it."
+                "MindSpore no longer has the operator 'TensorArray', and this package replaces only arrays with "
+                "dynamic_size=False."
             )
         return self.array
 

@@ -89,7 +89,7 @@ class _Destroy(_OnHandle):
     @graph_body(_call_graph)
     def __call__(self) -> Tensor:
         if _buffers.pop(self.number, None) is None:
-            raise RuntimeError(f"For '{type(self).__name__}', the buffer {self.number} was destroyed before.")
+            raise RuntimeError(f"For '{type(self).__name__}', the buffer {self.number} was already destroyed.")
         self.buffer.reset()
         return self.handle
 
@@ -213,7 +213,7 @@ class PriorityReplayBufferDestroy(_Destroy):
 
     Raises:
         ValueError: If no buffer has this handle.
-        RuntimeError: If the buffer was destroyed before.
+        RuntimeError: If the buffer was already destroyed.
     """
 
     kind = PrioritizedReplayBuffer

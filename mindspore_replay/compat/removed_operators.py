@@ -21,7 +21,7 @@ class _Removed(Operator):
 
 def removed_operator(name: str) -> type[Operator]:
     """Return a class with the name of a removed operator."""
-    message = f"MindSpore no longer has the operator '{name}', and it is no replay buffer: nothing stands in for it."
+    message = f"MindSpore no longer has the operator '{name}', and this package does not replace it."
     return ms.jit_class(type(name, (_Removed,), {"message": message, "__module__": __name__}))
 
 

@@ -90,7 +90,7 @@ def _checked_size(node: Any, sizes: dict[int, int]) -> int:
         is_mapping, items = node.id == "mapping", [] if node.id == "scalar" else node.value
         keys = [(key.tag, key.value) for key, _ in items if key.id == "scalar"] if is_mapping else []
         if len(set(keys)) < len(keys):
-            raise ValueError(f"a key comes twice in a mapping{node.start_mark}")
+            raise ValueError(f"a key occurs twice in a mapping{node.start_mark}")
         parts = [part for item in items for part in (item if is_mapping else (item,))]
         sizes[id(node)] = 1 + sum(_checked_size(part, sizes) for part in parts)
     if sizes[id(node)] > _MOST_VALUES:
@@ -216,7 +216,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     _check_mapping("params", params)
     twice = sorted(set(outer) & set(params))
     if twice:
-        raise ValueError(f"For 'create_buffer', {twice} stand both in the configuration and in its 'params'.")
+        raise ValueError(f"For 'create_buffer', {twice} must not be both in the configuration and in its 'params'.")
     return outer | (flat(params) if params else {})
 
 
@@ -226,8 +226,8 @@ def check_part(function: str, config: Mapping[str, Any]) -> None:
     if path:
         section = "".join(f"[{key!r}]" for key in path)
         raise ValueError(
-            f"For '{function}', 'config' must be the part that describes the buffer, but got that of a whole training: "
-            f"give config{section}."
+            f"For '{function}', 'config' must be the part that describes the buffer, but got the configuration of a "
+            f"whole training run: pass config{section}."
         )
 
 

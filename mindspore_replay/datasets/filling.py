@@ -200,7 +200,7 @@ def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, A
     check_buffer(what, buffer, attached=True)
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
-        raise TypeError(f"For '{what}', with 'buffer' there is none to be made, but got {superfluous} too.")
+        raise TypeError(f"For '{what}', with 'buffer' there must be no arguments of a new one, but got {superfluous}.")
     if buffer.num_envs != 1:
         raise ValueError(
             f"For '{what}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "

@@ -142,7 +142,7 @@ class NpzTable:
             with _explained(what, label, member), file.open(member) as stream:
                 shape, _, dtype = self._header(stream)
                 if not member.endswith(".npy"):
-                    raise ValueError("its name ends otherwise than in '.npy'")
+                    raise ValueError("its name does not end in '.npy'")
                 if (
                     len(shape) > MOST_AXES
                     or min(shape, default=0) < 0

@@ -71,7 +71,7 @@ class TableSource(Source):
         self.transitions = fields if self.whole else with_next(self.fields, self.observations)
         if by_episode and not self.whole and not {END, "truncated"} & names.keys():
             raise ValueError(
-                f"For '{what}', {self.label} must say where an episode ends that did not terminate, by "
+                f"For '{what}', {self.label} must mark where episodes end without termination, by "
                 f"{self._names.get('truncated', 'timeouts' if always else 'truncated')!r} or next observations, but it "
                 f"has {list(names.values())}."
             )

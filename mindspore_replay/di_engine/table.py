@@ -67,7 +67,7 @@ class RowTable:
         """The buffer underneath, from now on a Cell."""
         with self.lock:
             if not self.pushed()[0]:
-                raise RuntimeError(f"For '{self.owner}', 'replay' is made with the first row: push one before.")
+                raise RuntimeError(f"For '{self.owner}', 'replay' is made from the first row: push a row first.")
             self._in_graphs = True
             if isinstance(self.held, host.HostBuffer):
                 made = self._make(self.layout)
@@ -88,8 +88,7 @@ class RowTable:
                     self._make_again()
                 elif given != self._given():
                     raise RuntimeError(
-                        f"For '{self.owner}', limits and priorities must be set before 'replay' is asked for: add "
-                        "middleware first."
+                        f"For '{self.owner}', set limits and priorities before you read 'replay': add middleware first."
                     )
             except Exception:
                 vars(self).update(before)

@@ -141,9 +141,9 @@ def claim(name: str) -> object:
         except ValueError:  # the name is taken
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"For '{_NAME}', the shards of a 'name' must have one learner, but another uses {name!r}. End it "
-                    "or close() it, which ends the shards too; or take another name. Processes that only insert need "
-                    "no learner: give them its writer()."
+                    f"For '{_NAME}', the shards of a 'name' must have one learner, but another one uses {name!r}. End "
+                    "it or call its close(), which ends the shards too, or use another 'name'. Processes that only "
+                    "insert need no learner: pass them a writer()."
                 ) from None
             time.sleep(0.1)
 
@@ -232,14 +232,15 @@ class Links:
         if self._closed or session() is not self._session:
             what = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
             raise RuntimeError(
-                f"For 'ShardedReplay', {what}. Make a new one; with resume=True it goes on from the last save() to its "
-                "folder."
+                f"For 'ShardedReplay', {what}. Make a new one. With resume=True it continues from the last save() to "
+                "its folder."
             )
 
     def no_answer(self) -> RuntimeError:
         """Return the error for a call that needs a shard while none answers."""
         return RuntimeError(
-            f"For 'ShardedReplay', none of the {len(self.all)} shards answers. They are restarted; try again later."
+            f"For 'ShardedReplay', none of the {len(self.all)} shards answers. They are being restarted: try again "
+            "later."
         )
 
     def end(self, actors: Iterable[ShardActor]) -> None:

@@ -324,8 +324,8 @@ def _begun(links: Links, specs: Sequence[BufferSpec]) -> list[Begun]:
     _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
     if late:
         raise TimeoutError(
-            f"For '{_NAME}', {len(late)} of {len(calls)} shards did not begin within {_START:g} s. Has the cluster "
-            f"the resources? {ray.cluster_resources()}"
+            f"For '{_NAME}', {len(late)} of {len(calls)} shards did not start within {_START:g} s. The cluster's "
+            f"resources are {ray.cluster_resources()}"
         )
     try:
         return list(ray.get(calls))
@@ -343,7 +343,7 @@ def _as_raised(text: str) -> Exception:
     kind = getattr(builtins, name, RuntimeError)
     if issubclass(kind, UnicodeError):  # its constructor takes more than a message
         kind = ValueError
-    return kind(f"For '{_NAME}', a shard could not begin: {words}")
+    return kind(f"For '{_NAME}', a shard could not start: {words}")
 
 
 def _age(state: dict[str, Any]) -> tuple[int, int]:
@@ -378,7 +378,8 @@ def _check_resumable(begun: Sequence[Begun], chosen: Mapping[str, Any]) -> None:
     if runs > 1 or not chosen:
         why = f"they are of {runs} runs" if runs > 1 else "no save is there of all shards"
         raise ValueError(
-            f"For '{_NAME}', the files in 'folder' must be of one save, but {why}: some are missing, or of elsewhere. "
+            f"For '{_NAME}', the files in 'folder' must be of one save, but {why}: some are missing, or from another "
+            "place. "
             "Resume from a copy of the folder, or begin in another one: load() reads each file there as a buffer."
         )
 

@@ -160,7 +160,7 @@ class Shard:
             raise self._error
         if self._description != expected:
             raise ValueError(
-                "For 'ShardedReplay', the shards that live under this 'name' must have the same configuration, but "
+                "For 'ShardedReplay', the shards that run under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
         published = staged = None
@@ -344,8 +344,8 @@ Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
 def other_run(path: object) -> FileExistsError:
     """Return the error for a folder with the shards of another run."""
     return FileExistsError(
-        f"For 'ShardedReplay', 'folder' must hold no shards of another run, but {path} is there. Go on from it with "
-        "resume=True, or name another folder."
+        f"For 'ShardedReplay', 'folder' must contain no shards of another run, but {path} exists. Continue that run "
+        "with resume=True, or name another folder."
     )
 
 

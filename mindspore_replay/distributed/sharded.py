@@ -312,7 +312,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
             OSError: If a file cannot be written.
         """
         if self._folder is None:
-            raise RuntimeError(f"For '{_NAME}', 'save' needs one made with 'folder'.")
+            raise RuntimeError(f"For '{_NAME}', 'save' needs a ShardedReplay made with 'folder'.")
         with self._writers.landing:
             links, left = list(self._front.calls.settled()), self._writers.on_their_way
         if left:

@@ -48,7 +48,7 @@ class InsertionFront:
         name, with_indices = self.spec.cls_name, given[-1]
         new = as_new_rows(self.spec.columns, self.spec.options, *given)
         if with_indices:
-            raise RuntimeError(f"For '{name}', 'insert' has no handles to return: rows land in a shard later.")
+            raise RuntimeError(f"For '{name}', 'insert' cannot return handles: a shard stores the rows later.")
         self.ready()
         if new.version is not None:
             check_versions(name, new.version, self._clock())
@@ -125,8 +125,8 @@ class ShardWriter(Insertable):
     def __reduce__(self) -> tuple[object, ...]:
         if self.collected or self._sent:
             raise TypeError(
-                "For 'ShardWriter', one that is given to another process must have no rows, but it has "
-                f"{self.collected} collected and {self._in_transit} on their way: flush() it before."
+                "For 'ShardWriter', a writer that is passed to another process must have no rows, but it has "
+                f"{self.collected} collected and {self._in_transit} in transit: flush() it first."
             )
         return ShardWriter, (self._actors, self.shard, self.spec, self._batch, self._in_flight, self._timeout)
 
@@ -147,7 +147,8 @@ class ShardWriter(Insertable):
             self._send(self._whole())
             if self.collected:
                 raise ValueError(
-                    "For 'ShardWriter', either all rows of an episode must have a priority, or none; and a version."
+                    "For 'ShardWriter', all rows of an episode must have a priority, or none of them, and the same "
+                    "for a version."
                 )
         if self.collected + rows >= self._batch:
             self._await_room()  # before these rows are collected, so that a failed call can be repeated
@@ -237,8 +238,9 @@ class ShardWriter(Insertable):
         self.waited += time.perf_counter() - start
         if not arrived:
             raise TimeoutError(
-                f"For 'RateLimiter', {rows} rows could not be inserted within {self._timeout:g} s; they are "
-                f"still on their way to shard {shard}. First sample rows, or disable() it while the buffer is filled."
+                f"For 'RateLimiter', {rows} rows could not be inserted within {self._timeout:g} s; they are still in "
+                f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill the "
+                "buffer."
             )
         self._sent.popleft()
         try:
@@ -349,8 +351,8 @@ class ShardWriter(Insertable):
 
 def _ended() -> RuntimeError:
     return RuntimeError(
-        "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Take a writer "
-        "of a new one."
+        "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Make a new "
+        "one, and a writer() of it."
     )
 
 

@@ -81,5 +81,5 @@ def raise_earlier_failure() -> None:
         operator, reason = list(_numbers)[number - 1]
         raise RuntimeError(
             f"The operator '{operator}' failed in a graph that ran before this call: {reason}. That call of "
-            "the operator changed nothing and gave zeros."
+            "the operator changed nothing and returned zeros."
         )

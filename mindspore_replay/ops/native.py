@@ -68,9 +68,9 @@ def choose_backend(backend: str, cls_name: str) -> str:
     if backend == "auto":
         if reason and on_cpu():
             warn_caller(
-                f"For '{cls_name}', the native kernels are not available, and the composite backend takes their place, "
-                f"with the same rows but up to 500 times slower from Python: {reason}. With backend='composite' there "
-                "is no warning."
+                f"For '{cls_name}', the native kernels are not available. The composite backend is used instead: the "
+                f"same rows, up to 500 times slower from Python. The reason: {reason}. Pass backend='composite' to "
+                "avoid this warning."
             )
         return "composite" if reason else "native"
     return backend
@@ -114,7 +114,7 @@ def raise_earlier_failure() -> None:
         what = FAILURES.get(status, f"it refused its arguments with status {status}")
         raise RuntimeError(
             f"The kernel '{kernel}' failed in a graph that ran before this call: {what}. That call of the kernel "
-            "changed nothing and gave zeros."
+            "changed nothing and returned zeros."
         )
 
 

@@ -54,8 +54,8 @@ def install() -> None:
 def _refused(self, *_arguments, **_keywords):
     """Take the place of a graph body."""
     raise RuntimeError(
-        "In a graph, 'insert' and 'update' of a buffer need MindSpore's parser to take them for what they are, and it "
-        "was not found in this version: write buffer.add(rows), and call 'update' from Python."
+        "In a graph, 'insert' and 'update' of a buffer need a hook in MindSpore's parser, which was not found in this "
+        "version: write buffer.add(rows), and call 'update' from Python."
     )
 
 

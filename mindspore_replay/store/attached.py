@@ -180,7 +180,7 @@ class AttachedFront(Front):
         if self._closed[0]:
             raise RuntimeError(
                 f"For '{self.spec.cls_name}', the learner has closed the buffer in {self._folder.path}: open it again "
-                "in a learner, then this object works on."
+                "in a learner, then use this object again."
             )
 
     def ready_to_read(self) -> None:
@@ -236,7 +236,7 @@ class AttachedFront(Front):
                     raise now.no_room(rows) if what == "insert" else self.too_few(self.calls.eligible())
             if not self._folder.has_learner():
                 raise RuntimeError(
-                    f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the limiter "
-                    f"waits for the learner, which is gone. Open {self._folder.path} in a learner again."
+                    f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
+                    f"limiter waits for the learner, which has ended. Open {self._folder.path} in a learner again."
                 )
             signals.wait(seen, min(wait.left(), _LONGEST_WAIT))

@@ -81,7 +81,7 @@ def need_weights(options: "Options", method: str) -> None:
     """Raise a RuntimeError unless a buffer has a weight for each row."""
     if options.weighting is None:
         raise RuntimeError(
-            f"For '{options.cls_name}', '{method}' needs a buffer that keeps a weight for each row: make it with "
+            f"For '{options.cls_name}', '{method}' needs a buffer that stores a weight for each row: make it with "
             "weighted=True."
         )
 
@@ -106,8 +106,8 @@ def need_episodes(options: "Options", what: str) -> None:
     """Raise a RuntimeError unless a buffer stores episodes."""
     if options.rule is None:
         raise RuntimeError(
-            f"For '{options.cls_name}', {what!r} needs a buffer whose rows know their episode: make it with "
-            "views=[...], or take SequenceReplayBuffer or EpisodeReplayBuffer."
+            f"For '{options.cls_name}', {what!r} needs a buffer that stores the episode of each row: make it with "
+            "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer."
         )
 
 
@@ -135,7 +135,7 @@ def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str, of
     what = "room for too few items" if of_items else f"{room} free of capacity={capacity}"
     return RuntimeError(
         f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {what}, since rows "
-        "that were not sampled yet may not be evicted: sample first, give a timeout to wait for room, or make it with "
+        "that were not sampled yet may not be evicted: sample first, pass a timeout to wait for room, or make it with "
         f"when_full='evict'.{pending}"
     )
 

@@ -115,4 +115,4 @@ def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int)
     if followed[-streams:].any() or (followed[:-streams] & (flags[streams:] & FINAL == 0)).any():
         wrong.append("a row that a final row must follow is followed by none")
     if wrong:
-        raise ValueError(f"For '{cls_name}', the rows must make episodes: {'; '.join(wrong)}.")
+        raise ValueError(f"For '{cls_name}', the rows must form episodes: {'; '.join(wrong)}.")

@@ -129,8 +129,8 @@ class Folder:
         """Raise a RuntimeError unless the caller is in `without_attached`."""
         if not self._is_sole:
             raise RuntimeError(
-                f"For '{self.spec.cls_name}', the rows in {self.path} cannot be replaced while somebody is attached "
-                "to them: close the attached buffers first."
+                f"For '{self.spec.cls_name}', the rows in {self.path} cannot be replaced while attached buffers use "
+                "them: close those first."
             )
 
     def is_beyond_memory(self) -> bool:
@@ -200,7 +200,7 @@ class Folder:
         if not stopped or since.closed:
             return f"in {self.path} {lost}" if slots.size else ""
         return (
-            f"the machine was started anew since {self.path} was last used, and it had not been closed: the buffer is "
+            f"the machine was restarted since {self.path} was last used, and it had not been closed: the buffer is "
             f"as it was at its last flush, with {int(arrays['count'])} rows"
             + (f"; since they had been changed later, {lost}" if slots.size else "")
         )
@@ -240,8 +240,8 @@ class Folder:
                 record, entry = self._next(closed, since)
             if os.fstat(self._watched).st_nlink == 0:
                 raise FileNotFoundError(
-                    f"For '{self.spec.cls_name}', the folder {self._place()} was deleted: its rows are lost when it is "
-                    "closed."
+                    f"For '{self.spec.cls_name}', the folder {self._place()} was deleted: its rows are lost when the "
+                    "buffer is closed."
                 )
             try:
                 if self._fault:

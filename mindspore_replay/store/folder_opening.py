@@ -126,7 +126,7 @@ def _shared(
     if not is_first:
         if verify:
             raise RuntimeError(
-                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them before."
+                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them first."
             )
         fcntl.flock(lock, fcntl.LOCK_SH)
     folder = Folder(path, spec, owner, is_first, lock, verify=verify)

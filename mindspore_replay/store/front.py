@@ -212,9 +212,9 @@ class Front(BaseFront):
             except IndexError:
                 stored = self.calls.count()
         raise RuntimeError(
-            f"For '{self.spec.cls_name}', 'rows' gives all capacity={capacity} rows, but got {stored} stored. Wait "
-            "until full() is true; of the rows stored until then, get_item(range(len(buffer))) gives a batch, and "
-            "datasets.to_npz makes a file."
+            f"For '{self.spec.cls_name}', 'rows' returns all capacity={capacity} rows, but got {stored} stored. Wait "
+            "until full() is true. Before that, get_item(range(len(buffer))) returns the stored rows, and "
+            "datasets.to_npz writes them."
         )
 
     def end_episodes(self) -> Any:

@@ -31,13 +31,13 @@ _NEEDLESS = {
 
 @mixin
 class NoContainer:
-    """A buffer, of which a row or a batch is not had by the syntax of containers."""
+    """A buffer refuses the syntax of containers: its errors name the methods to call."""
 
     def __iter__(self) -> NoReturn:
         raise TypeError(
-            f"For '{type(self).__name__}', there is no iteration: each sample() is a batch, and "
-            "get_item(range(len(buffer))) gives all rows, the oldest first. Epochs over the rows are those of an "
-            "EpochReplayBuffer: minibatches()."
+            f"For '{type(self).__name__}', a buffer cannot be iterated: sample() returns a batch, and "
+            "get_item(range(len(buffer))) returns all rows, the oldest first. For epochs use "
+            "EpochReplayBuffer.minibatches()."
         )
 
     def __getitem__(self, index: object) -> NoReturn:

@@ -226,6 +226,6 @@ def _flags(cls_name: str, argument: str, value: object, rows: int, num_envs: int
 def too_long(cls_name: str, longest: int) -> ValueError:
     """Return the error for a row that would make its episode too long."""
     return ValueError(
-        f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: the last of them must "
-        "come with end=True, but got one without. Nothing was stored."
+        f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: insert the last of them "
+        "with end=True. Nothing was stored."
     )

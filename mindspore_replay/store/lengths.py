@@ -32,13 +32,13 @@ def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]
         return ()
     if refused := [what for what, is_there in without.items() if is_there]:
         raise ValueError(
-            f"For '{name}', columns whose shape begins with None cannot be used with {refused[0]}: pad the rows to one "
-            "length, and give that."
+            f"For '{name}', columns whose shape begins with None cannot be used with {refused[0]}: pad the rows to "
+            "one length, and declare that."
         )
     if given.max_length is None or given.items is None:
         raise ValueError(
-            f"For '{name}', columns whose shape begins with None need 'max_length', items of the longest row, and "
-            f"'items', those that there is memory for, but got max_length={given.max_length} and items={given.items}."
+            f"For '{name}', columns whose shape begins with None need 'max_length', the items of the longest row, and "
+            f"'items', the items to reserve memory for, but got max_length={given.max_length} and items={given.items}."
         )
     groups = [schema.some("share_lengths", group) for group in schema.sequence("share_lengths", given.share_lengths)]
     shared = [i for group in groups for i in group]

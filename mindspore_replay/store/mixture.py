@@ -178,7 +178,7 @@ class Mixture:
         if "reward" not in fields:
             raise ValueError(f"For '{name}', 'rewards' need a column 'reward', but got {list(fields)}.")
         if any(spec.layout.returns is not None for spec in specs):
-            raise ValueError(f"For '{name}', 'rewards' cannot take the place of the returns that NStep gives.")
+            raise ValueError(f"For '{name}', 'rewards' cannot replace the returns that NStep computes.")
         reward_type = fields["reward"][1]
         dtype = specs[0].columns.numpy_type(reward_type)
         with np.errstate(all="ignore"):
@@ -314,7 +314,7 @@ class Mixture:
     def set_ratios(self, ratios: Values) -> None:
         """Set the ratios to draw by."""
         if not self.adjustable:
-            raise RuntimeError(f"For '{self.cls_name}', 'set_ratios' needs one made with adjustable=True.")
+            raise RuntimeError(f"For '{self.cls_name}', 'set_ratios' needs adjustable=True in the constructor.")
         checked = self.checked_ratios(ratios)
         with hold_locks(self.sources):
             self.fronts[0].ready()

@@ -40,8 +40,8 @@ def sample_names(
     taken = sorted(set(before) & {name.partition(".")[0] for name in columns})
     if taken:
         raise ValueError(
-            f"For '{cls_name}', 'as_dict' needs columns with other names than {taken}, which is bookkeeping of the "
-            "sample: rename the columns, or take the sample as a tuple."
+            f"For '{cls_name}', 'as_dict' needs columns with other names than {taken}, which are other fields of the "
+            "sample: rename the columns, or leave 'as_dict' out."
         )
     return Names((*before, *columns))
 

@@ -26,6 +26,6 @@ def needs_mindspore(what: str, error: ModuleNotFoundError) -> ImportError:
     if error.name != "mindspore":
         return error
     return ImportError(
-        f"'{what}' needs MindSpore: {install_command('mindspore')}; mindspore_replay.host has the buffers that do "
-        "without"
+        f"'{what}' needs MindSpore: {install_command('mindspore')}; mindspore_replay.host contains buffers that need "
+        "no MindSpore"
     )

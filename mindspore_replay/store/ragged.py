@@ -277,6 +277,6 @@ class RaggedStore(ArenaStore):
         if not (pending(uses) & ((uses & self.options.late_bits([i])) > 0)).all():
             raise RuntimeError(
                 f"For '{self.options.cls_name}', items of column {self._rows_schema.names[i]!r} in a folder are "
-                "written once, by 'insert', or by 'update' if the column is late: else a process that is killed would "
+                "written once, by 'insert', or by 'update' if the column is late: otherwise a killed process could "
                 "leave a part of them. Insert another row."
             )

@@ -66,7 +66,7 @@ class Account(NamedTuple):
     @property
     def ways_out(self) -> tuple[str, str]:
         """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
-        return ", or disable() it while the buffer is filled", ", or calls disable() or change()"
+        return ", or call its disable() while you fill the buffer", ", or calls disable() or change()"
 
     def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
         """Return True if rows may be inserted or sampled.
@@ -207,7 +207,7 @@ class Wait:
             TimeoutError: If the timeout has passed.
         """
         if self._stop is not None and self._stop.is_set():
-            raise RuntimeError(f"For '{self._account().name}', waiting was given up.")
+            raise RuntimeError(f"For '{self._account().name}', the wait ended, because its Prefetch was closed.")
         waited = time.monotonic() - self._begin
         if waited >= self._seconds:
             raise TimeoutError(why_not(self._what, self._rows, self._seconds, self._account()))
@@ -249,8 +249,8 @@ def check_room(low: float, high: float, error: float, n: int, batch: int) -> Non
     if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + ROUNDING):
         raise ValueError(
             f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
-            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: one could wait for the other "
-            "without end."
+            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: insertions and samples "
+            "could wait for each other forever."
         )
 
 

@@ -91,7 +91,7 @@ class _Drawing:
     def check_open(self) -> None:
         """Raise a RuntimeError if the `Prefetch` was closed."""
         if self.ending.is_set():
-            raise RuntimeError("For 'Prefetch', 'sample' needs one that is open, but got one that was closed.")
+            raise RuntimeError("For 'Prefetch', 'sample' needs an open Prefetch, but this one was closed.")
 
     def _draw(self) -> _Drawn:
         """Draw a batch in this thread when the buffer's limiters allow it; `close` ends the wait."""

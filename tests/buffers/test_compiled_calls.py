@@ -201,7 +201,7 @@ def on_device(library: Any) -> Any:
 def test_a_failure_in_words(status: int):
     message = (
         f"^The kernel 'replay_some' failed in a graph that ran before this call: {FAILURES[status]}. That call of the "
-        "kernel changed nothing and gave zeros.$"
+        "kernel changed nothing and returned zeros.$"
     )
     with on_device(FailingLibrary((status, b"replay_some"))):
         with pytest.raises(RuntimeError, match=message):

@@ -117,8 +117,8 @@ def test_a_batch_longer_than_the_capacity(n: int):
 # The maximum length.
 
 TOO_LONG = (
-    "For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=3 rows: the last of them must come "
-    "with end=True, but got one without. Nothing was stored."
+    "For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=3 rows: insert the last of them with "
+    "end=True. Nothing was stored."
 )
 
 

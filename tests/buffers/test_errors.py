@@ -310,8 +310,8 @@ def test_a_range_of_huge_bounds_is_clamped(buffer: ReplayBuffer):
 
 def test_rows_of_a_buffer_that_is_not_full(backend: str):
     message = (
-        "'rows' gives all capacity=6 rows, but got 2 stored. Wait until full() is true; of the rows stored until then, "
-        "get_item(range(len(buffer))) gives a batch, and datasets.to_npz makes a file."
+        "'rows' returns all capacity=6 rows, but got 2 stored. Wait until full() is true. Before that, "
+        "get_item(range(len(buffer))) returns the stored rows, and datasets.to_npz writes them."
     )
     buffer = make_shared(backend)
     assert_unchanged(buffer, buffer.rows, RuntimeError, text(message))

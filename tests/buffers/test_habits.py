@@ -41,7 +41,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "priority": (lambda b: b.insert(ROW, 3.0), "write the others by keyword, as insert(rows, priority=...)."),
     "unknown": (lambda b: b.insert(ROW, done=True), "by keyword, but got ['done']."),
-    "iteration": (list, "there is no iteration: each sample() is a batch"),
+    "iteration": (list, "a buffer cannot be iterated: sample() returns a batch"),
     "item": (lambda b: b[3], "rows are read by get_item, not by [...]: get_item(3)."),
 }
 
@@ -75,7 +75,7 @@ def test_a_mixture():
     mixed = MixedReplay([(BUFFERS["uniform"](), 0.5), (BUFFERS["prioritized"](), 0.5)], 4)
     with pytest.raises(TypeError, match=r"^For 'MixedReplay', .* or for 8 rows MixedReplay\(parts, 8\)\.sample\(\)\.$"):
         mixed.sample(8)
-    with pytest.raises(TypeError, match=r"^For 'MixedReplay', there is no iteration"):
+    with pytest.raises(TypeError, match=r"^For 'MixedReplay', a buffer cannot be iterated"):
         list(mixed)
 
 

@@ -519,5 +519,5 @@ def test_wrong_late_columns():
         with pytest.raises(ValueError, match=message):
             buffer.insert(exp)
     assert int(buffer.size()) == 0
-    with pytest.raises(RuntimeError, match=r"'insert\(with_indices=True\)' needs a buffer that keeps a weight"):
+    with pytest.raises(RuntimeError, match=r"'insert\(with_indices=True\)' needs a buffer that stores a weight"):
         ReplayBuffer(1, 4, [()], ["int32"]).insert([0], with_indices=True)

@@ -206,7 +206,7 @@ def test_errors():
     buffer.insert(rows(0, 4))
     with pytest.raises(RuntimeError, match="all capacity=5 rows, but got 4 stored"):
         buffer.rows()
-    with pytest.raises(RuntimeError, match="'delete' needs a buffer that keeps a weight"):
+    with pytest.raises(RuntimeError, match="'delete' needs a buffer that stores a weight"):
         buffer.delete([0])
     with pytest.raises(TypeError, match="max_staleness"):
         make("native", max_staleness=3)

@@ -504,7 +504,7 @@ def test_states_that_cannot_be_are_refused():
     pair.delete(17)
     state = pair.buffer.state_dict()
     slot = {handle: handle % 13 for handle in range(7, 20)}
-    not_following = "the rows must make episodes: 'steps' are not consecutive in the rows of a stream"
+    not_following = "the rows must form episodes: 'steps' are not consecutive in the rows of a stream"
     flags = "'flags' are none that rows have, or a deleted row counts as live"
     wrong = [
         ("steps", slot[15], 9, not_following),

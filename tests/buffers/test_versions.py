@@ -128,7 +128,7 @@ def test_versions_in_graphs():
         calls.insert(Tensor([0, 1], ms.int32), version=Tensor([3, 4], ms.float32))
     with pytest.raises(TypeError, match="'version' must be an int or hold ints, but got float64"):
         calls.insert(Tensor(0, ms.int32), version=1.0)
-    with pytest.raises(RuntimeError, match=r"'insert\(version=...\)' needs a buffer that keeps a weight"):
+    with pytest.raises(RuntimeError, match=r"'insert\(version=...\)' needs a buffer that stores a weight"):
         Calls(make()).insert(Tensor(0, ms.int32), version=Tensor(0, ms.int32))
 
 

@@ -345,7 +345,7 @@ def test_several_buffers_errors():
             ValueError, match=r"'buffer' must be what was saved in buffer.safetensors, \{'agent': Prior"
         ):
             load(PATH, buffer=wrong)
-    with pytest.raises(ValueError, match="must hold each buffer once"):
+    with pytest.raises(ValueError, match="must contain each buffer once"):
         save({"one": both["agent"], "other": both["agent"]}, PATH)
     with pytest.raises(TypeError, match="the keys of 'buffer' must be strings, but got 1"):
         save({1: both["agent"]}, PATH)
@@ -410,7 +410,7 @@ def test_buffers_that_do_not_fit():
             other_names,
             r"'column.0': expected float32 \['rows', 40\], but got nothing; .*; unknown arrays \['column.obs",
         ),
-        (other_alpha, r"buffer.safetensors holds a state that cannot be. For 'PrioritizedReplayBuffer', the weights"),
+        (other_alpha, r"buffer.safetensors contains an impossible state. For 'PrioritizedReplayBuffer', the weights"),
         (RINGS["uniform"](), r"must be what was saved in buffer.safetensors, PrioritizedReplayBuffer, but got Replay"),
     ):
         before = buffer.state_dict()

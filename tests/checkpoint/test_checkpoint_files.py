@@ -224,7 +224,7 @@ WRONG_FILES: dict[str, tuple[Any, str]] = {
     "deep": (in_metadata("description", '{"list":[' * 200 + "]}" * 200), "describes no buffer"),
     "empty": (in_metadata("description", '{"dict":{}}'), "describes no buffer: {'dict': {}}"),
     "since that is none": (in_metadata("since", "[-1]"), NONSENSE),
-    "since of others": (in_metadata("since", "[0, 0]"), "must hold the columns and all else"),
+    "since of others": (in_metadata("since", "[0, 0]"), "must contain the columns and the state"),
     "rows lacking": (in_metadata("since", "[3]"), "has rows from 3 on, not from 0 on"),
     "checksums of others": (in_metadata("checksums", "wrong"), NONSENSE),
     "other class": (in_description(**{"class": "ReplayBuffer"}), "'buffer' must be what was saved"),
@@ -321,7 +321,7 @@ def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
     content, _, given = saved
     length = 8 + int.from_bytes(content[:8], "little")
     text = content[8:length].replace(b',"serials":', b',"serials":{},"serials":', 1)
-    assert "a key comes twice" in refused(checkpoint_header(text) + content[length:], given)
+    assert "a key occurs twice" in refused(checkpoint_header(text) + content[length:], given)
 
 
 @pytest.mark.parametrize(

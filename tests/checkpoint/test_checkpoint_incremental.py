@@ -460,7 +460,7 @@ def test_files_of_other_kinds_with_such_names():
     assert_same_state(load(PATH), buffer)
     assert_same_state(load(f"{PATH}.7"), other)
     Path(f"{PATH}.1").write_text("notes")
-    with pytest.raises(FileExistsError, match=r"beside which .*buffer.safetensors.1 is no other file, since incr"):
+    with pytest.raises(FileExistsError, match=r"must have no other file .*buffer.safetensors.1 beside it, since incr"):
         save(buffer, PATH)
     with pytest.raises(ValueError, match=r"but buffer.safetensors.1 begins otherwise: it is of another kind, cut off"):
         load(PATH)

@@ -483,7 +483,7 @@ def test_parts_that_are_none():
     with pytest.raises(ValueError, match="names of parts must be those of variables, but got '0'"):
         TrainingCheckpoint(PATH, **{"0": nn.Dense(1, 1)})
     buffer = filled(RINGS["uniform"])
-    with pytest.raises(ValueError, match="must hold each buffer once, but one comes twice"):
+    with pytest.raises(ValueError, match="must contain each buffer once, but one occurs twice"):
         TrainingCheckpoint(PATH, one=buffer, two=buffer)
 
 

@@ -59,5 +59,5 @@ def test_arrays_are_apart():
 
 def test_an_array_that_grows_says_so():
     made = arrays.TensorArray(ms.float32, ())
-    with pytest.raises(NotImplementedError, match="only arrays with dynamic_size=False stand in for it"):
+    with pytest.raises(NotImplementedError, match="replaces only arrays with dynamic_size=False"):
         made()

@@ -204,7 +204,7 @@ def test_destroy():
     assert buffer.destroy().asnumpy().tolist() == [buffer.handle]
     with pytest.raises(ValueError, match="that was not destroyed"):
         PriorityReplayBufferPush(buffer.handle)
-    with pytest.raises(RuntimeError, match="was destroyed before"):
+    with pytest.raises(RuntimeError, match="was already destroyed"):
         buffer.destroy()
     reservoir = Reservoir("auto")
     other = Reservoir("auto")

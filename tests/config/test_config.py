@@ -247,13 +247,13 @@ ERRORS = {
     "whole": (
         ValueError,
         {"actor": {"number": 1}, "replay_buffer": CONFIG},
-        "'config' must be the part that describes the buffer, but got that of a whole training: give "
+        "'config' must be the part that describes the buffer, but got the configuration of a whole training run: pass "
         "config['replay_buffer'].",
     ),
     "whole of DI-engine": (
         ValueError,
         {"env": {}, "policy": {"cuda": False, "other": {"replay_buffer": CONFIG}}},
-        "'config' must be the part that describes the buffer, but got that of a whole training: give "
+        "'config' must be the part that describes the buffer, but got the configuration of a whole training run: pass "
         "config['policy']['other']['replay_buffer'].",
     ),
     "sequence": (ValueError, changed(type="sequence"), "the configuration lacks ['sequence_length']; it has ["),
@@ -261,7 +261,7 @@ ERRORS = {
     "twice": (
         ValueError,
         changed(params={"capacity": 3}),
-        "['capacity'] stand both in the configuration and in its 'params'.",
+        "['capacity'] must not be both in the configuration and in its 'params'.",
     ),
     "no mapping": (TypeError, [CONFIG], "'config' must be a mapping, but got ["),
     "params": (TypeError, changed(params=[1]), "'params' must be a mapping, but got [1] (list)."),
@@ -285,7 +285,9 @@ def test_errors(case: str):
 
 def test_a_part_of_several_may_have_the_name_of_the_part():
     assert list(create_buffer({"multi_buffer": True, "replay_buffer": CONFIG})) == ["replay_buffer"]
-    with pytest.raises(ValueError, match=r"For 'get_buffer_cls', .* whole training: give config\['replay_buffer'\]"):
+    with pytest.raises(
+        ValueError, match=r"For 'get_buffer_cls', .* whole training run: pass config\['replay_buffer'\]"
+    ):
         get_buffer_cls({"replay_buffer": CONFIG})
 
 

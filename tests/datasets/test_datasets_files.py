@@ -245,7 +245,7 @@ def test_axes_of_length_one_come_and_go(write: Any):
         ({"rewards": None}, ValueError, r"must have D4RL's keys, but lacks \['rewards'\]; it has .*'timeouts'"),
         ({"rewards": np.zeros(8)}, ValueError, r"arrays of one length.*'actions': 9.*'rewards': 8"),
         ({"rewards": np.float32(1)}, ValueError, "'rewards': None"),
-        ({"timeouts": None}, ValueError, "must say where an episode ends.*'timeouts' or next observations"),
+        ({"timeouts": None}, ValueError, "must mark where episodes end.*'timeouts' or next observations"),
         ({"terminals": np.full(9, 2)}, ValueError, "'terminals' of .* must hold bools or 0 and 1, but got 2"),
         ({"terminals": np.zeros((9, 1))}, ValueError, r"flags of .* must have shape \(9,\)"),
         ({"actions": np.array(["a"] * 9, "S1")}, TypeError, r"arrays of numbers, but 'actions' is \|S1"),
@@ -289,7 +289,7 @@ def test_buffers_that_cannot_be_filled(write: Any):
                 sample_size=1, capacity=10, shapes=[(2,)], types=["float32"], names=["observation"], num_envs=2
             )
         )
-    with pytest.raises(TypeError, match=r"there is none to be made, but got \['capacity'\] too"):
+    with pytest.raises(TypeError, match=r"there must be no arguments of a new one, but got \['capacity'\]"):
         read(
             buffer=ReplayBuffer(sample_size=1, capacity=10, shapes=[(2,)], types=["float32"], names=["observation"]),
             capacity=3,

@@ -112,7 +112,7 @@ def test_limits_that_a_graph_would_not_know_are_refused():
     buffer.push(row_of(1))
     replay = buffer.replay
     for late in use_time_check(buffer, 2), staleness_check(buffer, 2), PriorityExperienceReplay(buffer):
-        with pytest.raises(RuntimeError, match="must be set before 'replay' is asked for"):
+        with pytest.raises(RuntimeError, match="set limits and priorities before you read 'replay'"):
             buffer.use(late)
     view = buffer.view().use(use_time_check(buffer, 5))  # the smaller limit holds already
     assert view.replay is replay

@@ -548,7 +548,7 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
     with pytest.raises(ValueError, match="'capacity' must be at least 6"):
         ShardedReplay(config("sequence", capacity=8, sample_size=1, sequence_length=6))
     (tmp_path / "shard_1.safetensors").write_text("of another run")
-    with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must hold no shards of .*shard_1"):
+    with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must contain no shards of .*shard_1"):
         ShardedReplay(config(), folder=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\) has"):
         ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)

@@ -128,7 +128,7 @@ def test_samples_wait_for_insertions():
         ended: list[Prefetch] = []
 
         def learn(batches: Prefetch) -> None:
-            with pytest.raises(RuntimeError, match="one that was closed"):
+            with pytest.raises(RuntimeError, match="this one was closed"):
                 deque(batches, maxlen=0)
             ended.append(batches)
 
@@ -164,7 +164,9 @@ def test_a_writer_does_not_wait_longer_than_the_limiter_says(
         writer.insert(rows(range(15, 20)))  # the limiter blocks it
         # Set a timeout like the limiter's only now: on a busy machine, allowed rows may take longer.
         writer._timeout = 0.3
-        with pytest.raises(TimeoutError, match=r"5 rows could not be inserted within 0\.3 s; they are still on their"):
+        with pytest.raises(
+            TimeoutError, match=r"5 rows could not be inserted within 0\.3 s; they are still in transit"
+        ):
             writer.insert(rows(range(20, 25)))
         writer._timeout = None
         assert [record.message.split(":")[0] for record in caplog.records if "for 0.1 s" in record.message] == [

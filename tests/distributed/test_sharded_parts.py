@@ -78,7 +78,9 @@ def test_a_configuration_without_a_sample_size():
     config = {key: value for key, value in CONFIG.items() if key != "sample_size"}
     with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the configuration lacks 'sample_size'"):
         split({**config, "shards": 2}, {})
-    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', .* whole training: give config\['replay_buffer'\]"):
+    with pytest.raises(
+        ValueError, match=r"^For 'ShardedReplay', .* whole training run: pass config\['replay_buffer'\]"
+    ):
         split({"replay_buffer": CONFIG}, {"number": 2})
 
 
@@ -324,7 +326,7 @@ def test_what_is_allowed_is_what_may_be_inserted():
 def test_an_error_that_ray_gives_as_text(text: str, kind: type[Exception], words: str):
     error = exchange._as_raised(text)
     assert type(error) is kind
-    assert str(error) == f"For 'ShardedReplay', a shard could not begin: {words}"
+    assert str(error) == f"For 'ShardedReplay', a shard could not start: {words}"
 
 
 def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):

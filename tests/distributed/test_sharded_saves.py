@@ -285,7 +285,9 @@ def test_a_first_save_that_was_cut_off(world: Callable[[str], World]):
             made.start(resume=False)
             assert not list(made.folder.iterdir())
         else:
-            with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must hold no shards of another"):
+            with pytest.raises(
+                FileExistsError, match=r"^For 'ShardedReplay', 'folder' must contain no shards of another"
+            ):
                 made.start(resume=False)
             made.check([1, 1])
 

@@ -215,7 +215,7 @@ def told_of(buffer: Any) -> tuple[str, str]:
     call()
     words = re.fullmatch(
         r"The operator '(\w+)' failed in a graph that ran before this call: (.+)\. That call of the operator changed "
-        r"nothing and gave zeros\.",
+        r"nothing and returned zeros\.",
         str(caught.value),
     )
     assert words

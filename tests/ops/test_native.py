@@ -171,8 +171,8 @@ except TypeError as error:
 MODULE = "its Python module was not built: install Python's headers (python3-dev) and install this package again"
 
 WARNING = (
-    "True For 'Mine', the native kernels are not available, and the composite backend takes their place, with the same "
-    "rows but up to 500 times slower from Python: {reason}. With backend='composite' there is no warning."
+    "True For 'Mine', the native kernels are not available. The composite backend is used instead: the same rows, up "
+    "to 500 times slower from Python. The reason: {reason}. Pass backend='composite' to avoid this warning."
 )
 
 LIBRARIES = {

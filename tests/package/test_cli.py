@@ -421,10 +421,7 @@ def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
             "datasets.from_hdf5 reads; `mindspore-replay convert` makes a checkpoint of it.",
         ),
         (["convert", "text.safetensors", "a.npz"], "convert: For 'load', 'path' must be a whole file"),
-        (
-            ["convert", "a.npz", "text.safetensors"],
-            "convert: 'target' must be a new file, but text.safetensors is there",
-        ),
+        (["convert", "a.npz", "text.safetensors"], "convert: 'target' must be a new file, but text.safetensors exists"),
         (["convert", "a.npz", "b.hdf5"], "convert: 'target' must be .safetensors, .npz or the id of a Minari dataset"),
         (["convert", "a.npz", "cartpole/b-v0"], "convert: '--env' must name the environment"),
         (["convert", "several.safetensors", "b.npz"], "convert: 'source' must hold one buffer"),

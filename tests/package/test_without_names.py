@@ -166,8 +166,8 @@ def lacks(what: str, place: str) -> str:
 CHANGES: dict[str, dict[str, str]] = {
     **{name: {} for name in ("address", "share", "wait", "PARAMETERS", "isconstant", "make_dict", "EXACT")},
     "EXPAND_STATEMENT": {
-        "statement": "RuntimeError: In a graph, 'insert' and 'update' of a buffer need MindSpore's parser to take "
-        "them for what they are, and it was not found in this version: write buffer.add(rows), and call 'update' from "
+        "statement": "RuntimeError: In a graph, 'insert' and 'update' of a buffer need a hook in MindSpore's parser, "
+        "which was not found in this version: write buffer.add(rows), and call 'update' from "
         "Python.",
         "compat": lacks("'compat.install'", "mindspore.graph._parse.expand_expr_statement"),
     },

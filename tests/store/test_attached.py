@@ -463,7 +463,7 @@ def test_writers_do_not_wait_for_a_dead_learner(tmp_path: Path):
         assert writer.stdout.readline() == "attached\n"
     (last,) = result(writer)
     assert (
-        "RuntimeError For 'ReplayBuffer', 1 rows cannot be inserted: the limiter waits for the learner, which is gone"
+        "RuntimeError For 'ReplayBuffer', 1 rows cannot be inserted: the limiter waits for the learner, which has ended"
         in last
     )
     again = ReplayBuffer.open(tmp_path / "rows")

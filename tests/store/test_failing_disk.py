@@ -19,7 +19,7 @@ from mindspore_replay.store import library
 
 pytestmark = [
     pytest.mark.cpu_only("rows in a folder are in host memory"),
-    pytest.mark.filterwarnings("ignore:.*the machine was started anew"),
+    pytest.mark.filterwarnings("ignore:.*the machine was restarted"),
 ]
 
 FAILED = "the disk could not read or write a page of the folder: what is in memory is not what was there"

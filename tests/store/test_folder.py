@@ -478,7 +478,9 @@ def test_a_folder_that_was_deleted_can_be_closed(tmp_path: Path):
     buffer = make("uniform", storage=tmp_path / "rows")
     buffer.insert(row(1))
     shutil.rmtree(tmp_path / "rows")
-    said = f"For 'ReplayBuffer', the folder {tmp_path / 'rows'} was deleted: its rows are lost when it is closed"
+    said = (
+        f"For 'ReplayBuffer', the folder {tmp_path / 'rows'} was deleted: its rows are lost when the buffer is closed"
+    )
     with pytest.raises(FileNotFoundError, match=said):
         buffer.flush()
     assert len(buffer) == 1
@@ -683,7 +685,7 @@ def test_the_limiter_is_in_the_folder(tmp_path: Path):
     assert ReplayBuffer.open(tmp_path / "rows").limiter is None
 
 
-# After the machine was started anew; tests/store/test_power_cuts.py has what a disk may hold then.
+# After the machine was restarted; tests/store/test_power_cuts.py has what a disk may hold then.
 
 
 @pytest.fixture
@@ -700,7 +702,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return stop
 
 
-ANEW = r"the machine was started anew since .* was last used, and it had not been closed: .* its last flush, with "
+ANEW = r"the machine was restarted since .* was last used, and it had not been closed: .* its last flush, with "
 
 
 def without_log(buffer: Any) -> None:

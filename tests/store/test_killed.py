@@ -135,7 +135,7 @@ def test_rows_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.Mo
                 IndexError,
                 r"'index' must be in \[-8, 8\), since 8 rows are .* got 8\.",
             ),
-            (lambda b: b.rows(), RuntimeError, "'rows' gives all capacity=12 rows, but got 8 stored"),
+            (lambda b: b.rows(), RuntimeError, "'rows' returns all capacity=12 rows, but got 8 stored"),
         ]
     ):
         learner = make("uniform", tmp_path / str(i))

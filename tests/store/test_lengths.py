@@ -301,7 +301,7 @@ def test_samples_of_windows_are_padded():
 @pytest.mark.parametrize(
     ("changed", "error", "words"),
     [
-        ({"max_length": None}, ValueError, "need 'max_length', items of the longest row, and 'items'"),
+        ({"max_length": None}, ValueError, "need 'max_length', the items of the longest row, and 'items'"),
         ({"items": 4}, ValueError, r"'items' must be in \[5, "),
         ({"items": {"tokens": 20}}, ValueError, r"'items' must hold one value for the columns \['flags'\]"),
         ({"share_lengths": [("tokens", "reward")]}, ValueError, "only those whose shape begins with None"),

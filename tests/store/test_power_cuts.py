@@ -12,7 +12,7 @@ from mindspore_replay.store import folder as folder_module
 
 pytestmark = [
     pytest.mark.cpu_only("rows in a folder are in host memory"),
-    pytest.mark.filterwarnings("ignore:.*the machine was started anew"),
+    pytest.mark.filterwarnings("ignore:.*the machine was restarted"),
 ]
 
 CUTS = 20

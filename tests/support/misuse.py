@@ -63,8 +63,9 @@ _BY_PRIORITY = (
     "EpisodeReplayBuffer or ElasticReplayBuffer with prioritized=True."
 )
 _NAMELESS = "'as_dict' needs a buffer made with 'names'."
-_WEIGHT = "needs a buffer that keeps a weight for each row"
-_EPISODES, _DTYPES = "needs a buffer whose rows know their episode", "'exp' must have the columns' dtypes. column 'obs'"
+_WEIGHT = "needs a buffer that stores a weight for each row"
+_EPISODES = "needs a buffer that stores the episode of each row"
+_DTYPES = "'exp' must have the columns' dtypes. column 'obs'"
 _HANDLE_TYPE, _HANDLE_SHAPE = "'indices' must hold ints, but got float64", "'indices' must have shape [] or [n], but"
 _AT_LEAST_ONE = "name at least one, or leave the call out."
 _EARLY = "but got 0 in the range to draw from, of 0 stored"

@@ -492,8 +492,8 @@ def test_the_text_of_a_timeout():
         sample(limiter, 4)
     assert str(raised.value) == (
         "For 'RateLimiter', 4 rows could not be sampled within 0 s: 0 were inserted and 0 sampled, with "
-        "samples_per_insert=2, min_size=3 and error_buffer=4. First insert rows, or disable() it while the buffer is "
-        "filled."
+        "samples_per_insert=2, min_size=3 and error_buffer=4. First insert rows, or call its disable() while you "
+        "fill the buffer."
     )
     insert(limiter, 5)
     with pytest.raises(TimeoutError, match="1 row could not be inserted within 0 s: 5 were inserted and 0 sampled"):
@@ -508,7 +508,7 @@ def test_what_could_wait_without_end_is_an_error():
     sample(limiter, 4)
     message = (
         r"'error_buffer' must be at least 5 for insertions of 3 and samples of 4 rows with samples_per_insert=2, but "
-        r"got 4: one could wait for the other without end\."
+        r"got 4: insertions and samples could wait for each other forever\."
     )
     with pytest.raises(ValueError, match=message):
         insert(limiter, 3)

@@ -253,7 +253,7 @@ def test_close_ends_the_thread(samples: int):
     batches.close()
     assert not any(thread.name.startswith("Prefetch") for thread in threading.enumerate())
     with pytest.raises(
-        RuntimeError, match=r"^For 'Prefetch', 'sample' needs one that is open, but got one that was closed\.$"
+        RuntimeError, match=r"^For 'Prefetch', 'sample' needs an open Prefetch, but this one was closed\.$"
     ):
         batches.sample()
 
@@ -382,7 +382,7 @@ def test_close_ends_the_waits_of_all_threads(kind: str, tmp_path: Path):
     ended: list[str] = []
 
     def learn(batches: Prefetch) -> None:
-        with pytest.raises(RuntimeError, match=r"^For 'Prefetch', .* one that was closed\.$") as caught:
+        with pytest.raises(RuntimeError, match=r"^For 'Prefetch', .* this one was closed\.$") as caught:
             batches.sample()
         ended.append(str(caught.value))
 
@@ -409,7 +409,7 @@ def test_close_while_the_thread_waits_and_a_learner_waits_for_it():
     batches.sample()
 
     def learn() -> None:
-        with pytest.raises(RuntimeError, match="one that was closed"):
+        with pytest.raises(RuntimeError, match="this one was closed"):
             batches.sample()
 
     learner = threading.Thread(target=learn)
@@ -471,7 +471,7 @@ def test_a_program_that_ends_without_close():
         [sys.executable, "-c", _ENDS_WITHOUT_CLOSE], capture_output=True, text=True, timeout=300, check=False
     )
     assert (ended.returncode, ended.stderr) == (1, "the main thread dies\n")
-    closed = "For 'Prefetch', 'sample' needs one that is open, but got one that was closed."
+    closed = "For 'Prefetch', 'sample' needs an open Prefetch, but this one was closed."
     assert ended.stdout.splitlines() == ["(3,) (2,) (1,)", *[closed] * 3]
 
 

@@ -480,7 +480,7 @@ BAD_FORMS: dict[str, tuple[Any, type[Exception], str]] = {
     "an axis kept": (lambda achieved, goal: goal[:, :1], ValueError, r"but got ndarray of shape \(4, 1\)"),
     "texts": (lambda achieved, goal: ["no"] * 4, TypeError, "but got list of <U2"),
     "complex": (lambda achieved, goal: goal[:, 0] * 1j, TypeError, "but got ndarray of complex64"),
-    "a failure": (lambda achieved, goal: goal.nothing, RuntimeError, "failed with both, .*'nothing'"),
+    "a failure": (lambda achieved, goal: goal.nothing, RuntimeError, "failed with both. .*'nothing'"),
     "three": (lambda achieved, goal: (goal[:, 0],) * 3, ValueError, r"but got tuple of shape \(3, 4\)"),
 }
 
@@ -640,7 +640,7 @@ def test_flags_need_a_column():
 
 def test_a_function_of_other_arguments_is_told_what_it_gets():
     with pytest.raises(
-        TypeError, match=r"must take \(achieved_goal, goal\) or \(.*, batch\), but got one with .*\(goal\)"
+        TypeError, match=r"must accept \(achieved_goal, goal\) or \(.*, batch\), but got one with .*\(goal\)"
     ):
         HindsightRelabel("future", 0.8, lambda goal: goal)
 

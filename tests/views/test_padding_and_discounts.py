@@ -180,7 +180,7 @@ def test_wrong_arguments():
                 names=["observation", "reward", "terminated", "gamma"],
                 views=[NStep(2, 0.9, discount="gamma")],
             )
-    with pytest.raises(ValueError, match=r"pass discount='discount' if it holds the discount of each step"):
+    with pytest.raises(ValueError, match=r"pass discount='discount' if it contains the discount of each step"):
         ReplayBuffer(
             *(1, 9, [()] * 4, ["float32", "float32", "bool", "float32"]),
             names=["observation", "reward", "terminated", "discount"],

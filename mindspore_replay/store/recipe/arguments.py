@@ -93,4 +93,4 @@ def decoded(value: object) -> Any:
 
 def _function_left_out(*_: object) -> NoReturn:
     """Stands for a function that is not in a file."""
-    raise RuntimeError("the function of the view is in the learner's program alone")
+    raise RuntimeError("the function of the view exists only in the learner's program")

@@ -130,8 +130,8 @@ def _takes_batch(reward_fn: Callable[..., object]) -> bool:
             signature.bind(*(None,) * number)
             return number == 3
     raise TypeError(
-        "For 'HindsightRelabel', 'reward_fn' must take (achieved_goal, goal) or (achieved_goal, goal, batch), but got "
-        f"one with the arguments {signature}. Give others by functools.partial."
+        "For 'HindsightRelabel', 'reward_fn' must accept (achieved_goal, goal) or (achieved_goal, goal, batch), but "
+        f"got one with the arguments {signature}. Bind others with functools.partial."
     )
 
 

@@ -149,8 +149,8 @@ class SampleLayout:
         role = self._roles.setdefault(name, argument)
         if role != argument and {role, argument} != {"observation", "goal"}:
             raise ValueError(
-                f"For '{self.cls_name}', {view} takes the column {name!r} as its '{argument}', but another view "
-                f"takes it as its '{role}'."
+                f"For '{self.cls_name}', {view} takes the column {name!r} as its '{argument}', but another view uses "
+                f"it as its '{role}'."
             )
         return self.columns.names.index(name)
 

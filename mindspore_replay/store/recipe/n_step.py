@@ -89,8 +89,8 @@ class NStep(Shown):
         columns = layout.columns
         if "discount" in columns.names and self.discount != "discount":
             raise ValueError(
-                f"For '{layout.cls_name}', NStep adds a field 'discount' to a sample: give the column of this "
-                "name another, or pass discount='discount' if it holds the discount of each step."
+                f"For '{layout.cls_name}', NStep adds a field 'discount' to a sample: rename the column of this name, "
+                "or pass discount='discount' if it contains the discount of each step."
             )
         reward = layout.column("NStep", "reward", self.reward)
         terminated = layout.column("NStep", "terminated", self.terminated)

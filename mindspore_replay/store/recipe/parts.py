@@ -173,8 +173,8 @@ def sampler_of(
         return Uniform(replace, window=window)
     if not check_bool(name, "replace", replace):
         raise ValueError(
-            f"For '{name}', 'replace' must be True, but got False: each stratum of the total weight gives one row, and "
-            "a row may fill several."
+            f"For '{name}', 'replace' must be True, but got False: one row is sampled from each stratum of the total "
+            "weight, and a row may fill several."
         )
     return Prioritized(*priorities, window)
 
