@@ -29,7 +29,7 @@ from .memory import memory_limit
 from .recipe.spec import BufferSpec
 from .torn import RowChecksums
 
-_BOOT = "shared.boot"
+_BOOT, _INODE = "shared.boot", "shared.inode"
 #: Bytes of rows whose checksums are computed while others wait, and seconds in which they may go on after that.
 _AT_ONCE, _PAUSE = 1 << 20, 1e-4
 #: Names of the files that hold what the buffer is, and that the learner locks.
@@ -145,7 +145,7 @@ class Folder:
         before = self._maps[STATE][:] if self.is_first and not self.is_new else None
         try:
             beyond = self.is_beyond_memory()
-            stopped = before is not None and bool((self.arrays[_BOOT] != _this_boot()).any())
+            stopped = self._stopped() if before is not None else ""
             record = self._begun(stopped)
             sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[STATE])
             what = self._repaired(record, stopped) if stopped or self._verify else ""
@@ -158,7 +158,7 @@ class Folder:
         if beyond:  # else a fault would read pages around a row, which push others out
             self._maps[COLUMNS].madvise(mmap.MADV_RANDOM)
         if self.is_first:
-            self.arrays[_BOOT][:] = _this_boot()
+            self.arrays[_BOOT][:], self.arrays[_INODE][:] = _this_boot(), os.fstat(self._lock).st_ino
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._notice = what
 
@@ -171,8 +171,16 @@ class Folder:
         if self._notice:
             warnings.warn(f"For '{function}', {self._notice}.", RuntimeWarning, stacklevel=4)
 
-    def _begun(self, stopped: bool) -> Record:
-        """Return the last flush. If the machine has stopped since, the state is that of the flush from here on."""
+    def _stopped(self) -> str:
+        """Return why the pages of the files may be of different times; an empty text if they are not."""
+        if (self.arrays[_BOOT] != _this_boot()).any():
+            return f"the machine was restarted since {self.path} was last used, and it had not been closed"
+        if self.arrays[_INODE][0] != os.fstat(self._lock).st_ino:
+            return f"{self.path} is a copy of a folder that had not been closed"
+        return ""
+
+    def _begun(self, stopped: str) -> Record:
+        """Return the last flush. If pages are of different times, the state is that of the flush from here on."""
         if self.is_new or not (stopped or self._verify or self.is_learner):
             return Record()
         self._last = self._flushed.read()
@@ -187,7 +195,7 @@ class Folder:
             self.arrays["shared.closed"][0] = self._last.closed
         return self._last
 
-    def _repaired(self, since: Record, stopped: bool) -> str:
+    def _repaired(self, since: Record, stopped: str) -> str:
         """Remove rows that changed after the flush, recompute what follows from rows, and report what was lost."""
         arrays, options = self.arrays, self.spec.options
         state.check_places(options, arrays)
@@ -199,10 +207,8 @@ class Folder:
             library.loaded().replay_repair(self._head)
         if not stopped or since.closed:
             return f"in {self.path} {lost}" if slots.size else ""
-        return (
-            f"the machine was restarted since {self.path} was last used, and it had not been closed: the buffer is "
-            f"as it was at its last flush, with {int(arrays['count'])} rows"
-            + (f"; since they had been changed later, {lost}" if slots.size else "")
+        return f"{stopped}: the buffer is as it was at its last flush, with {int(arrays['count'])} rows" + (
+            f"; since they had been changed later, {lost}" if slots.size else ""
         )
 
     @contextlib.contextmanager

@@ -16,12 +16,13 @@ from .schema import Schema
 from .types import Arrays
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
-#: machine that used them last; a number that changes with each signal; whether the learner has closed the buffer;
-#: whether it has a limiter, the limiter's rule and counts, the additions to the counts by blocks in
-#: progress, and the rows of the largest insertion and sample.
+#: machine that used them last, and the inode of the file ``state``; a number that changes with each signal; whether the
+#: learner has closed the buffer; whether it has a limiter, the limiter's rule and counts, the additions to the counts
+#: by blocks in progress, and the rows of the largest insertion and sample.
 _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.journal": ((17,), "int64"),
     "shared.boot": ((40,), "uint8"),
+    "shared.inode": ((1,), "uint64"),
     "shared.changes": ((1,), "uint32"),
     "shared.closed": ((1,), "int32"),
     "shared.limited": ((1,), "int32"),

@@ -759,6 +759,27 @@ def test_a_closed_buffer_survives_a_stop(kind: str, tmp_path: Path, stopped: Any
     assert int(once_more.state_dict()["serials"][0]) == int(before["serials"][0])
 
 
+def test_a_copy_of_a_folder_in_use_is_as_it_was_at_its_last_flush(kind: str, tmp_path: Path):
+    """Its files were read one after the other, so their pages are of different times."""
+    buffer = make(kind, storage=tmp_path / "rows")
+    fill(buffer)
+    buffer.flush()
+    before = buffer.state_dict()
+    fill(buffer, rows=range(45, 55))
+    shutil.copytree(tmp_path / "rows", tmp_path / "copy")
+    os.rename(tmp_path / "copy", tmp_path / "moved")
+    what = (
+        r"moved is a copy of a folder that had not been closed: the buffer is as it was at its last flush, with 32 rows"
+    )
+    with pytest.warns(RuntimeWarning, match=what):
+        again = Buffer.open(tmp_path / "moved")
+    for key, array in again.state_dict().items():
+        assert array.tobytes() == before[key].tobytes(), key
+    again.close()
+    shutil.copytree(tmp_path / "moved", tmp_path / "closed")
+    assert len(Buffer.open(tmp_path / "closed")) == 32
+
+
 def test_an_attached_process_may_be_the_first_after_a_stop(tmp_path: Path, stopped: Any):
     buffer = make("prioritized", storage=tmp_path / "rows")
     fill(buffer)
@@ -939,9 +960,10 @@ WRONG = {
 
 
 def damage(folder: Path, name: str) -> None:
-    """Change an array of the state."""
+    """Change an array of the state, of a folder that is then no copy."""
     opened = folder_opening.open_to_attach(folder, "test")
     opened.arrays[name].reshape(-1)[:1] += 1
+    opened.arrays["shared.inode"][0] = (folder / "state").stat().st_ino
     opened.close()
 
 
@@ -980,9 +1002,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 from mindspore_replay import attach
+from mindspore_replay.store.folder import Folder
 
 warnings.simplefilter("ignore")
 whole, random = Path(sys.argv[1]), np.random.default_rng(0)
+Folder._stopped = lambda _: random.choice(["", "it is a copy"])
 refused = used = 0
 for i in range(1000):
     with tempfile.TemporaryDirectory() as parent:

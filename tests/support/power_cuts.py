@@ -326,23 +326,28 @@ class Machine:
         return ""
 
 
-def cuts(kind: str, n: int, parent: Path, seed: int, syncs: Callable[[Sync], Sync] = lambda sync: sync) -> list[str]:
-    """Use a buffer and cut the power n times; return what was wrong after each cut, empty if nothing was."""
-    random, faults = np.random.default_rng(seed), list[str]()
+def cuts(
+    kind: str, n: int, parent: Path, seed: int, syncs: Callable[[Sync], Sync] = lambda sync: sync
+) -> Iterator[str]:
+    """Use a buffer and cut the power n times; yield what is wrong after each cut, empty if nothing is."""
+    random, faults, made = np.random.default_rng(seed), list[str](), 0
     machine = Machine(kind, parent, random, syncs)
 
     def cut(may_go_on: bool = False) -> None:
-        if len(faults) < n and random.random() < 0.3:
-            faults.append(machine.cut(f"cut{len(faults)}", may_go_on))
+        nonlocal made
+        if made < n and random.random() < 0.3:
+            made += 1
+            faults.append(machine.cut(f"cut{made}", may_go_on))
 
     machine.during_flush = cut
     try:
-        while len(faults) < n:
+        while made < n:
             for _ in range(random.integers(1, 12)):
                 machine.step()
                 cut(may_go_on=True)
             if random.random() < 0.8:
                 machine.flush()
+            yield from faults
+            faults.clear()
     finally:
         machine.buffer._front.calls.detach()
-    return faults
