@@ -6,8 +6,9 @@
 
 Figures are medians of rounds in which each case runs once, one after the other:
 
-- microseconds to insert one CartPole row, and 256 pairs of Atari frames, in memory, in a folder, and in one that a
-  thread flushes every second: by the clock and of the processor;
+- microseconds to insert one CartPole row after the other, and 256 pairs of Atari frames ten times a second (145 MB a
+  second): in memory, in a folder, in one that a thread flushes every second, and in a mapped file of NumPy that a
+  thread writes to the disk every second. Means by the clock, and of the processor with that of the thread;
 - rows a second, and milliseconds a flush, with a flush after 1, 100 and 10,000 rows; SQLite commits where we flush, in
   a table of one blob a row, with a write-ahead log and `synchronous=FULL`;
 - the same for torchrl and dm-reverb, if the interpreters of environments with them are given; see
@@ -29,6 +30,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +45,8 @@ from mindspore_replay.store import folder as folder_module
 CARTPOLE = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 ATARI = [(84, 84, 4), (84, 84, 4), (), ()], ["uint8", "uint8", "int32", "float32"]
 FLUSHES = (1, 100, 10_000)
-#: Seconds that a case of a round takes at most.
-LONGEST = 0.5
+#: Seconds that a case of a round takes at most, and one of insertion, which needs some flushes.
+LONGEST, INSERTING = 0.5, 3.0
 PEERS = Path(__file__).resolve().parent / "comparison" / "processes" / "durable.py"
 
 
@@ -54,12 +56,52 @@ def rows_of(columns: tuple[list[Any], list[str]], n: int) -> list[np.ndarray]:
     return [(255 * random.random((n, *shape))).astype(dtype) for shape, dtype in zip(*columns)]
 
 
-def inserting(buffer: Any, rows: list[np.ndarray], repeat: int) -> tuple[float, float]:
-    """Return microseconds of an insertion, and of the processor, those of a thread that flushes among them."""
+def inserting(
+    insert: Callable[[list[np.ndarray]], Any], flush: Callable[[], Any] | None, rows: list[np.ndarray], pause: float
+) -> tuple[float, float]:
+    """Return microseconds of an insertion, and of the processor; a thread flushes every second."""
+    stops, spent, n, each = threading.Event(), 0.0, 0, 1 if pause else 1000
+
+    def often() -> None:
+        while flush is not None and not stops.wait(1.0):
+            flush()
+
+    thread = threading.Thread(target=often)
+    thread.start()
     begin, processor = time.perf_counter(), time.process_time()
-    for _ in range(repeat):
-        buffer.insert(rows)
-    return 1e6 * (time.perf_counter() - begin) / repeat, 1e6 * (time.process_time() - processor) / repeat
+    while time.perf_counter() - begin < INSERTING:
+        before = time.perf_counter()
+        for _ in range(each):
+            insert(rows)
+        spent += time.perf_counter() - before
+        n += each
+        time.sleep(pause)
+    processor = time.process_time() - processor
+    stops.set()
+    thread.join()
+    return 1e6 * spent / n, 1e6 * processor / n
+
+
+class Mapped:
+    """Columns in one mapped file of NumPy, which has no promise at all.
+
+    Args:
+        path (Path): The file.
+        columns (tuple): Shapes and dtypes.
+        capacity (int): Rows.
+    """
+
+    def __init__(self, path: Path, columns: tuple[list[Any], list[str]], capacity: int) -> None:
+        rows = np.dtype([(str(i), dtype, shape) for i, (shape, dtype) in enumerate(zip(*columns))])
+        self.rows, self.next = np.memmap(path, rows, "w+", shape=(capacity,)), 0
+        self.columns = [self.rows[name] for name in rows.names or ()]
+
+    def insert(self, rows: list[np.ndarray]) -> None:
+        """Copy rows, whose number divides the capacity."""
+        n = len(rows[0])
+        for column, values in zip(self.columns, rows):
+            column[self.next : self.next + n] = values
+        self.next = (self.next + n) % len(self.rows)
 
 
 def flushing(insert: Callable[[int], None], flush: Callable[[], None], each: int) -> tuple[float, float]:
@@ -125,20 +167,25 @@ def opened(folder: Path, stopped: bool) -> tuple[float, float]:
     return seconds
 
 
-def cases(parent: Path, rows: int, peers: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
+def all_cases(parent: Path, rows: int, peers: Mapping[str, str]) -> dict[str, Callable[[], Any]]:
     """Return what is measured, by name."""
     measured: dict[str, Callable[[], Any]] = {}
-    for name, columns, capacity, n, repeat in (
-        ("one CartPole row", CARTPOLE, 100_000, 1, 20_000),
-        ("256 Atari pairs", ATARI, 4096, 256, 16),
+    for name, columns, capacity, n, pause in (
+        ("one CartPole row", CARTPOLE, 100_000, 1, 0.0),
+        ("256 Atari pairs", ATARI, 4096, 256, 0.1),
     ):
         batch = [column[0] if n == 1 else column for column in rows_of(columns, n)]
-        places = {"memory": "host", "folder": parent / f"plain {n}", "folder, flushed every second": parent / f"fl {n}"}
-        for place, storage in places.items():
-            buffer = ReplayBuffer(1, capacity, *columns, storage=storage)
-            if "flushed" in place:
-                buffer.flush(every=1.0)
-            measured[f"us to insert {name}: {place}"] = lambda b=buffer, r=batch, t=repeat: inserting(b, r, t)
+        places = {"memory": "host", "folder": parent / f"plain {n}", "folder, flushed": parent / f"fl {n}"}
+        buffers = {place: ReplayBuffer(1, capacity, *columns, storage=storage) for place, storage in places.items()}
+        cases = {place: (b.insert, b.flush if "flushed" in place else None) for place, b in buffers.items()}
+        if n > 1:
+            mapped = Mapped(parent / "mapped", columns, capacity)
+            cases["NumPy, flushed"] = mapped.insert, mapped.rows.flush
+        for place, calls in cases.items():
+            for _ in range(2 * capacity // n):
+                calls[0](batch)
+            title = f"us to insert {name}: {place}"
+            measured[title] = functools.partial(inserting, *calls, batch, pause)
     one = [column[0] for column in rows_of(CARTPOLE, 1)]
     blob = b"".join(column.tobytes() for column in one)
     for each in FLUSHES:
@@ -188,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = {kind: python for kind, python in (("torchrl", args.torchrl), ("reverb", args.reverb)) if python}
     found: dict[str, list[Any]] = {}
     with tempfile.TemporaryDirectory(dir=args.folder) as parent:
-        measured = cases(Path(parent), args.rows, peers)
+        measured = all_cases(Path(parent), args.rows, peers)
         for _ in range(args.rounds):
             for name, measure in measured.items():
                 found.setdefault(name, []).append(measure())

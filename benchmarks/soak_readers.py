@@ -5,9 +5,9 @@
     python benchmarks/soak_readers.py --plain 2000 [--seed 0]                 # so many random changes, without atheris
     python benchmarks/soak_readers.py --sanitized --plain 20000               # the kernels under sanitizers; needs g++
 
-Readers are ``checkpoint``, ``npz``, ``yaml``, and ``folder``, whose rows are then used; the default is each in turn.
-A checksum of a header is made to fit, since an attacker would do so too. A fault is any error but those that the
-readers document, a crash, more than 2 GB of memory, or 20 seconds of the processor for one file.
+Readers are ``checkpoint``, ``npz``, ``hdf5``, ``yaml``, and ``folder``, whose rows are then used; the default is each
+in turn. A checksum of a header is made to fit, since an attacker would do so too. A fault is any error but those that
+the readers document, a crash, more than 2 GB of memory, or 20 seconds of the processor for one file.
 
 Exit code: 0 without a fault; the last lines name the input otherwise.
 """
@@ -31,7 +31,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORT = ROOT / "tests" / "support"
-READERS = ("checkpoint", "npz", "yaml", "folder")
+READERS = ("checkpoint", "npz", "hdf5", "yaml", "folder")
 #: Of the compiler, for kernels under sanitizers.
 FLAGS = ["-std=c++17", "-g1", "-O1", "-pthread", "-shared", "-fPIC"]
 FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -66,6 +66,8 @@ class Readers:
             return [text.encode(errors="surrogateescape") for text in strangers.YAML.values()]
         if reader == "npz":
             return [members[0][1] for members in strangers.NPZ.values()]
+        if reader == "hdf5":
+            return [self.hdf5_file(**others) for others in strangers.HDF5.values()]
         if reader == "folder":
             return [b"\0" * 13, self.whole["header"][24:]]
         found = []
@@ -80,7 +82,9 @@ class Readers:
         """Read an input; raise an error that no reader documents."""
         begin = time.process_time()
         with contextlib.suppress(OSError, TypeError, ValueError):
-            {"checkpoint": self.load, "folder": self.rows, "npz": self.npz, "yaml": self.yaml}[reader](data)
+            {"checkpoint": self.load, "folder": self.rows, "npz": self.npz, "hdf5": self.hdf5, "yaml": self.yaml}[
+                reader
+            ](data)
         if (seconds := time.process_time() - begin) > LONGEST:
             raise TimeoutError(f"{seconds} seconds of the processor")
 
@@ -96,6 +100,16 @@ class Readers:
             with zipfile.ZipFile(path, "w") as archive:
                 archive.writestr("x.npy", data)
         self.strangers.READERS["npz"](path)
+
+    def hdf5_file(self, **others: Any) -> bytes:
+        """Return the content of a file of the corpus."""
+        with self.strangers.h5py.File(self.folder / "hdf5", "w") as file:
+            self.strangers.d4rl(file, **others)
+        return (self.folder / "hdf5").read_bytes()
+
+    def hdf5(self, data: bytes) -> None:
+        (self.folder / "hdf5").write_bytes(data)
+        self.strangers.READERS["hdf5"](self.folder / "hdf5")
 
     def load(self, data: bytes) -> None:
         self.checkpoint.write(data.decode("latin-1"))
@@ -171,7 +185,7 @@ def guided(name: str, seconds: int) -> None:
             f"-max_total_time={seconds}",
             "-timeout=600",
             "-rss_limit_mb=2048",
-            "-max_len=4096",
+            "-max_len=8192",
             "-print_final_stats=1",
         ]
         atheris.Setup([sys.argv[0], *options, str(corpus)], lambda data: readers.read(name, data))

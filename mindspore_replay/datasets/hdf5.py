@@ -1,5 +1,6 @@
 """Makes buffers from HDF5 files with D4RL's keys."""
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,18 +97,30 @@ class Hdf5Table:
         self.label = label
         self._file = file
         self.arrays: dict[str, Field] = {}
-        for key in file:
+        with self._whole():
+            self._list()
+        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
+        check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Raise a ValueError if h5py finds in the block that the file is damaged."""
+        try:
+            yield
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"For 'from_hdf5', {self.label} is damaged: {error.args[0]}.") from error
+
+    def _list(self) -> None:
+        for key in (file := self._file):
             link = file.get(key, getlink=True)
             if key not in D4RL:
                 self.arrays[key] = (), np.dtype(np.bool_)
             elif hasattr(link, "path"):
-                raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is a link.")
+                raise ValueError(f"For 'from_hdf5', {self.label} must hold its arrays, but {key!r} is a link.")
             elif hasattr(item := file[key], "visititems"):
                 item.visititems(lambda name, dataset, key=key: self._add(f"{key}/{name}", dataset))
             else:
                 self._add(key, item)
-        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
-        check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
 
     def _add(self, key: str, item: "h5py.Dataset | h5py.Group") -> None:
         if hasattr(item, "external"):
@@ -119,5 +132,6 @@ class Hdf5Table:
         """Return the arrays of these keys, `rows` rows of each at a time."""
         length = self.arrays[keys[0]][0][0]
         for begin in range(0, length, rows):
-            arrays = {key: self._file[key][begin : begin + rows] for key in keys}
+            with self._whole():
+                arrays = {key: self._file[key][begin : begin + rows] for key in keys}
             yield {key: array.astype(array.dtype.newbyteorder("="), copy=False) for key, array in arrays.items()}

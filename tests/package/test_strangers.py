@@ -38,4 +38,6 @@ def test_files_with_random_changes_are_read_or_refused():
     script = str(ROOT / "benchmarks" / "soak_readers.py")
     ran = subprocess.run([sys.executable, script, "--plain", "200"], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [f"{reader}: 200 inputs" for reader in ("checkpoint", "npz", "yaml", "folder")]
+    assert ran.stdout.splitlines() == [
+        f"{reader}: 200 inputs" for reader in ("checkpoint", "npz", "hdf5", "yaml", "folder")
+    ]

@@ -173,7 +173,7 @@ NPZ: dict[str, list[tuple[str, bytes]]] = {
 # HDF5.
 
 
-def _d4rl(file: h5py.File, **others: Any) -> None:
+def d4rl(file: h5py.File, **others: Any) -> None:
     """Write D4RL's keys, some of them otherwise; a function makes one."""
     values = {"observations": np.arange(6.0), "actions": np.zeros((6, 2)), "rewards": np.arange(6.0)}
     flags = {"terminals": np.arange(6) == 2, "timeouts": np.arange(6) == 5}
@@ -247,10 +247,10 @@ def corpus(folder: Path) -> Iterator[tuple[str, str, Path]]:
                 archive.writestr(member, content)
         yield "npz", name, folder / "file.npz"
     with h5py.File(folder / "other.hdf5", "w") as file:
-        _d4rl(file)
+        d4rl(file)
     for name, others in HDF5.items():
         with h5py.File(folder / "file.hdf5", "w") as file:
-            _d4rl(file, **others)
+            d4rl(file, **others)
         yield "hdf5", name, folder / "file.hdf5"
     for name, text in YAML.items():
         (folder / "file.yaml").write_bytes(text.encode(errors="surrogateescape"))
