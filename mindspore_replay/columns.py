@@ -21,7 +21,7 @@ def numpy_type(dtype: object) -> np.dtype:
 
 
 class Columns(Schema):
-    """Names, shapes and dtypes of the columns of a buffer; arguments and errors are those of `Schema`."""
+    """Names, shapes and dtypes of the columns of a buffer. Arguments and errors are those of `Schema`."""
 
     numpy_type = staticmethod(numpy_type)
 

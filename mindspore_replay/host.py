@@ -75,7 +75,7 @@ class _Rows:
     """The state that buffers of several sample sizes on the same rows share.
 
     Args:
-        folder (Union[Folder, None]): The folder of the rows; ``None`` if they are in memory.
+        folder (Union[Folder, None]): The folder of the rows, or ``None`` if they are in memory.
     """
 
     def __init__(self, folder: Folder | None) -> None:
@@ -120,7 +120,7 @@ class HostFront(LocalFront):
 
 @mixin
 class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
-    """The base class of buffers on arrays; a subclass has the constructor of a public class."""
+    """The base class of buffers on arrays. A subclass has the constructor of a public class."""
 
     def _make(self, spec: BufferSpec, storage: object, backend: object) -> None:
         name, place = spec.cls_name, checked_storage(spec.cls_name, storage, HOST)
@@ -155,7 +155,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays; of compressed columns, those now."""
+        """Bytes of all arrays. Of compressed columns, those now."""
         return sum(array.nbytes for array in {**self.arrays, **self._front.calls.compressed}.values())
 
     @property
@@ -246,7 +246,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the rows; ``None`` if they are in memory."""
+        """The folder of the rows, or ``None`` if they are in memory."""
         folder = self._front.shared.folder
         return None if folder is None else folder.path
 
@@ -417,7 +417,7 @@ class ReplayQueue(QueueRecipe, HostBuffer):
         self._front.limiter = QueueLimiter(self, sampler.timeout)
 
     def signals(self) -> tuple[Any, Folder | None]:
-        """Return the condition of waits, and the folder if there is one; for the limiter."""
+        """Return the condition of waits, and the folder if there is one, for the limiter."""
         front = self._front
         if front.shared.folder is None:
             return threading.Condition(front.shared.lock), None
@@ -464,7 +464,7 @@ def load(
         buffer (Union[HostBuffer, dict, list, None]): Load the state into this buffer instead of a new one. Default:
             ``None``.
         capacity (Union[int, None]): Capacity of the new buffer. Default: ``None``, for that of the saved buffer.
-        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+        progress (bool): Whether to show a progress bar. Requires tqdm. Default: ``False``.
 
     Returns:
         Union[HostBuffer, dict, list]: What was saved, or `buffer`.

@@ -42,7 +42,7 @@ NAMES: dict[str, PrivateName] = {}
 
 
 def _look_up(place: str) -> object:
-    """Look up ``module:attribute``; ``()`` after an attribute calls it. Return `_NOTHING` if it does not exist."""
+    """Look up ``module:attribute``. ``()`` after an attribute calls it. Return `_NOTHING` if it does not exist."""
     module, _, attributes = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -56,7 +56,7 @@ def _look_up(place: str) -> object:
 
 
 def _find(name: str, *places: str, without: str, instead: Callable[[], Any] = lambda: None) -> Any:
-    """Return what is at the first of these places that exists, else what `instead` returns; note it in `NAMES`."""
+    """Return what is at the first of these places that exists, else what `instead` returns, and note it in `NAMES`."""
     for place in places:  # an old place may give a warning of MindSpore
         value = _look_up(place)
         if value is not _NOTHING:
@@ -211,7 +211,7 @@ _find(
 
 
 def find_parser() -> ModuleType | None:
-    """Return the module in which the compiler looks up the parser's functions; ``None`` if it is not found."""
+    """Return the module in which the compiler looks up the parser's functions, or ``None`` if it is not found."""
     return _module_of("EXPAND_STATEMENT")
 
 
@@ -269,7 +269,7 @@ def refuse_trace() -> None:
 
 
 def _is_traced() -> bool:
-    """Return True if the current thread is tracing a function; if that cannot be told, whether any thread is."""
+    """Return True if the current thread is tracing a function. If that cannot be told, whether any thread is."""
     tracer = _module_of("refuse_trace")
     if tracer is None:
         return bool(NAMES["jit_contexts"].found)

@@ -87,14 +87,14 @@ class Buffer(
         shapes (tuple[tuple[int, ...], ...]): Shape of one row of each column.
         types (tuple[mindspore.dtype, ...]): Dtype of each column.
         achieved_goal (Union[str, None]): Column of the goals achieved after each action, with `HindsightRelabel`.
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order. A bool column is stored as uint8.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
         updates (Parameter): Number of `update` calls so far, then for each 16 slots the last call that wrote a row
-            there. Shape ``[1 + ceil(C / 16)]``, int64. Incremental saves read it; no file contains it.
+            there. Shape ``[1 + ceil(C / 16)]``, int64. Incremental saves read it. No file contains it.
         limiter (Union[RateLimiter, None]): Makes `insert` and `sample` from Python wait. Default: ``None``.
         weighted (bool): Whether rows have weights. If so, the buffer also has:
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
@@ -190,7 +190,7 @@ class Buffer(
 
     @property
     def _params(self) -> Any:
-        """The Parameters by name; `nn.Cell` reads them by this attribute when it lists them."""
+        """The Parameters by name. `nn.Cell` reads them by this attribute when it lists them."""
         if "_guard" in vars(self):
             vars(self)["_guard"].watch()
         return self.__dict__["_params"]

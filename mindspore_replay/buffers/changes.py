@@ -67,7 +67,7 @@ class Changes:
         episode: see `docs/ends.md`.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``,
                 in a graph a Tensor. If several name one row, the last counts.
             values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of the
                 column's dtype. Shape ``[n, *F]``, or ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
@@ -105,10 +105,10 @@ class Changes:
         """Set the priorities of rows, for example to the absolute TD errors of a sample.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``,
                 in a graph a Tensor. If several name one row, the last counts.
             priorities (Union[Tensor, Sequence[float], float]): One priority for all rows, or one per row: a number, or
-                shape ``[n]``; in a graph a Tensor. Finite and >= 0. Cast to float32; subnormal values become 0.
+                shape ``[n]``, in a graph a Tensor. Finite and >= 0. Cast to float32. Subnormal values become 0.
 
         Returns:
             Tensor: Number of handles skipped: the row was evicted or removed, or no sample can start there. Shape
@@ -143,7 +143,7 @@ class Changes:
         """Remove rows, so that they are no longer sampled.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``,
                 in a graph a Tensor.
 
         Returns:
@@ -174,7 +174,7 @@ class Changes:
         """Return priority, use count and staleness of rows, also of removed rows not yet overwritten.
 
         Args:
-            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``;
+            indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``,
                 in a graph a Tensor.
 
         Returns:
@@ -268,7 +268,7 @@ class Changes:
 
     @graph_body(_reset_graph)
     def reset(self: _Self) -> _Self:
-        """Remove all rows. Serial numbers and the random sequence continue; the next row goes to slot 0.
+        """Remove all rows. Serial numbers and the random sequence continue. The next row goes to slot 0.
 
         The learner's clock, the largest priority, beta and, from Python, the limiter's counts are reset too. Cost O(1),
         or O(C) in a buffer with weights.

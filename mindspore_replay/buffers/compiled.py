@@ -85,7 +85,7 @@ class CompiledCalls(Calls):
         self._first = Tensor(0, ms.int64)
 
     def _run(self, operator: str, *inputs: object) -> Any:
-        """Run an operator in a compiled graph; raise any failure of an earlier graph that was not reported."""
+        """Run an operator in a compiled graph, and raise any failure of an earlier graph that was not reported."""
         if operator not in self._graphs:
             body = getattr(self._operators, operator)
             if operator == "insert":
@@ -112,7 +112,7 @@ class CompiledCalls(Calls):
         return count
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Return the number of rows at which a sample may start; ``None`` means all that `sample` draws from."""
+        """Return the number of rows at which a sample may start. ``None`` means all that `sample` draws from."""
         where = self.usual_bounds() if bounds is None else bounds
         if self.options.weighting is None:
             return len(range(*slice(*where).indices(self.count())))

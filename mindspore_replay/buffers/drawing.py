@@ -77,7 +77,7 @@ class Drawing:
         It requires `sample_size` rows; in epochs, ``world * sample_size``, or one if the last batch is padded.
 
         A row is eligible if it was not removed and its weight is positive; in an `ElasticReplayBuffer`, only within the
-        window. From Python, the `limiter` must also allow the sample now; a graph does not check it.
+        window. From Python, the `limiter` must also allow the sample now. A graph does not check it.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -100,7 +100,7 @@ class Drawing:
         return self._front.eligible()
 
     def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[None]:
-        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         return self._front.turn_to_sample(stop, self.spec.sample_size)
 
     @property

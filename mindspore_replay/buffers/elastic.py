@@ -23,7 +23,7 @@ from .parameters import overwrite
 class ElasticReplayBuffer(ElasticRecipe, Buffer):
     r"""A ring of transitions on the device that samples only its newest `window` rows, uniformly or by priority.
 
-    The window can change at any time. Grow it during training, since early rows soon lose their value; shrinking it
+    The window can change at any time. Grow it during training, since early rows soon lose their value. Shrinking it
     deletes nothing. With views, the window limits the rows at which samples start. Otherwise it behaves as
     `ReplayBuffer`.
 
@@ -37,10 +37,10 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         prioritized (bool): Whether to sample the window by priority and return importance weights, as a
             `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
-            `PrioritizedReplayBuffer`, if `prioritized`; the ``"buffer"`` is the window.
+            `PrioritizedReplayBuffer`, if `prioritized`. The ``"buffer"`` is the window.
         shapes, types, names, num_envs, max_use, max_staleness, weighted, views, late: As for `ReplayBuffer`.
         compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
-        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
 
     Attributes:
         window (Parameter): Number of newest rows to sample from. Shape ``[1]``, int64.
@@ -83,7 +83,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """Set the number of newest rows to sample from.
 
         Args:
-            window (Union[int, Tensor]): In [`sample_size`, `capacity`]; a Tensor of shape ``[]`` or ``[1]``.
+            window (Union[int, Tensor]): In [`sample_size`, `capacity`]. A Tensor must have shape ``[]`` or ``[1]``.
 
         Returns:
             ElasticReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
@@ -135,12 +135,12 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """Sample `sample_size` of the newest `window` rows, uniformly or by priority. Removed rows are skipped.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
+            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`. Only if
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
             with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
                 ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -151,7 +151,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             TypeError: If `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1].
             RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has fewer than
-                `sample_size` eligible rows; see `can_sample`. In a graph the operator raises a RuntimeError.
+                `sample_size` eligible rows. See `can_sample`. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer

@@ -21,7 +21,7 @@ from .compile_time import compile_time
 class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
     """A ring of steps, sampled as whole episodes, uniformly or by priority.
 
-    Insert rows as into `ReplayBuffer`, one or many at once; ``end`` marks the last row of an episode. A finished
+    Insert rows as into `ReplayBuffer`, one or many at once. ``end`` marks the last row of an episode. A finished
     episode can be sampled until its first row is overwritten or one of its rows is deleted. Its handle is that of its
     first row.
 
@@ -29,7 +29,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
     Args:
         sample_size (int): ``B``, episodes of one sample.
-        capacity (int): Most rows stored, of all environments together; at least ``L`` times `num_envs`.
+        capacity (int): Most rows stored, of all environments together, at least ``L`` times `num_envs`.
         max_episode_length (int): ``L``, steps of the longest episode. `insert` raises an error for a row that would
             exceed it, and stores nothing.
         prioritized (bool): Whether to sample episodes by the priority of their first row and return importance weights.
@@ -37,7 +37,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
         max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries by `sample`. Default: ``None``.
-        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
         shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
         compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
@@ -79,11 +79,11 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         """Sample finished episodes.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
+            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`. Only if
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
                 ``"mask"`` and the columns' names. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -94,7 +94,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there are fewer than `sample_size` finished episodes; see `can_sample`. In a graph the
+            RuntimeError: If there are fewer than `sample_size` finished episodes. See `can_sample`. In a graph the
                 operator raises a RuntimeError.
 
         Examples:
@@ -129,7 +129,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
             key (str): Name of the column that defines the groups, of ints and of shape ``()``.
             groups (int): ``G``.
             size_in_group (int): ``L``, most rows of a group.
-            ordered (bool): Whether to return consecutive rows of a group, in insertion order from a random one on;
+            ordered (bool): Whether to return consecutive rows of a group, in insertion order from a random one on.
                 ``False`` returns distinct rows in random order. Smaller groups are returned whole. Default: ``True``.
             as_dict (bool): Whether to return a dict, with ``"mask"`` and the columns' names. Default: ``False``.
 
@@ -139,7 +139,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
         Raises:
             TypeError: If an argument is of another type, or the buffer has no names.
-            ValueError: If there is no such column, it is not of ints, or a size is not positive; if `as_dict` is set
+            ValueError: If there is no such column, it is not of ints, or a size is not positive, or if `as_dict` is set
                 and a column is named ``"mask"``.
             RuntimeError: If there are fewer than `groups` groups. In a graph the operator raises a RuntimeError.
 

@@ -28,7 +28,7 @@ class Rows:
 
 
 class Keys:
-    """Keys of orders. MindSpore copies a dataset for each iterator; all copies share one sequence of keys.
+    """Keys of orders. MindSpore copies a dataset for each iterator. All copies share one sequence of keys.
 
     Args:
         seed (Sequence[int]): Seed of the sequence.

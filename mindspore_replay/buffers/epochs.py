@@ -25,8 +25,8 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
     r"""A ring of rows, sampled in epochs: each stored row once an epoch, in a new random order.
 
     Use it for learners that pass several times over their rollouts, such as PPO. The first sample begins an epoch over
-    the rows stored then; the sample after the last batch begins the next. An epoch skips rows evicted or removed
-    meanwhile; rows inserted meanwhile belong to the next. The order is a keyed permutation, which needs no memory. From
+    the rows stored then. The sample after the last batch begins the next. An epoch skips rows evicted or removed
+    meanwhile. Rows inserted meanwhile belong to the next. The order is a keyed permutation, which needs no memory. From
     a checkpoint in the middle of an epoch, the epoch continues with the remaining rows.
 
     Several learners with the same rows and seed split each epoch by `rank`, into disjoint batches, the same number
@@ -87,9 +87,9 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
         Args:
             as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Requires
+            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Requires
                 weights. Always for sequences. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -183,7 +183,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         """Return a dataset of the rows stored now. Only from Python.
 
         Each pass over it returns each row once, in a new order, independent of the epochs of `sample`. With `world`
-        learners, each gets the same number of disjoint rows, and up to ``world - 1`` rows are left out; the learners
+        learners, each gets the same number of disjoint rows, and up to ``world - 1`` rows are left out. The learners
         must share a seed and make their datasets in the same order. Call the dataset's ``batch`` to form batches. Do
         not insert while iterating.
 

@@ -1,4 +1,4 @@
-"""Closing buffers; opening and flushing those in folders."""
+"""Closing buffers, and opening and flushing those in folders."""
 
 import contextlib
 import os
@@ -56,7 +56,7 @@ class InFolder:
         """Open the buffer in a folder, made with ``storage=folder``, with all rows whose insertion had returned.
 
         The random sequence continues. An operation that a dead process left unfinished is completed or undone. If the
-        machine stopped before `close`, the buffer is restored as of its last `flush`, without rows changed later; a
+        machine stopped before `close`, the buffer is restored as of its last `flush`, without rows changed later. A
         warning counts these.
 
         Args:
@@ -67,7 +67,7 @@ class InFolder:
                 checksums, with a warning. Default: ``False``, to check only after the machine stopped.
 
         Returns:
-            Buffer: A buffer of this class; of any class, if this is `Buffer`.
+            Buffer: A buffer of this class, or of any class if this is `Buffer`.
 
         Raises:
             FileNotFoundError: If there is no such folder.
@@ -92,11 +92,11 @@ class InFolder:
     def flush(self, *, every: float | None = None) -> None:
         """Write the buffer in the folder to the disk, so that its present state survives a loss of power.
 
-        Rows updated or overwritten later may be lost; see [processes](../processes.md). Other threads and processes
+        Rows updated or overwritten later may be lost. See [processes](../processes.md). Other threads and processes
         continue while the disk writes.
 
         Args:
-            every (Union[float, None]): Also flush in a thread every so many seconds until `close`; 0 stops it. Default:
+            every (Union[float, None]): Also flush in a thread every so many seconds until `close`. 0 stops it. Default:
                 ``None``, no change.
 
         Raises:
@@ -122,7 +122,7 @@ class InFolder:
         """Free the memory of the rows. If the buffer is in a folder, flush and release the folder instead.
 
         Afterwards another learner can open the folder. Methods of this buffer and of attached processes raise a
-        RuntimeError, also where they wait for a limiter. So do compiled graphs; with the composite backend they find
+        RuntimeError, also where they wait for a limiter. So do compiled graphs. With the composite backend they find
         the buffer empty. Buffers made by `with_sample_size` close too. A GPU's memory is freed with the object. A
         second call does nothing.
 

@@ -108,7 +108,7 @@ class Insertion:
                 Shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python also NumPy
                 arrays, and numbers and nested lists, which are cast to the column's dtype. Omit late columns.
             priority (Union[float, Tensor, Sequence, None]): One priority for all rows, or one per row: a number, or
-                shape ``[n]``; in a graph a Tensor. Cast to float32; subnormal values become 0. Requires a buffer with
+                shape ``[n]``, in a graph a Tensor. Cast to float32. Subnormal values become 0. Requires a buffer with
                 priorities. Default: ``None``, for the largest priority so far, initially 1.
             end (Union[bool, Tensor, Sequence[bool]]): Whether a row is the last of its episode, terminated or
                 truncated. A nonzero ``"terminated"``, or the column that `NStep` names, implies it. If samples read
@@ -117,28 +117,28 @@ class Insertion:
                 sequences or episodes. Default: ``False``.
             final (Union[bool, Tensor, Sequence[bool]]): Whether a row contains only the observation after the last step
                 of its episode. Such a row implies `end`, is read as a next observation, and is not sampled, except as
-                the last step of sequences and episodes. Same requirement as `end`; see the picture in `docs/ends.md`.
+                the last step of sequences and episodes. Same requirement as `end`. See the picture in `docs/ends.md`.
                 Default: ``False``.
             version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made the rows, as a past or
-                present value of the learner's clock; the rows' age counts from it. One for all rows, or one per row: an
+                present value of the learner's clock. The rows' age counts from it. One for all rows, or one per row: an
                 int, or int32 or int64 of shape ``[]`` or ``[n]``. Requires weights. Default: ``None``, for the clock
                 now.
             lengths (Union[Tensor, Sequence[int], dict, None]): Lengths of the rows in columns whose shape begins with
                 ``None``: ints ``[n]``, or a dict of them by column. Pass such a column as the concatenated items of all
                 rows, ``[N, *F]``, or as padded rows, ``[n, L, *F]``. In a graph rows are padded, and lengths Tensors.
-                Default: ``None``, for a list of Tensors; in a graph for rows as long as they are padded.
+                Default: ``None``, for a list of Tensors, and in a graph for rows as long as they are padded.
             with_indices (bool): Whether to return the rows' handles instead of the buffer. Requires handles. Default:
                 ``False``.
 
         Returns:
-            Union[Buffer, Tensor]: The buffer itself; or handles, int64 ``[]`` or ``[n]``. In a graph a tuple with the
+            Union[Buffer, Tensor]: The buffer itself, or handles, int64 ``[]`` or ``[n]``. In a graph a tuple with the
             number of rows stored, int32 ``[]``, instead of the buffer, since a chained call would leave the graph.
 
         Raises:
-            TypeError: If `exp` is not a list, tuple or dict, or columns have another dtype; the error lists all of
+            TypeError: If `exp` is not a list, tuple or dict, or columns have another dtype. The error lists all of
                 them. If `priority` is not numeric, `end` or `final` not bool, or `version` not int.
             ValueError: If columns, shapes or lengths do not fit, or the number of rows is not a multiple of `num_envs`.
-                If a priority is negative, NaN or infinite, or a version negative or newer than the clock; in a graph
+                If a priority is negative, NaN or infinite, or a version negative or newer than the clock. In a graph
                 the operator raises a RuntimeError instead.
             RuntimeError: If an argument's requirement is not met.
 
@@ -172,7 +172,7 @@ class Insertion:
     # The rows.
 
     def _columns_graph(self, exp, paths):
-        """Return a Tensor for each column, given the keys that lead to those that are not late; zeros for late ones."""
+        """Return a Tensor for each column, zeros for late ones, given the keys that lead to the others."""
         given = ()
         for j in range(len(paths)):
             given = (*given, self._row(self._present[j], self._at(exp, paths[j])))

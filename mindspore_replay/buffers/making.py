@@ -55,9 +55,9 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
               number or name.
             - any other argument of the class, such as `seed` or `names`. An infinite limit means no limit.
             - any other key of DI-engine: `priority`, `priority_IS_weight`, `priority_power_factor`,
-              `IS_weight_power_factor`, `anneal_step` and more; ``docs/coming_from/di_engine.md`` lists all of them.
+              `IS_weight_power_factor`, `anneal_step` and more. ``docs/coming_from/di_engine.md`` lists all of them.
             - `multi_buffer` or `multi_type_replaybuffer` (bool): if true, each key with a mapping names a buffer, and
-              the mapping configures it. All other keys apply to every buffer that does not set them itself; a common
+              the mapping configures it. All other keys apply to every buffer that does not set them itself. A common
               `seed` is varied by buffer. Default: ``False``.
 
         create_config (Union[Mapping, None]): DI-engine's second dict: `type`, or, for several buffers, a mapping with
@@ -104,7 +104,7 @@ def load(
         capacity (Union[int, None]): Capacity of the new buffer. A `buffer` may differ in capacity too, unless it is a
             reservoir. Default: ``None``, for that of the saved buffer.
         backend (str): Backend of a new buffer. Default: ``"auto"``.
-        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+        progress (bool): Whether to show a progress bar. Requires tqdm. Default: ``False``.
 
     Returns:
         Union[Cell, dict, CellList]: What was saved, or `buffer`.
@@ -137,7 +137,7 @@ def _found(name: str) -> Any:
 
 
 def _list_of(buffers: Sequence[nn.Cell], name: str) -> nn.CellList:
-    """Return a list of buffers; the name that it has in a dict becomes the prefix of its Parameters."""
+    """Return a list of buffers. The name that it has in a dict becomes the prefix of its Parameters."""
     made = nn.CellList(buffers)
     if name:
         made.update_parameters_name(f"{name}.")

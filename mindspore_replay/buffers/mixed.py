@@ -42,12 +42,12 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     Args:
         parts (Sequence[tuple[ReplayBuffer, float]]): Buffers, the sources 0, 1, ..., and their positive ratios. Their
             own `sample_size` is ignored.
-        sample_size (int): ``B``, rows of a batch. Each source contributes its share, rounded down, at least one row;
-            source 0 also contributes the rest.
+        sample_size (int): ``B``, rows of a batch. Each source contributes its share, rounded down, at least one row.
+            Source 0 also contributes the rest.
         rewards (Union[Sequence[Union[float, None]], None]): For each source, a reward that replaces the column
             ``"reward"``, or ``None`` to keep it. Default: ``None``, to keep all.
         adjustable (bool): Whether `set_ratios` can change the ratios. If so, each source samples ``B`` rows, even at
-            ratio 0, and must store that many; the rows to keep are chosen without changing their probabilities.
+            ratio 0, and must store that many. The rows to keep are chosen without changing their probabilities.
             `max_use` is then not supported. Default: ``False``.
         seed (Union[int, None]): Seed of the random choice of rows to keep, as for `ReplayBuffer`. Default: ``None``.
 
@@ -215,7 +215,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         return picked
 
     def _picked(self, column, rows):
-        """Return these rows of a column; MindSpore's page says that `gather` takes no bool."""
+        """Return these rows of a column. MindSpore's page says that `gather` takes no bool."""
         if column.dtype == ms.bool_:
             return ops.cast(ops.gather(ops.cast(column, ms.uint8), rows, 0), ms.bool_)
         return ops.gather(column, rows, 0)
@@ -283,7 +283,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     def can_sample(self) -> Tensor:
         """Return True if each source has enough eligible rows for a batch. Shape ``[]``, bool.
 
-        From Python, the limiters of the sources must also allow the sample now; a graph does not check them.
+        From Python, the limiters of the sources must also allow the sample now. A graph does not check them.
 
         Examples:
             >>> from mindspore_replay import MixedReplay, ReplayBuffer
@@ -311,8 +311,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         """Set priorities of rows, each in its buffer. Rows of buffers without priorities are skipped.
 
         Args:
-            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
-            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``; in a graph a Tensor.
+            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``, in a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``, in a graph a Tensor.
             priorities (Union[Tensor, Sequence[float], float]): One priority for all, or one for each, as for
                 `PrioritizedReplayBuffer.update_priorities`.
 
@@ -350,8 +350,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         """Write columns of stored rows, each in its buffer. Rows of buffers without handles are skipped.
 
         Args:
-            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``; in a graph a Tensor.
-            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``; in a graph a Tensor.
+            source (Union[Tensor, Sequence[int]]): Sources from `sample`, ints ``[n]``, in a graph a Tensor.
+            indices (Union[Tensor, Sequence[int]]): Handles from `sample`, int32 or int64 ``[n]``, in a graph a Tensor.
                 If several name one row, the last counts.
             values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of stored
                 rows, ``[n, *F]``, as for `ReplayBuffer.update`. They must fit each source with handles.
@@ -405,8 +405,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         """Set the ratios of the sources.
 
         Args:
-            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0; a Tensor of
-                shape ``[m]``.
+            ratios (Union[Sequence[float], Tensor]): One for each source, 0 or in [1e-30, 1e30], not all 0. A Tensor
+                must have shape ``[m]``.
 
         Returns:
             MixedReplay: The mixture itself.

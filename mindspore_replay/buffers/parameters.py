@@ -21,7 +21,7 @@ def state_parameter(name: str, value: object) -> Parameter:
 
 
 def parameter_on(name: str, array: np.ndarray, on_host: bool = False) -> Parameter:
-    """Make a Parameter that no optimizer touches, on the CPU in the memory of this array; with `on_host` always."""
+    """Make a Parameter that no optimizer touches, on the CPU in the memory of this array, with `on_host` always."""
     dtype = TYPES[type_name(array.dtype)]
     first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)
     parameter = Parameter(first, name=name, requires_grad=False)

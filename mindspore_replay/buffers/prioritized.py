@@ -29,7 +29,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
         alpha (float): Exponent of priorities, in [0, 1]: 0 uniform, 1 proportional. Default: ``0.6``.
         beta (float): Exponent of importance weights, in [0, 1]: 0 no correction, 1 full. Default: ``0.4``.
-        beta_steps (int): Calls of `sample` over which beta rises linearly to 1; 0 keeps it constant. Default: ``0``.
+        beta_steps (int): Calls of `sample` over which beta rises linearly to 1. 0 keeps it constant. Default: ``0``.
         epsilon (float): Added to every priority, so that rows of priority 0 are sampled too. 0, or at least 1e-37.
             Default: ``1e-6``.
         normalize (str): Divide importance weights by the largest of the ``"batch"``, as in the paper, or of the whole
@@ -90,11 +90,11 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         :math:`(N \cdot P(i))^{-\beta}` divided by its largest value.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]; a Tensor of shape ``[]`` or ``[1]``.
+            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. A Tensor must have shape ``[]`` or ``[1]``.
                 Default: ``None``, for the Parameter `beta`, which advances in either case.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
                 Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -105,7 +105,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             TypeError: If `beta` is not a number, or `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1], or `as_dict` is set and a column is named ``"indices"`` or
                 ``"weights"``.
-            RuntimeError: If fewer than `sample_size` rows are eligible; see `can_sample`. In a graph the operator
+            RuntimeError: If fewer than `sample_size` rows are eligible. See `can_sample`. In a graph the operator
                 raises it, also for a Tensor `beta` outside [0, 1].
 
         Examples:

@@ -21,11 +21,11 @@ class ReplayQueue(QueueRecipe, Buffer):
     r"""A queue of steps that delivers each once, in order: as single rows, or as sequences of consecutive steps.
 
     `sample` removes what it delivers, so several consumers (threads, compiled graphs, attached processes) share the
-    rows. The order is that of insertion; rows of one step are in the order of the environments.
+    rows. The order is that of insertion. Rows of one step are in the order of the environments.
 
     With `sequence_length`, samples are sequences as in `SequenceReplayBuffer`, in the order of their starts. By default
     they do not overlap: `stride` is `sequence_length`. If an episode's last steps do not fill a sequence, the last
-    sequence overlaps the one before; with `pad_end` it is padded instead.
+    sequence overlaps the one before. With `pad_end` it is padded instead.
 
     Calls from Python wait up to `timeout` seconds: `sample` for rows, and `insert` for room if ``when_full="block"``. A
     compiled graph cannot wait: call it within ``queue.limiter.sampling(queue.sample_size)`` or
@@ -95,7 +95,7 @@ class ReplayQueue(QueueRecipe, Buffer):
         self.__dict__["limiter"] = QueueLimiter(self, sampler.timeout)
 
     def signals(self) -> tuple[Any, Any]:
-        """Return the condition of waits, and the folder if there is one; for the limiter."""
+        """Return the condition of waits, and the folder if there is one, for the limiter."""
         if self._folder is None:
             return threading.Condition(self._lock), None
         return SharedCondition(self._outer_lock, self._folder.signals), self._folder
@@ -130,9 +130,9 @@ class ReplayQueue(QueueRecipe, Buffer):
 
         Args:
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Always for
-                sequences. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Always
+                for sequences. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:

@@ -76,7 +76,7 @@ class Reading:
             Union[tuple[Tensor, ...], dict]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
 
         Raises:
-            RuntimeError: If fewer than `capacity` rows are stored; see `full`. In a graph the operator raises it.
+            RuntimeError: If fewer than `capacity` rows are stored. See `full`. In a graph the operator raises it.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -93,7 +93,7 @@ class Reading:
     def _stored_graph(self):
         """Return, in a graph, the result of a method that returns the buffer itself from Python.
 
-        A tuple has no method by the name of one of a buffer's, so that a chained call stops the compiler; a Tensor has
+        A tuple has no method by the name of one of a buffer's, so that a chained call stops the compiler. A Tensor has
         `add`.
         """
         return (self._size_graph(),)

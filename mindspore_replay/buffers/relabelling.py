@@ -30,7 +30,7 @@ from .compile_time import compile_time
 class RewardFunction:
     """``(achieved goals [m, *F], goals [m, *F], ...) -> (rewards, terminated or None)``: calls the user's function.
 
-    A bound method and an object with ``__call__`` compile; the arguments of a ``functools.partial`` are taken out of
+    A bound method and an object with ``__call__`` compile. The arguments of a ``functools.partial`` are taken out of
     it, since MindSpore would run it in Python.
 
     Args:
@@ -246,7 +246,7 @@ class RelabelFromPython(RelabelOfArrays):
         self._rewards = RewardFunction(self._function)
 
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
-        """Return the relabelled outputs of a sample of arrays or Tensors; the first `before` are not in the plan."""
+        """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
         outputs = super().__call__(batch, before)
         return tuple(share(value) if isinstance(value, np.ndarray) else value for value in outputs)
 

@@ -45,7 +45,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         views (Sequence): Transformations of samples: `NStep`, `FrameStack`, `HindsightRelabel`. Each turns weights on,
             and stores the episode of each row, 9 bytes more. Default: ``()``, for rows as stored.
         late (Sequence[Union[str, int]]): Columns, by name or index, that `update` writes after the insertion, for
-            example rewards of a slow judge. `insert` omits them. A row is sampled once all of them are written; a row
+            example rewards of a slow judge. `insert` omits them. A row is sampled once all of them are written. A row
             with ``final=True`` needs none. Turns weights on. Default: ``()``.
         compress (Sequence[Union[str, int]]): Columns, by name or index, to store compressed by LZ4, without loss, for
             example frames. Samples are the same. The buffer then works from Python only, and requires the package lz4
@@ -70,8 +70,8 @@ class ReplayBuffer(ReplayRecipe, Buffer):
             ``"auto"``.
 
     Attributes:
-        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order; a bool column is stored as uint8. With
-            `compress`, a tuple; ``asnumpy()`` of a compressed column returns its rows.
+        buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order. A bool column is stored as uint8. With
+            `compress`, a tuple. ``asnumpy()`` of a compressed column returns its rows.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape
@@ -124,9 +124,9 @@ class ReplayBuffer(ReplayRecipe, Buffer):
                 count from the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all
                 rows.
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Requires
+            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Requires
                 weights. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -134,7 +134,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
 
         Raises:
             TypeError: If `sample_range` is no pair, or `as_dict` is set and the buffer has no names.
-            RuntimeError: If fewer than `sample_size` rows of the range are eligible, with or without replacement; see
+            RuntimeError: If fewer than `sample_size` rows of the range are eligible, with or without replacement. See
                 `can_sample`. In a graph the operator raises it.
 
         Examples:

@@ -26,7 +26,7 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
         capacity (int): ``C``, rows stored. At most 2^31 - 1.
         max_use (Union[int, None]): Remove a row after this many deliveries. Its slot stays occupied until another row
             replaces it. Default: ``None``, for no limit.
-        weighted (bool): Whether to store a weight for each row; `max_use`, `delete` and `info` require it. Default:
+        weighted (bool): Whether to store a weight for each row. `max_use`, `delete` and `info` require it. Default:
             ``False``.
         shapes, types, names, replace, late, compress, seed, storage, backend: As for `ReplayBuffer`.
 
@@ -66,7 +66,7 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
 
         Args:
             as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``; in a dict, as ``"indices"``. Default:
+            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Default:
                 ``False``.
 
         Returns:
@@ -74,7 +74,7 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If there are fewer than `sample_size` eligible rows; see `can_sample`. In a graph the operator
+            RuntimeError: If there are fewer than `sample_size` eligible rows. See `can_sample`. In a graph the operator
                 raises a RuntimeError.
 
         Examples:

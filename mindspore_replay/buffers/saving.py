@@ -115,7 +115,7 @@ class Saving(SavedState[BufferFront]):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the rows; ``None`` if they are in memory."""
+        """The folder of the rows, or ``None`` if they are in memory."""
         return None if self._folder is None else self._folder.path
 
     def state_parameters(self) -> dict[str, Parameter]:

@@ -36,7 +36,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
 
     Args:
         sample_size (int): ``B``, sequences of one sample.
-        capacity (int): Most rows stored, of all environments together; at least ``T`` times `num_envs`.
+        capacity (int): Most rows stored, of all environments together, at least ``T`` times `num_envs`.
         sequence_length (int): Steps from the start on.
         burn_in (int): Steps before the start, for the state of a recurrent network. Default: ``0``.
         stride (int): Steps of the episode from one start to the next. Default: ``1``.
@@ -47,7 +47,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
             `PrioritizedReplayBuffer`, if `prioritized`.
         max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries of a start. Default: ``None``.
-        replace (bool): As for `ReplayBuffer`; must be ``True`` if `prioritized`. Default: ``True``.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
         shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
         compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
@@ -101,11 +101,11 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         """Sample sequences.
 
         Args:
-            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`; only if
+            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`. Only if
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
                 the columns' names. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch; only from Python.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
         Returns:
@@ -115,7 +115,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there are fewer than `sample_size` valid starts; see `can_sample`. In a graph the operator
+            RuntimeError: If there are fewer than `sample_size` valid starts. See `can_sample`. In a graph the operator
                 raises a RuntimeError.
 
         Examples:

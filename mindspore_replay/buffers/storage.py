@@ -36,7 +36,7 @@ def backend_of(cls_name: str, storage: Storage, backend: str) -> str:
 
 
 def refusal(columns: Schema) -> str | None:
-    """Return the error of graphs that use a buffer with such columns; ``None`` if they can."""
+    """Return the error of graphs that use a buffer with such columns, or ``None`` if they can."""
     return f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}." if columns.compressed else None
 
 

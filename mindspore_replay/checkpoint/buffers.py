@@ -78,12 +78,12 @@ def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = Fa
     Args:
         buffer (Union[Cell, dict, list, CellList]): A buffer, a `MixedReplay`, or a dict, list or ``CellList`` of them
             as `create_buffer` makes.
-        path (Union[str, PathLike]): The file. Its format is safetensors; ``docs/checkpoints.md`` describes it.
+        path (Union[str, PathLike]): The file. Its format is safetensors. ``docs/checkpoints.md`` describes it.
         incremental (bool): Whether to write only rows inserted or updated since the last save of this buffer to this
             path, to another file: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save,
             the buffer was loaded since, or the incremental files would together exceed the full file. Changes made
             directly through ``.buffer`` are not detected. Default: ``False``.
-        progress (bool): Whether to show a progress bar; needs tqdm. Default: ``False``.
+        progress (bool): Whether to show a progress bar. Requires tqdm. Default: ``False``.
 
     Raises:
         TypeError: If `buffer` is no buffer, or an argument is of another type.

@@ -95,7 +95,7 @@ class Header(NamedTuple):
         number (int): 0 for a file with all rows, else the number of the incremental file.
         previous (str): For an incremental file, checksum of the header of the file before it.
         description (Any): Description of the buffers.
-        note (Any): What the writer noted beside it; ``None`` if nothing.
+        note (Any): What the writer noted beside it, or ``None`` if nothing.
         since (list[int]): For each buffer, the serial number of the first row whose columns are in the file.
         size (int): Bytes of the header and its length.
         library_version (str): Version of this library that wrote the file.
@@ -322,7 +322,7 @@ def _describes_one(description: dict[str, Any]) -> bool:
 
 
 def summary(description: Mapping[str, Any]) -> str:
-    """Return the classes in a description, nested as there, and which are in folders; it is the same for what fits."""
+    """Return the classes in a description, nested as there, and which are in folders. It is the same for what fits."""
     if "dict" in description:
         return "{" + ", ".join(f"{name!r}: {summary(part)}" for name, part in description["dict"].items()) + "}"
     if "list" in description:

@@ -81,7 +81,7 @@ def incremental_paths(path: Path) -> dict[int, Path]:
 
 
 def read_header_at(path: Path) -> Header | None:
-    """Return the header of a file; ``None`` if the file does not exist or is damaged."""
+    """Return the header of a file, or ``None`` if the file does not exist or is damaged."""
     try:
         with open(path, "rb") as file:
             return read_header(file, path)
@@ -101,7 +101,7 @@ def check_names_free(path: Path) -> None:
 
 
 def remove_increments(path: Path, but_of: str) -> None:
-    """Remove incremental files that belong to another file than the one with this id; files with all rows stay."""
+    """Remove incremental files that belong to another file than the one with this id. Files with all rows stay."""
     for other in incremental_paths(path).values():
         header = read_header_at(other)
         if header is None or (header.number > 0 and header.id != but_of):
@@ -147,7 +147,7 @@ class WriteAll:
 def progress_bar(
     function: str, total: int, progress: bool, unit: str = "B", extra: str = "examples"
 ) -> Iterator[Callable[[int], object]]:
-    """Show a progress bar during the block, if wanted; the block gets a function to call with the units of a step."""
+    """Show a progress bar during the block, if wanted. The block gets a function to call with the units of a step."""
     if not check_bool(function, "progress", progress):
         yield lambda done: None
         return

@@ -212,7 +212,7 @@ class Restored:
         return damaged(source.path, f"has {self.part.prefix + UPDATED!r} that are not the numbers of its older rows")
 
     def _moved(self, saved: Cursors) -> Cursors:
-        """Return the cursors for this capacity; in a smaller one the oldest rows count as overwritten."""
+        """Return the cursors for this capacity. In a smaller one the oldest rows count as overwritten."""
         capacity = self.part.owner.capacity
         if capacity == self._saved_capacity:
             return saved
@@ -229,7 +229,7 @@ class Restored:
     def _places_in_ring(
         self, source: Source, those: Cursors, updated: np.ndarray, now: Cursors, slots: Slots
     ) -> tuple[_Places, _Places, int]:
-        """Return places for a file's updated rows and new rows, if they are still stored; and how many are new."""
+        """Return places for a file's updated rows and new rows, if they are still stored, and how many are new."""
         since = self._since(source)
         first = max(since, those.oldest)
         kept_from = max(first, now.oldest)
@@ -243,7 +243,7 @@ class Restored:
         return older, places, max(0, those.inserted - first)
 
     def _places_in_reservoir(self, source: Source, those: Cursors, updated: np.ndarray) -> tuple[_Places, _Places, int]:
-        """Return places for a file's updated rows and new rows; and how many are new."""
+        """Return places for a file's updated rows and new rows, and how many are new."""
         capacity, since = self.part.owner.capacity, self._since(source)
         serials = source.array(f"{self.part.prefix}row_serials")
         slots = Slots(capacity, 0, 0, np.flatnonzero(serials >= since))

@@ -16,14 +16,14 @@ class Overview(NamedTuple):
     """One buffer in a file.
 
     Attributes:
-        name (str): Its name in the file; empty for the only one.
+        name (str): Its name in the file, empty for the only one.
         description (dict): Its class, its capacity, and the arguments of its constructor.
         fields (dict[str, tuple]): Dtype and shape of one row of each column, by name, or by number without names.
-        state (dict[str, numpy.ndarray]): The state of its rows, oldest first; for a reservoir in the order of slots.
+        state (dict[str, numpy.ndarray]): The state of its rows, oldest first, for a reservoir in the order of slots.
             `statistics_of` takes it.
-        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``; ``None`` for a
+        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``, or ``None`` for a
             reservoir, or if no column of scalars has this name.
-        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode; ``None`` if unknown.
+        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode, or ``None`` if unknown.
         library_version (str): Version of this library that wrote the newest of the files.
     """
 
@@ -63,7 +63,7 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
         path (Union[str, PathLike]): The file.
 
     Returns:
-        tuple[list[Overview], int]: The buffers, those of a `MixedReplay` by the number of the source; and bytes.
+        tuple[list[Overview], int]: The buffers, those of a `MixedReplay` by the number of the source, and bytes.
 
     Raises:
         FileNotFoundError: If there is no such file.

@@ -49,11 +49,11 @@ class SavedBuffer(Saved, Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the rows; ``None`` if they are in memory."""
+        """The folder of the rows, or ``None`` if they are in memory."""
 
     @property
     def limiter(self) -> Waiting | None:
-        """What calls from Python wait for; ``None`` for nothing."""
+        """What calls from Python wait for, or ``None`` for nothing."""
 
     @property
     def updates(self) -> Any:
@@ -89,7 +89,7 @@ class Part(NamedTuple):
         return self.owner.state_arrays()  # type: ignore[no-any-return]
 
     def updates(self) -> np.ndarray:
-        """Return the numbers of updates; a part without rows has none."""
+        """Return the numbers of updates. A part without rows has none."""
         return np.asarray(self.owner.updates) if self.is_buffer else np.zeros(1, np.int64)
 
     def row_keys(self) -> set[str]:
@@ -163,7 +163,7 @@ class Slots:
         return Slots(self.capacity, self.first + start, count)
 
     def chunks(self, array: np.ndarray) -> Iterator[Any]:
-        """Return the rows in these slots as bytes, in small pieces; pieces of adjacent slots are not copied."""
+        """Return the rows in these slots as bytes, in small pieces. Pieces of adjacent slots are not copied."""
         if self.chosen is not None or isinstance(array, CompressedColumn):
             yield from (bytes_of(array[slots]) for slots in self._few(array))
             return

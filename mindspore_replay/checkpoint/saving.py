@@ -38,7 +38,7 @@ class _View:
         arrays (dict[str, numpy.ndarray]): Its arrays by name, or copies of those that are not in host memory.
         dtypes (dict[str, str]): Names of their dtypes in files.
         loads (int): How often they were loaded.
-        updates (numpy.ndarray): The numbers of updates; none for a part without rows.
+        updates (numpy.ndarray): The numbers of updates, none for a part without rows.
         number (int): Updates before the state is read.
     """
 
@@ -57,7 +57,7 @@ class _Array(NamedTuple):
     Args:
         array (numpy.ndarray): The memory of the state, or a copy where `slots` is ``None``.
         dtype (str): Name of its dtype in files.
-        slots (Union[tuple[Slots, ...], None]): Rows of it to write; ``None`` for the whole array.
+        slots (Union[tuple[Slots, ...], None]): Rows of it to write, or ``None`` for the whole array.
     """
 
     array: np.ndarray

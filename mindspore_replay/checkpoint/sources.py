@@ -57,7 +57,7 @@ class Source:
         return array
 
     def fill(self, name: str, array: np.ndarray, places: Iterable[tuple[int, Slots]]) -> None:
-        """Read rows into slots; each place is the first row in the file and the slots for it and the rows after it."""
+        """Read rows into slots. Each place is the first row in the file and the slots for it and the rows after it."""
         entry = self.header.entries[name]
         row_bytes = entry.nbytes // max(1, entry.shape[0])
         self._begin(name)
@@ -131,7 +131,7 @@ class Source:
 
 
 def open_sources(path: str | os.PathLike[str], stack: contextlib.ExitStack, staged: bool = False) -> list[Source]:
-    """Open the file with all rows and its incremental files, in order; a ValueError if one is missing or damaged.
+    """Open the file with all rows and its incremental files, in order. Raise a ValueError if one is missing or damaged.
 
     With `staged`, a staged incremental file is the last.
     """

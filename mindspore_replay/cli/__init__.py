@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv (Union[Sequence[str], None]): Arguments. Default: ``None``, for those of the process.
 
     Returns:
-        int: 0 on success; 1 on failure, with the reason on the standard error output. Invalid arguments end the
+        int: 0 on success, 1 on failure, with the reason on the standard error output. Invalid arguments end the
         process with 2.
     """
     try:

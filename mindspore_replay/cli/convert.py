@@ -1,6 +1,6 @@
 """Converts between checkpoints (.safetensors), npz, D4RL's HDF5 (read only) and Minari datasets.
 
-A name that ends in .safetensors, .npz, .hdf5 or .h5 is a file; any other is the id of a local Minari dataset.
+A name that ends in .safetensors, .npz, .hdf5 or .h5 is a file. Any other is the id of a local Minari dataset.
 
 Examples:
   mindspore-replay convert cartpole/expert-v0 expert.safetensors

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_options: argparse.Namespace) -> int:
-    """Print the report; return 1 if anything does not work, else 0."""
+    """Print the report, and return 1 if anything does not work, else 0."""
     print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
     for name in ("mindspore", "numpy", "scipy"):
         print(f"{name} {_version(name) or 'is not installed'}")
@@ -85,7 +85,7 @@ def run(_options: argparse.Namespace) -> int:
 
 
 def _try_host() -> str:
-    """Use a small buffer on arrays, and return the error; an empty string if there is none."""
+    """Use a small buffer on arrays, and return the error, or an empty string if there is none."""
     try:
         buffer = host.ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0)
         rows = buffer.insert([np.ones((4, 2), np.float32)]).sample()[0]

@@ -87,7 +87,7 @@ class _Step(nn.Cell):
 
 
 def _try(backend: str) -> str:
-    """Use a small buffer, and return the error; an empty string if there is none."""
+    """Use a small buffer, and return the error, or an empty string if there is none."""
     try:
         buffer: Any = ReplayBuffer(sample_size=4, capacity=8, shapes=[(2,)], types=["float32"], seed=0, backend=backend)
         buffer.insert([np.ones((3, 2), np.float32)])

@@ -1,6 +1,6 @@
 """Runs MindSpore RL on today's MindSpore: its operators, its replay buffers, and the patches that it needs.
 
-Importing this package changes nothing; call `install`.
+Importing this package changes nothing. Call `install`.
 """
 
 from ..store.optional import needs_mindspore

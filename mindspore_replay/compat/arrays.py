@@ -49,7 +49,7 @@ class _FixedArray:
         return ops.gather(self.rows, ops.reshape(ops.cast(index, ms.int32), ()), 0)
 
     def stack(self):
-        """Return copies of all rows, ``[N, *F]``; zeros for those not written."""
+        """Return copies of all rows, ``[N, *F]``, with zeros for those not written."""
         return self.rows + self.empty
 
     def written(self):
@@ -143,4 +143,4 @@ class TensorArrayClear(_OnArray):
 
 @ms.jit_class
 class TensorArrayClose(TensorArrayClear):
-    """``(handle) -> int64 []``: forgets all rows; the memory is freed with the array."""
+    """``(handle) -> int64 []``: forgets all rows. The memory is freed with the array."""

@@ -18,14 +18,14 @@ _handles = itertools.count()
 
 
 def seed_of(cls_name: str, seed0: object, seed1: object) -> int | None:
-    """Return the seed that two arguments stand for: `seed1`, or `seed0` if that is 0; ``None`` if both are 0."""
+    """Return the seed that two arguments stand for: `seed1`, or `seed0` if that is 0, or ``None`` if both are 0."""
     maximum = 2**63 - 1
     first = check_size(cls_name, "seed0", seed0, maximum, minimum=0)
     return check_size(cls_name, "seed1", seed1, maximum, minimum=0) or first or None
 
 
 class _Create(Operator):
-    """Makes a buffer. A call returns its handle, int64 ``[1]``; the buffer lives until the handle is destroyed."""
+    """Makes a buffer. A call returns its handle, int64 ``[1]``. The buffer lives until the handle is destroyed."""
 
     def _keep(self, buffer: Buffer) -> None:
         number = next(_handles)
@@ -77,7 +77,7 @@ class _Push(_OnHandle):
 
 
 class _Destroy(_OnHandle):
-    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
+    """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
 
     The memory is freed with the last operator that was made with the handle.
     """
@@ -99,11 +99,11 @@ class PriorityReplayBufferCreate(_Create):
     """``() -> handle``: makes a `PrioritizedReplayBuffer`.
 
     Args:
-        capacity (int): ``C``, rows that the buffer keeps; then each new row replaces the oldest.
+        capacity (int): ``C``, rows that the buffer keeps. When it is full, each new row replaces the oldest.
         alpha (float): How much priorities count, from 0 (uniform) to 1.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         dtypes (Sequence[mindspore.dtype]): Dtype of each column.
-        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0; if both are 0, one from NumPy's generator, which
+        seed0, seed1 (int): Seeds: `seed1`, or `seed0` if that is 0. If both are 0, one from NumPy's generator, which
             ``mindspore.set_seed`` seeds. Default: ``0``.
         backend (str): As for `ReplayBuffer`. Default: ``"auto"``.
 
@@ -182,7 +182,7 @@ class PriorityReplayBufferSample(_Sample):
 
 @ms.jit_class
 class PriorityReplayBufferUpdate(_OnHandle):
-    """``(indices, priorities) -> handle``: sets the priorities of rows; overwritten rows are skipped.
+    """``(indices, priorities) -> handle``: sets the priorities of rows. Overwritten rows are skipped.
 
     Args:
         handle (int): Handle of the buffer.
@@ -206,7 +206,7 @@ class PriorityReplayBufferUpdate(_OnHandle):
 
 @ms.jit_class
 class PriorityReplayBufferDestroy(_Destroy):
-    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
+    """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
 
     Args:
         handle (int): Handle of the buffer.
@@ -276,7 +276,7 @@ class ReservoirReplayBufferSample(_Sample):
 
 @ms.jit_class
 class ReservoirReplayBufferDestroy(_Destroy):
-    """``() -> handle``: removes all rows; from Python the handle becomes invalid too.
+    """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
 
     Args, Raises: As for `PriorityReplayBufferDestroy`.
     """

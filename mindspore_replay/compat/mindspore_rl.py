@@ -37,7 +37,7 @@ class UniformReplayBuffer(ReplayBuffer):
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         buffer_append (BufferAppend): Called as ``buffer_append(self.buffer, exp, self.count, self.head)``.
         buffer_get (BufferGetItem): Called as ``buffer_get(self.buffer, self.count, self.head, index)``.
-        buffer_sample (BufferSample): Called as ``buffer_sample(self.buffer, self.count, self.head)``; its `batch_size`
+        buffer_sample (BufferSample): Called as ``buffer_sample(self.buffer, self.count, self.head)``. Its `batch_size`
             equals `sample_size`.
 
     Raises:

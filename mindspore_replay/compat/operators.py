@@ -21,7 +21,7 @@ from .base import RingOperator, Shapes, Types
 class BufferAppend(RingOperator):
     """``(buffer, exp, count, head)``: appends one row or a batch to a ring, in place.
 
-    Rows keep their order, also across the end of the ring; in a full ring each new row replaces the oldest, and of a
+    Rows keep their order, also across the end of the ring. In a full ring each new row replaces the oldest, and of a
     batch longer than the capacity the newest rows stay. An empty ring starts at slot 0 again, so a ring filled from
     empty is in time order. Costs O(rows).
 

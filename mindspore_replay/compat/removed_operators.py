@@ -8,7 +8,7 @@ from .base import Operator
 
 
 class _Removed(Operator):
-    """Accepts any arguments. A call raises a NotImplementedError; in a graph, when that is compiled."""
+    """Accepts any arguments. A call raises a NotImplementedError, in a graph when that is compiled."""
 
     message = ""
 

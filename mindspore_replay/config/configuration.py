@@ -99,7 +99,7 @@ def _checked_size(node: Any, sizes: dict[int, int]) -> int:
 
 
 def buffer_class(config: Mapping[str, Any], find: Callable[[str], Any]) -> type:
-    """Return the class that a configuration names, as `get_buffer_cls` does; `find` returns that of a name."""
+    """Return the class that a configuration names, as `get_buffer_cls` does. `find` returns that of a name."""
     config = flat(config)
     check_part("get_buffer_cls", config)
     buffer_type = config.get("type", "uniform")
@@ -118,7 +118,7 @@ def buffer_class(config: Mapping[str, Any], find: Callable[[str], Any]) -> type:
 def create(
     maker: Maker, config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None, name: str = ""
 ) -> Any:
-    """Make the buffers of a configuration, as `create_buffer` does; `name` is that in a dict of buffers."""
+    """Make the buffers of a configuration, as `create_buffer` does. `name` is that in a dict of buffers."""
     _check_mapping("config", config)
     if create_config is not None:
         _check_mapping("create_config", create_config)
@@ -232,7 +232,7 @@ def check_part(function: str, config: Mapping[str, Any]) -> None:
 
 
 def _path_to_part(config: Mapping[str, Any]) -> list[Any]:
-    """Return the keys that lead to the configuration of a buffer inside of another; empty if there is none."""
+    """Return the keys that lead to the configuration of a buffer inside of another, empty if there is none."""
     if isinstance(config.get(_PART), Mapping):
         return [_PART]
     parts = {key: _path_to_part(value) for key, value in config.items() if isinstance(value, Mapping)}
@@ -247,7 +247,7 @@ def _is_several(config: Mapping[str, Any]) -> bool:
 
 
 def _create_named(config: Mapping[str, Any], maker: Maker) -> dict[str, Any]:
-    """Make a buffer for each mapping; all other keys apply to each of them."""
+    """Make a buffer for each mapping. All other keys apply to each of them."""
     names = [key for key, value in config.items() if isinstance(value, Mapping) and key not in _MAPPINGS]
     if not names:
         raise ValueError(

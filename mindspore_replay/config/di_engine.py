@@ -83,7 +83,7 @@ def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -
 
 
 def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate DI-engine's keys; all others are unchanged.
+    """Translate DI-engine's keys. All others are unchanged.
 
     Args:
         buffer_cls (type): The class from `class_by_priority`.
@@ -196,7 +196,7 @@ def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs:
         num_envs (int): Rows of an insertion.
 
     Returns:
-        Union[dict, None]: Arguments by name; ``None`` if nothing is limited.
+        Union[dict, None]: Arguments by name, or ``None`` if nothing is limited.
 
     Raises:
         TypeError: If `controller`, or the limits in it, are no mapping, or a value is no number.

@@ -43,7 +43,7 @@ class StoredRows:
             yield (positions[begin : begin + rows] for begin in range(0, len(positions), rows))
 
     def read(self, name: str, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a column in these slots; with episodes, `name` may also be `END` or `FINAL`."""
+        """Return a copy of a column in these slots. With episodes, `name` may also be `END` or `FINAL`."""
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
@@ -51,7 +51,7 @@ class StoredRows:
         return rows.view(self.fields[name][1])
 
     def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
-        """Return each episode, with columns under new names; `names` maps these to the buffer's."""
+        """Return each episode, with columns under new names. `names` maps these to the buffer's."""
         flags = {} if self._flags is None else {name: name for name in _FLAGS}
         for slots in self.slots(chunk_rows(row_bytes(self.fields[column] for column in names.values()))):
             chunks = (

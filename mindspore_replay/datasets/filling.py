@@ -46,7 +46,7 @@ class Source:
     size: int
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``; ``None`` for all."""
+        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``, or ``None`` for all."""
         raise NotImplementedError
 
     def outline(self) -> Iterator[Steps]:
@@ -76,7 +76,7 @@ def fill(
     progress: bool,
     arguments: dict[str, Any],
 ) -> Any:
-    """Insert the chosen episodes of a dataset into a buffer; ``None`` makes one."""
+    """Insert the chosen episodes of a dataset into a buffer. ``None`` makes one."""
     fields = source.transitions
     chosen = choose(what, source, episodes)
     if buffer is None:
@@ -129,7 +129,7 @@ def make_buffer(
 
 
 def class_of(buffer_cls: type | str | None) -> type:
-    """Return the class of a buffer by itself or its name; ``None`` means `mindspore_replay.ReplayBuffer`."""
+    """Return the class of a buffer by itself or its name. ``None`` means `mindspore_replay.ReplayBuffer`."""
     return buffer_class({"type": "uniform" if buffer_cls is None else buffer_cls}, find)
 
 
@@ -148,7 +148,7 @@ def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
 def schema_buffer(
     what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any]
 ) -> Any:
-    """Make a buffer with these columns; `types` overrides dtypes. The arguments contain the capacity."""
+    """Make a buffer with these columns. `types` overrides dtypes. The arguments contain the capacity."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
         raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
@@ -185,7 +185,7 @@ def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
 
 
 def column_fields(columns: Schema) -> dict[str, Field]:
-    """Return the columns of a buffer by name, as datasets have them; a ValueError if rows differ in length."""
+    """Return the columns of a buffer by name, as datasets have them. Raise a ValueError if rows differ in length."""
     if columns.kinds:
         raise ValueError(
             f"For '{columns.cls_name}', datasets have rows of one length, those of {columns.kinds[0].name!r} differ. "
@@ -232,7 +232,7 @@ def match(
 
 
 def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
-    """Return the episodes that `episodes` selects, bool ``[n]``; ``None`` for all."""
+    """Return the episodes that `episodes` selects, bool ``[n]``, or ``None`` for all."""
     if episodes is None:
         return None
     if callable(episodes):

@@ -91,7 +91,7 @@ def from_hdf5(
 
 
 class Hdf5Table:
-    """An open HDF5 file with D4RL's keys, as a `Table`; its other keys are only listed."""
+    """An open HDF5 file with D4RL's keys, as a `Table`. Its other keys are only listed."""
 
     def __init__(self, file: "h5py.File", label: str) -> None:
         self.label = label

@@ -47,7 +47,7 @@ def from_minari(
 
     A buffer that stores episodes (with views, of sequences or of episodes) stores each observation once, without
     ``next_observation``: a `final` row at the end of each episode contains its last observation. With
-    `HindsightRelabel`, next observations are stored, since goals are achieved after an action; the column of goals
+    `HindsightRelabel`, next observations are stored, since goals are achieved after an action. The column of goals
     achieved of a given `buffer` is filled from them.
 
     Episodes are read one at a time.
@@ -138,13 +138,13 @@ class MinariSource(Source):
         return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Return the steps of the chosen episodes; ``None`` for all."""
+        """Return the steps of the chosen episodes, or ``None`` for all."""
         for episode in self._dataset.iterate_episodes(self._indices if chosen is None else self._indices[chosen]):
             if len(episode.rewards):
                 yield self._steps(episode)
 
     def _steps(self, episode: "EpisodeData") -> Steps:
-        """Return the steps of one episode; all observations of it are known."""
+        """Return the steps of one episode. All observations of it are known."""
         scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
@@ -208,7 +208,7 @@ def to_minari(
     Minari stores uint8 images of at least 32 x 32 as JPEG, with loss.
 
     Args:
-        buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes; observations may omit
+        buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes. Observations may omit
             ``observation.``. A missing ``truncated`` or ``terminated`` counts as False.
         dataset_id (str): A new id, such as ``"cartpole/mixed-v0"``.
         env (Union[gymnasium.Env, gymnasium.envs.registration.EnvSpec, str, None]): The environment. Default: ``None``.

@@ -153,7 +153,7 @@ class NpzTable:
 
     @staticmethod
     def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-        """Read the shape, whether it is in Fortran order, and the dtype; the stream is then at the first number."""
+        """Read the shape, whether it is in Fortran order, and the dtype. The stream is then at the first number."""
         version = npy.read_magic(stream)
         return npy.read_array_header_1_0(stream) if version == (1, 0) else npy.read_array_header_2_0(stream)
 

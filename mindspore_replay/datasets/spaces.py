@@ -22,7 +22,7 @@ def flatten(values: object, name: str) -> Arrays:
 
 
 def unflatten(space: object, columns: Mapping[str, np.ndarray], name: str) -> object:
-    """Return nested values from the arrays of the leaves; each leaf is a list of rows."""
+    """Return nested values from the arrays of the leaves. Each leaf is a list of rows."""
     inner = getattr(space, "spaces", None)
     if isinstance(inner, Mapping):
         return {key: unflatten(part, columns, f"{name}.{key}") for key, part in inner.items()}

@@ -60,7 +60,7 @@ class Steps(NamedTuple):
 
     Args:
         columns (dict): Arrays ``[n, *F]`` by name.
-        following (dict): The next observations, by the name of the observation; undefined where `known` is False.
+        following (dict): The next observations, by the name of the observation, undefined where `known` is False.
         known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at the end of an episode.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
         final (Union[numpy.ndarray, None]): For rows stored by a buffer: whether a row contains only the observation
@@ -105,15 +105,15 @@ def chunk_rows(row_bytes: int) -> int:
 
 
 def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[Steps]:
-    """Convert consecutive rows to steps; the last row ends its episode.
+    """Convert consecutive rows to steps. The last row ends its episode.
 
     Rows contain their next observation if there is a column ``next_`` for each of `observations`. Then an episode also
     ends where the next observation is not the observation of the next row. Otherwise it is read from the next row. A
-    `FINAL` row contains only an observation; if its flags are set, its next observation is unknown.
+    `FINAL` row contains only an observation. If its flags are set, its next observation is unknown.
 
     Args:
-        chunks (Iterable[dict]): Columns, with `END` and `FINAL` if these are known; else episodes end where rows are
-            terminated or truncated.
+        chunks (Iterable[dict]): Columns, with `END` and `FINAL` if these are known. Otherwise episodes end where rows
+            are terminated or truncated.
         observations (Sequence[str]): The columns that are observations.
     """
     held: Arrays | None = None
@@ -126,7 +126,7 @@ def steps_of(chunks: Iterable[Arrays], observations: Sequence[str]) -> Iterator[
 
 
 def _steps(rows: Arrays, observations: Sequence[str], last: bool) -> Steps:
-    """Convert all rows but the last, which only provides the next observation; with `last` convert it too."""
+    """Convert all rows but the last, which only provides the next observation. With `last` convert it too."""
     length = len(next(iter(rows.values())))
     done = flag_of(rows, "terminated", length) | flag_of(rows, "truncated", length)
     final = rows.get(FINAL, np.zeros(length, np.bool_))
@@ -152,7 +152,7 @@ def is_whole(names: Iterable[str], observations: Sequence[str]) -> bool:
 
 
 def _differ(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return which rows of two arrays differ; NaN equals NaN. Shape ``[n]``, bool."""
+    """Return which rows of two arrays differ. NaN equals NaN. Shape ``[n]``, bool."""
     a, b = numbers_of(a), numbers_of(b)
     same = (a == b) | ((a != a) & (b != b))
     return ~same.all(tuple(range(1, same.ndim)))

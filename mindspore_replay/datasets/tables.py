@@ -50,7 +50,7 @@ class TableSource(Source):
         what (str): Function to name in errors.
         table (Table): The file.
         names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
-        by_episode (bool): Whether to find the episodes; else rows are taken as they are. Default: ``False``.
+        by_episode (bool): Whether to find the episodes. Otherwise rows are taken as they are. Default: ``False``.
         always (Sequence[str]): Flags that become columns even if the file lacks them. Default: ``()``.
     """
 
@@ -103,7 +103,7 @@ class TableSource(Source):
             )
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[Arrays]:
-        """Return chunks of these columns, by default of all, as stored; flags as bools."""
+        """Return chunks of these columns, by default of all, as stored, and flags as bools."""
         names = self._names if columns is None else {n: self._names[n] for n in columns if n in self._names}
         size = chunk_rows(row_bytes(self._field(key) for key in names.values()))
         for arrays in self._table.chunks(list(names.values()), size):
@@ -127,12 +127,12 @@ class TableSource(Source):
         return steps_of(self.rows(columns), self.observations if self.whole else ())
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the lengths of the episodes; for rows as they are, one entry with all of them, which are not read."""
+        """Return the lengths of the episodes. For rows as they are, one entry with all of them, which are not read."""
         nothing = np.zeros(1, np.bool_)
         return super().lengths() if self._by_episode else (np.array([self.size]), nothing, nothing)
 
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Return the steps of the chosen episodes; ``None`` for all."""
+        """Return the steps of the chosen episodes, or ``None`` for all."""
         if not self._by_episode:
             for rows in self.rows():
                 no = np.zeros(len(next(iter(rows.values()))), np.bool_)

@@ -41,7 +41,7 @@ def _remove_file(row: Mapping[str, Any]) -> None:
 
 
 class Config(dict):  # type: ignore[type-arg]
-    """A dict whose values are attributes too, also those of dicts in it; of several, the last counts for a key."""
+    """A dict whose values are attributes too, also those of dicts in it. Of several, the last counts for a key."""
 
     def __init__(self, *layers: Mapping[str, Any]) -> None:
         for key, value in (item for layer in layers for item in layer.items()):
@@ -123,7 +123,7 @@ class NaiveReplayBuffer(IBuffer):
         self._monitor.flush()
 
     def push(self, data: object, cur_collector_envstep: int) -> None:
-        """Append a row, or a list of them, all or none; none if too few were sampled."""
+        """Append a row, or all rows of a list. Append none if too few were sampled."""
         rows = data if isinstance(data, list) else [data]
         if not self._monitor.can_push(len(rows)):
             self._monitor.say(f"refused {len(rows)} rows, since too few were sampled")
@@ -143,9 +143,9 @@ class NaiveReplayBuffer(IBuffer):
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> list[Any] | None:
-        """Draw `size` rows, also of a slice of the rows, oldest first; ``None`` if there are too few.
+        """Draw `size` rows, also of a slice of the rows, oldest first, or ``None`` if there are too few.
 
-        By priority a row may repeat, and `sample_range` must be ``slice(-n, None)``; with a window, ``None``.
+        By priority a row may repeat, and `sample_range` must be ``slice(-n, None)``. With a window, ``None``.
         """
         chosen = self._range(sample_range, cur_learner_iter)
         may = self._monitor.can_sample(size, replace, self.count())
@@ -178,7 +178,7 @@ class NaiveReplayBuffer(IBuffer):
         return self._table.state_dict()
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
-        """Load a state, as a copy; of ``{"data": rows}`` the rows are pushed."""
+        """Load a state, as a copy. Of ``{"data": rows}`` the rows are pushed."""
         if set(_state_dict) == {"data"}:
             self.push(copy.deepcopy(_state_dict["data"]) if deepcopy else list(_state_dict["data"]), -1)
         else:
@@ -227,7 +227,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def sample(  # type: ignore[override]
         self, batch: int, sequence: int, cur_learner_iter: int, sample_range: None = None, replace: bool = False
     ) -> list[Any] | None:
-        """Draw `batch` lists of `sequence` rows; ``None`` if there are too few."""
+        """Draw `batch` lists of `sequence` rows, or ``None`` if there are too few."""
         need(sample_range is None, ValueError, self._class, "'sample_range' must be None", sample_range)
         live, (total, since) = self._table.live(), self._table.pushed()
         starts = live[: max(live.size - sequence + 1, 0)]
@@ -300,7 +300,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         return drawn
 
     def update(self, info: Any) -> None:
-        """Set the priorities of rows by their lists of `info`, if ``"priority"`` is one; skip rows that are gone."""
+        """Set the priorities of rows by their lists of `info`, if ``"priority"`` is one. Skip rows that are gone."""
         if len(info.get("priority", ())):
             own, prefix = info["replay_unique_id"], f"{self._name}_"
             handles = self._table.handles(one[len(prefix) :] if one.startswith(prefix) else None for one in own)
@@ -322,7 +322,7 @@ class DequeBufferWrapper(NaiveReplayBuffer):
         self._due = -inf
 
     def sample(self, size: int, train_iter: int = 0) -> list[Any] | None:  # type: ignore[override]
-        """Draw rows; ``None`` if there are too few."""
+        """Draw rows, or ``None`` if there are too few."""
         if self.count() < size:
             return None
         self._last = rows = self.buffer.sample(size)

@@ -41,7 +41,7 @@ class Buffer:
     def use(self, func: Callable[..., Any]) -> "Buffer":
         """Add middleware, a function ``(action, chain, *args, **kwargs)`` that calls `chain` and returns its result.
 
-        The first that was added is the outermost; `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or
+        The first that was added is the outermost. `action` is ``"push"``, ``"sample"``, ``"update"``, ``"delete"`` or
         ``"clear"``.
         """
         self._middleware.append(func)
@@ -95,12 +95,12 @@ class DequeBuffer(Buffer):
 
     @_extended
     def push(self, data: object, meta: dict[str, Any] | None = None) -> BufferedData:
-        """Append a row, with what is known of it; return it with its index."""
+        """Append a row, with what is known of it, and return it with its index."""
         need(meta is None or isinstance(meta, dict), TypeError, self._name, "'meta' must be a dict or None", meta)
         return self.table.extend([(data, dict(meta or {}))])[0]
 
     def get(self, idx: int) -> BufferedData:
-        """Return a row by its position: 0 is the oldest, -1 the newest; an IndexError if there is none."""
+        """Return a row by its position: 0 is the oldest, -1 the newest. Raise an IndexError if there is none."""
         with self.table.lock:
             live, n = self.table.live(), self.count()
             need(-n <= idx < n, IndexError, self._name, f"'idx' must be in [-{n}, {n})", idx)
@@ -109,7 +109,7 @@ class DequeBuffer(Buffer):
     __getitem__ = get
 
     def get_by_index(self, index: str) -> BufferedData:
-        """Return a row by its index; a KeyError if it is not stored."""
+        """Return a row by its index. Raise a KeyError if it is not stored."""
         with self.table.lock:
             return self.table.items(self._handles([index]))[0]
 
@@ -134,7 +134,7 @@ class DequeBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[Any]:
-        """Draw `size` rows, or lists of rows; a ValueError if there are too few, a KeyError for unknown `indices`.
+        """Draw `size` rows, or lists of rows. Raise a ValueError if they are too few, a KeyError for unknown `indices`.
 
         By priority a row may repeat, as a copy, and `sample_range` must be ``slice(-n, None)``.
         """
@@ -199,7 +199,7 @@ class DequeBuffer(Buffer):
 
     @_extended
     def delete(self, indices: str | Iterable[str]) -> None:
-        """Remove rows by their indices; others are skipped."""
+        """Remove rows by their indices. Others are skipped."""
         with self.table.lock:
             handles = self.table.handles([indices] if isinstance(indices, str) else indices)
             self.table.remove(handles[handles >= 0])

@@ -20,7 +20,7 @@ class BufferedData:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a row, or of rows, and of the dicts, lists, arrays and tensors in it; objects stay the same."""
+    """Return a copy of a row, or of rows, and of the dicts, lists, arrays and tensors in it. Objects stay the same."""
     if isinstance(value, BufferedData):
         return BufferedData(copied(value.data), value.index, copied(value.meta))
     if type(value) is dict:
@@ -87,7 +87,7 @@ class RowLayout:
         return cls(kinds, {name: array.shape for name, array in zip(typed, arrays)}, [a.dtype for a in arrays], nested)
 
     def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
-        """Return the columns of rows for `insert`; a ValueError if keys or shapes differ."""
+        """Return the columns of rows for `insert`. Raise a ValueError if keys or shapes differ."""
         flat: list[Any] = [dict(_leaves(row)) if self.nested and isinstance(row, Mapping) else row for row in rows]
         for row in flat:
             found = None

@@ -28,7 +28,7 @@ class PriorityExperienceReplay(_Middleware):
     """Samples rows by priority, one from each of equal strata of the total, with importance weights.
 
     A row's priority is read from its `meta`, from the row if that is a dict pushed without `meta`, or else is the
-    largest so far; `update` reads a new one from `meta`. 1e-5 is added to each. Sampled rows have ``meta["priority"]``,
+    largest so far. `update` reads a new one from `meta`. 1e-5 is added to each. Sampled rows have ``meta["priority"]``,
     ``meta["priority_idx"]`` and, with `IS_weight`, ``meta["priority_IS"]``, also in the row if that is a dict.
 
     Args:
@@ -36,7 +36,7 @@ class PriorityExperienceReplay(_Middleware):
         IS_weight (bool): Whether to return importance weights. Default: ``True``.
         priority_power_factor (float): Exponent of priorities, in [0, 1]. Default: ``0.6``.
         IS_weight_power_factor (float): Initial exponent of importance weights, in [0, 1]. Default: ``0.4``.
-        IS_weight_anneal_train_iter (int): Samples over which this exponent rises to 1; 0 keeps it constant. Default:
+        IS_weight_anneal_train_iter (int): Samples over which this exponent rises to 1. 0 keeps it constant. Default:
             ``100000``.
 
     Examples:
@@ -117,7 +117,7 @@ class staleness_check(_Middleware):  # noqa: N801
 
 
 class sample_range_view(_Middleware):  # noqa: N801
-    """Draws from the rows from `start` to before `end` only; negative ones count from the end of a full buffer."""
+    """Draws from the rows from `start` to before `end` only. Negative ones count from the end of a full buffer."""
 
     def __init__(self, buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> None:
         need((start, end) != (None, None), ValueError, "sample_range_view", "'start' or 'end' must be given", None)
@@ -142,7 +142,7 @@ class group_sample(_Middleware):  # noqa: N801
     """Takes `size_in_group` rows of each group that is sampled by ``groupby``.
 
     They are successive, from a random one on, if `ordered_in_group`, which is followed by enough others, if there are,
-    if `max_use_in_group`; otherwise any, in random order.
+    if `max_use_in_group`, otherwise any, in random order.
     """
 
     def __init__(self, size_in_group: int, ordered_in_group: bool = True, max_use_in_group: bool = True) -> None:

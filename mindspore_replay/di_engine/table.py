@@ -24,7 +24,7 @@ _HINT = "Nothing was stored. Rows that differ from the first need a buffer with 
 
 
 class RowTable:
-    """At most `size` rows by handles, the serial numbers of the buffer underneath; an index is a handle as text.
+    """At most `size` rows by handles, the serial numbers of the buffer underneath. An index is a handle as text.
 
     That buffer is one of `mindspore_replay.host` until `replay` is asked for. Errors name the class `owner`.
     """
@@ -112,7 +112,7 @@ class RowTable:
             return {"state": self.held.state_dict(), "layout": self.layout, "kept": list(self._kept)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned, into the same `replay` if columns are the same; errors change nothing."""
+        """Load what `state_dict` returned, into the same `replay` if columns are the same. Errors change nothing."""
         size, layout = len(state["kept"]), state["layout"]
         need(size == self.size, ValueError, self.owner, f"the state must be of size {self.size}", size)
         with self.lock:
@@ -162,7 +162,7 @@ class RowTable:
     # Rows in.
 
     def extend(self, known: Sequence[tuple[Any, dict[str, Any]]]) -> list[BufferedData]:
-        """Append rows, each with its `meta`; after an error nothing is stored."""
+        """Append rows, each with its `meta`. After an error nothing is stored."""
         with self.lock:
             if not known:
                 return []
@@ -189,7 +189,7 @@ class RowTable:
         kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
 
     def _with_fields(self, call: Callable[..., Any], *arguments: Any, rows: Sequence[object], **more: Any) -> None:
-        """Call with the columns of rows; an error says how to keep rows that differ."""
+        """Call with the columns of rows. An error says how to keep rows that differ."""
         objects = [0] if len(rows) == 1 else [[0] * len(rows)]
         try:
             call(*arguments, self.layout.fields(self.owner, rows) if self.layout else objects, **more)
@@ -212,7 +212,7 @@ class RowTable:
         return described
 
     def advance_to(self, clock: int) -> int:
-        """Move the learner's clock forward to a value, and return it; rows that become stale are removed."""
+        """Move the learner's clock forward to a value, and return it. Rows that become stale are removed."""
         with self.lock:
             now = int(self._state("clock")[0])
             if clock > now:
@@ -272,7 +272,7 @@ class RowTable:
                 overwrite(self.held.beta, np.array([beta]))
 
     def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
-        """Draw rows, also `again` the same, or of a slice of all, oldest first; none if there are too few."""
+        """Draw rows, also `again` the same, or of a slice of all, oldest first, or none if there are too few."""
         with self.lock:
             check_size(self.owner, "size", size, minimum=0)
             chosen = sample_range or slice(None)

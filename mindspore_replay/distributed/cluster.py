@@ -51,7 +51,7 @@ def _connections() -> tuple[Any, Any]:
 
 
 def session() -> object:
-    """Return an object that identifies the connection of this process to a cluster; ``None`` without one.
+    """Return an object that identifies the connection of this process to a cluster, or ``None`` without one.
 
     It never connects, as a call of an actor would. It runs for each row, so it avoids Ray's public functions (3 us).
     """
@@ -124,7 +124,7 @@ class _Learner:
 
 
 def claim(name: str) -> object:
-    """Reserve the shards of a name for this learner; they have one learner at a time.
+    """Reserve the shards of a name for this learner. They have one learner at a time.
 
     Returns:
         ActorHandle: The reservation. It ends with the handle, its process or the actor.
@@ -180,7 +180,7 @@ class Link:
     Attributes:
         number (int): Its number.
         actor (ActorHandle): Its Ray actor.
-        identity (int): Identifies its current process; 0 before the first answer.
+        identity (int): Identifies its current process, or 0 before the first answer.
         lives (dict[int, int]): All its processes by identity, each with the number of processes before it.
         seen (int): Rows inserted into the current process, as far as known.
         allowed (float): Rows whose insertion into it was granted.
@@ -244,7 +244,7 @@ class Links:
         )
 
     def end(self, actors: Iterable[ShardActor]) -> None:
-        """End these shards and the learner's reservation; a second call does nothing."""
+        """End these shards and the learner's reservation. A second call does nothing."""
         closed, self._closed = self._closed, True
         if not closed and session() is self._session:
             for actor in [*actors, *([] if self._place is None else [self._place])]:

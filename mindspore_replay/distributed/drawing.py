@@ -49,7 +49,7 @@ class Batches:
     """Draws batches, each in one round trip: the shares of the shards follow from their latest reports.
 
     A report may be outdated, since writers insert into a shard after it. With priorities, importance weights are
-    computed from the actual probabilities, which the answers contain, so their expectation is that of new totals; a
+    computed from the actual probabilities, which the answers contain, so their expectation is that of new totals. A
     batch is drawn again only if a shard that reported no rows now has some. Without priorities a row's probability
     cannot be corrected, so a batch is drawn again if totals have changed. If totals change between batches, or if rows
     are removed by use, new totals are requested before a batch.
@@ -75,7 +75,7 @@ class Batches:
         return Batches(self.exchange, spec, self.rng)
 
     def draw(self, beta: float) -> list[Tensor]:
-        """Draw a batch; rows that a shard does not deliver in time are drawn from the others.
+        """Draw a batch. Rows that a shard does not deliver in time are drawn from the others.
 
         Raises:
             RuntimeError: If there are too few rows, or no shard answers.
@@ -97,7 +97,7 @@ class Batches:
         return self._merged(pieces, beta)
 
     def _totals(self) -> tuple[dict[Link, Report], bool]:
-        """Return the reports to draw by, and whether they are new; new ones are requested only if needed."""
+        """Return the reports to draw by, and whether they are new. New ones are requested only if needed."""
         known = self.exchange.known()
         usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
         if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
@@ -174,7 +174,7 @@ def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: st
 
     Args:
         rng (numpy.random.Generator): Source of randomness.
-        totals (Sequence[float]): Weight of each shard; at least one is above zero.
+        totals (Sequence[float]): Weight of each shard. At least one is above zero.
         rows (int): Number of rows.
         how (str): ``"strata"``: one row from each of `rows` equal parts of the total weight; ``"replace"``: each row
             independently; ``"once"``: `totals` count rows, and none is drawn twice.

@@ -1,4 +1,4 @@
-"""Messages between the learner and its shards: answers contain totals; requests contain the clock and the quotas."""
+"""Messages between the learner and its shards: answers contain totals. Requests contain the clock and the quotas."""
 
 import builtins
 import contextlib
@@ -23,7 +23,7 @@ LIVES = 1 << _LIFE_BITS
 
 
 def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
-    """Convert handles of a shard's buffer to handles of the whole; invalid ones stay as they are.
+    """Convert handles of a shard's buffer to handles of the whole. Invalid ones stay as they are.
 
     Args:
         shard (int): Number of the shard.
@@ -45,7 +45,7 @@ def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
 
 
 def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split handles into shard, process number and handle in that process; the shard is -1 for an invalid handle.
+    """Split handles into shard, process number and handle in that process. The shard is -1 for an invalid handle.
 
     Args:
         handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.
@@ -69,7 +69,7 @@ class Exchange:
     Args:
         links (Links): The shards.
         limiter (Union[RateLimiter, None]): Sets the quota.
-        beta (Union[float, None]): First exponent of importance weights; ``None`` without priorities.
+        beta (Union[float, None]): First exponent of importance weights, or ``None`` without priorities.
         initial_priority (float): Largest priority of shards without rows.
 
     Attributes:
@@ -132,7 +132,7 @@ class Exchange:
             return self.regulate()
 
     def advance(self, steps: int) -> None:
-        """Advance the clock; a shard that does not answer gets it with the next request."""
+        """Advance the clock. A shard that does not answer gets it with the next request."""
         self.clock += steps
         self._ask_all("report", self.learner_state())
 
@@ -173,7 +173,7 @@ class Exchange:
         raise self.links.no_answer()
 
     def _stage(self, links: Sequence[Link], state: dict[str, Any], incremental: bool) -> list[Link]:
-        """Let these shards write staged files, and return those that have; after an error, all remove theirs."""
+        """Let these shards write staged files, and return those that have. After an error, all remove theirs."""
         before = self.saves
         arguments = {link: (state, incremental, before[link.number]) for link in links}
         try:
@@ -295,7 +295,7 @@ def begin(links: Links, specs: Sequence[BufferSpec], resume: bool, folder: str |
         folder (Union[str, None]): Where saves are.
 
     Returns:
-        tuple[int, dict]: Bytes of the rows, and the latest state of a learner; empty if there is none.
+        tuple[int, dict]: Bytes of the rows, and the latest state of a learner, empty if there is none.
 
     Raises:
         FileExistsError: If new shards are not to resume, and the folder contains a save.
@@ -352,7 +352,7 @@ def _age(state: dict[str, Any]) -> tuple[int, int]:
 
 
 def _newest_of_all(begun: Sequence[Begun]) -> dict[str, Any]:
-    """Return the state of the learner in the newest save that all shards have; empty if there is none."""
+    """Return the state of the learner in the newest save that all shards have, empty if there is none."""
     for state in sorted((state for shard in begun for state in shard.saves), key=save_number, reverse=True):
         if len(state["saves"]) == len(begun) and all(map(_has, begun, state["saves"])):
             return dict(state)

@@ -106,7 +106,7 @@ class ShardCalls:
         return np.array(sum(int(removed) for _, removed in self._asked("delete", handles)), np.int32)
 
     def info(self, indices: object) -> tuple[np.ndarray, ...]:
-        """Return priorities, use counts and stalenesses of rows; 0, -1, -1 for those that no shard answers for."""
+        """Return priorities, use counts and stalenesses of rows, with 0, -1, -1 for those that no shard answers for."""
         handles = as_handles_for(self.spec.options, "info", indices)
         parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
         for rows, answer in self._asked("info", handles.reshape(-1)):
@@ -133,7 +133,7 @@ class ShardCalls:
 
 
 class ShardFront(InsertionFront, LimitedFront):
-    """The calls of a learner on shards, of which one at a time draws a batch; others wait for no lock.
+    """The calls of a learner on shards, of which one at a time draws a batch. Others wait for no lock.
 
     Args:
         calls (ShardCalls): What the rows can be asked for.
@@ -159,7 +159,7 @@ class ShardFront(InsertionFront, LimitedFront):
 
     @contextlib.contextmanager
     def turn(self, what: str, rows: int, stop: threading.Event | None = None) -> Iterator[None]:
-        """Wait until the limiter allows a sample, and no other thread draws one; end the wait once `stop` is set."""
+        """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
         limiter = self.limiter
         self.calls.writers.land()
         if limiter is None:

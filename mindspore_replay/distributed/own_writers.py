@@ -88,7 +88,7 @@ class OwnWriter(ShardWriter):
         self._using = threading.RLock()
 
     def _collect(self, new: NewRows) -> None:
-        """Collect rows, and send a complete batch; other threads wait."""
+        """Collect rows, and send a complete batch. Other threads wait."""
         with self._in_turn():
             self._group.busy.add(self)
             super()._collect(new)
@@ -97,18 +97,18 @@ class OwnWriter(ShardWriter):
     collect = _collect
 
     def end_episodes(self) -> int:
-        """End the open episode of the collected rows; other threads wait."""
+        """End the open episode of the collected rows. Other threads wait."""
         with self._in_turn():
             return super().end_episodes()
 
     def flush(self) -> "OwnWriter":
-        """Send the collected rows and wait until they have landed; other threads wait."""
+        """Send the collected rows and wait until they have landed. Other threads wait."""
         with self._in_turn():
             super().flush()
         return self
 
     def send(self) -> None:
-        """Send the collected rows; other threads wait."""
+        """Send the collected rows. Other threads wait."""
         self._check_open()
         with self._using:
             super().send()
@@ -152,6 +152,6 @@ class OwnWriter(ShardWriter):
         return True
 
     def _await_sent(self, seconds: float) -> None:
-        """Count rows that have landed; wait so many seconds for each batch."""
+        """Count rows that have landed, and wait so many seconds for each batch."""
         while self._sent and super()._arrived(self._sent[0][0], seconds):
             self._await_oldest()

@@ -33,16 +33,16 @@ class Report(NamedTuple):
     Attributes:
         identity (int): Identifies the shard's process.
         number (int): Number of earlier reports of this process.
-        total (float): Sum of the weights of all rows; without weights, the number of rows.
-        least (float): The smallest weight of a row that can be drawn; infinite if there is none.
+        total (float): Sum of the weights of all rows. Without weights, the number of rows.
+        least (float): The smallest weight of a row that can be drawn, infinite if there is none.
         eligible (int): Rows that can be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
         allowed (float): Rows whose insertion into this process was granted so far.
         grants (int): Number of these grants.
-        wanted (int): Rows of the insertion that waits for a grant; 0 if none does.
-        largest (float): The largest priority so far, which new rows get; 1 without priorities.
-        clock (int): The learner's clock, as last received by the shard; 0 without weights.
+        wanted (int): Rows of the insertion that waits for a grant, or 0 if none does.
+        largest (float): The largest priority so far, which new rows get, or 1 without priorities.
+        clock (int): The learner's clock, as last received by the shard, or 0 without weights.
     """
 
     identity: int
@@ -64,7 +64,7 @@ class Begun(NamedTuple):
 
     Attributes:
         nbytes (int): Bytes of the rows.
-        learner_state (dict): The last state that a learner stored in this process; empty if there is none.
+        learner_state (dict): The last state that a learner stored in this process, empty if there is none.
         saves (list[dict]): The state of the learner in each save that the shard's files hold: one, or two if the newer
             one was cut off.
         has_file (bool): Whether there is any file but that of a save that was cut off.
@@ -85,7 +85,7 @@ class Drawn(NamedTuple):
         before (Report): State before the draw.
         report (Report): State after the draw.
         weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
-        parts (list[numpy.ndarray]): The outputs of the buffer's `sample`, each ``[n, ...]``; empty without rows.
+        parts (list[numpy.ndarray]): The outputs of the buffer's `sample`, each ``[n, ...]``, empty without rows.
     """
 
     before: Report
@@ -205,7 +205,7 @@ class Shard:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
 
     def grant(self, rows: float) -> None:
-        """Allow the insertion of so many more rows; may be infinite."""
+        """Allow the insertion of so many more rows, which may be infinite."""
         with self._changed:
             self._allowed += rows
             self._grants += 1
@@ -247,7 +247,7 @@ class Shard:
         """Draw rows.
 
         Args:
-            rows (int): Number of rows; 0 for the report alone.
+            rows (int): Number of rows, or 0 for the report alone.
             learner_state (Union[dict, None]): As for `report`. Default: ``None``.
             take_back (bool): As for `report`. Default: ``False``.
 
@@ -293,7 +293,7 @@ class Shard:
         return self.report(), result
 
     def reset(self) -> Report:
-        """Remove all rows; the insertion quota stays."""
+        """Remove all rows. The insertion quota stays."""
         self.rows.reset()
         return self.report()
 
@@ -320,7 +320,7 @@ class Shard:
         save_parts(self._parts, self._path, self._description, incremental=incremental, note=learner_state, staged=True)
 
     def settle(self, number: int) -> None:
-        """Publish the staged file if it is of this save, else remove it; and load the rows if they are not yet."""
+        """Publish the staged file if it is of this save, else remove it, and load the rows if they are not yet."""
         assert self._path is not None
         path = self._path
         staged = read_header_at(staged_path(path))

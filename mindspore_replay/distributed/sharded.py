@@ -53,7 +53,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
     - *Use counts.* Rows that a shard sampled but did not deliver in time count as used.
     - *Rows in transit.* Methods that read or change rows first send the rows collected by this process's writers and
       wait for their insertion. They do not wait for rows blocked by the limiter, of an open episode, for a shard that
-      does not answer, or of writers in other processes; call `ShardWriter.flush` there.
+      does not answer, or of writers in other processes. Call `ShardWriter.flush` there.
 
     See ``docs/ray.md`` for examples and for what happens when processes die.
 
@@ -63,7 +63,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
     Axes: ``B`` sample_size, ``*F`` a column's shape.
 
     Args:
-        config (Mapping): The configuration of one buffer, as for `create_buffer`; `capacity` is that of all shards
+        config (Mapping): The configuration of one buffer, as for `create_buffer`. `capacity` is that of all shards
             together. Classes: uniform, prioritized, sequence and episode, with the native backend. Its key ``shards``
             may be the number of shards, or a mapping with ``number`` and any of the arguments below.
         num_shards (Union[int, None]): Number of shards, at most 4096. Default: ``None``, for the configuration's.
@@ -169,7 +169,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
 
     @property
     def limiter(self) -> RateLimiter | None:
-        """The limiter that writers and `sample` wait for; ``None`` for none."""
+        """The limiter that writers and `sample` wait for, or ``None`` for none."""
         return self._exchange.limiter
 
     @limiter.setter
@@ -302,7 +302,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
 
         New files replace old ones once all shards have written theirs, so any process may be killed at any time.
         Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter blocks,
-        or whose shard does not answer, are not saved; a warning counts them.
+        or whose shard does not answer, are not saved. A warning counts them.
 
         Args:
             incremental (bool): As for the function `save`. Default: ``False``.

@@ -74,7 +74,7 @@ class ShardWriter(Insertable):
         spec (BufferSpec): Columns, sizes and parts of a shard's buffer.
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
-        timeout (Union[float, None]): Longest wait of an insertion for samples, in seconds; ``None`` for no limit.
+        timeout (Union[float, None]): Longest wait of an insertion for samples, in seconds, or ``None`` for no limit.
 
     Attributes:
         shard (int): Number of the shard it inserts into.
@@ -270,7 +270,7 @@ class ShardWriter(Insertable):
         self.shard, self._question = left[0], None
 
     def _answers(self, seconds: float) -> bool:
-        """Return True if the shard takes batches, now or within so many seconds; ask it if it has lost one.
+        """Return True if the shard takes batches, now or within so many seconds. Ask it if it has lost one.
 
         What is sent to a process that is restarting is lost at once.
         """
@@ -291,7 +291,7 @@ class ShardWriter(Insertable):
         return not self._doubts
 
     def _check_open(self) -> None:
-        """Raise a RuntimeError if the shards have ended; a call of one would start a cluster if Ray was shut down."""
+        """Raise a RuntimeError if the shards have ended. A call of one would start a cluster if Ray was shut down."""
         if self._has_ended or session() is not self._session:
             raise _ended()
 

@@ -115,7 +115,7 @@ class Access:
         return ops.select(uses < 0, -1 - uses, uses)
 
     def remove(self, slots, chosen):
-        """Remove the chosen rows and set their weights to zero; return their number, int32 ``[]``."""
+        """Remove the chosen rows and set their weights to zero, and return their number, int32 ``[]``."""
         slots = ops.cast(slots, self.index)
         _, exists, counted = last_of_each(slots, chosen)
         self.use_counts.replace(slots, exists, self.removed(self.use_counts.at(slots)))

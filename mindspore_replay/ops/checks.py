@@ -32,7 +32,7 @@ def check(operator: str, reason: str) -> "ops.Assert | Record":
 
 
 def blank() -> "Blank | None":
-    """Make a `Blank` if graphs go on after a failed check; else return ``None``."""
+    """Make a `Blank` if graphs go on after a failed check, else return ``None``."""
     return None if stops_graphs() else Blank()
 
 

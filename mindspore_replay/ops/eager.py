@@ -18,7 +18,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
     """Give a method a second body, which MindSpore's compiler reads instead of the method's own.
 
-    The compiler follows ``__wrapped__`` to the source that it compiles; Python calls the method itself.
+    The compiler follows ``__wrapped__`` to the source that it compiles. Python calls the method itself.
 
     Args:
         body (Callable): The body for the compiler, with the method's arguments.

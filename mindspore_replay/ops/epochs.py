@@ -82,7 +82,7 @@ class DrawInEpochs:
         return total, total > 0 if self.rule.pad else total >= self.wanted
 
     def __call__(self, sample_range, given_beta):
-        """Return the slots of a batch; those of padding repeat the first slot."""
+        """Return the slots of a batch. Those of padding repeat the first slot."""
         epoch, random_state = self.state.epoch, self.state.random_state
         _, goes_on = self.enough(self.found(epoch)[1])
         count = ops.cast(self.state.count, ms.int64)

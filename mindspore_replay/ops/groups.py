@@ -18,9 +18,9 @@ from .random import below, random_bits, shuffle
 
 @ms.jit_class
 class CompositeSampleGroups:
-    """``(key, ordered, groups, size) -> mask [G, L], rows``; changes the random state.
+    """``(key, ordered, groups, size) -> mask [G, L], rows``. Changes the random state.
 
-    `key` is the number of the column that defines the groups; it and the other arguments are known at compile time.
+    `key` is the number of the column that defines the groups. It and the other arguments are known at compile time.
     """
 
     def __init__(self, state: Access, columns: Columns, rule: WindowRule) -> None:
@@ -40,7 +40,7 @@ class CompositeSampleGroups:
         return ops.floor_mod(row + ops.cast(self.state.head, ms.int64), self.capacity)
 
     def by_group(self, key):
-        """Return rows in the order of their groups, as ``group * C + row``; rows that cannot be drawn last."""
+        """Return rows in the order of their groups, as ``group * C + row``, with rows that cannot be drawn last."""
         rows = self.rows
         slots = self.slot_of(rows)
         first = rows - self.state.steps.at(slots) * self.streams

@@ -54,7 +54,7 @@ class Stored:
         return gather(self.view(), slots, 0)
 
     def replace(self, slots, chosen, rows):
-        """Write rows to the chosen slots; entries for one slot are the same."""
+        """Write rows to the chosen slots. Entries for one slot are the same."""
         ops.scatter_update(self.parameter, slots, ops.select(chosen, rows, self.at(slots)))
 
     def done(self, values):
@@ -63,5 +63,5 @@ class Stored:
 
 
 def stored(parameter: Parameter | None) -> Stored | None:
-    """Return a Parameter of the state as `Stored`; ``None`` for one that the buffer does not have."""
+    """Return a Parameter of the state as `Stored`, or ``None`` for one that the buffer does not have."""
     return None if parameter is None else Stored(parameter)

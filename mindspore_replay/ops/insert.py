@@ -27,7 +27,7 @@ class CompositeInsert:
 
     `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. `priority`, float32, the flags `ends`, uint8, and `version`,
     int64, are one for all rows or one for each, shape ``[]`` or ``[n]``. `ends` is ``None`` in a buffer without
-    windows. With `version` ``None``, rows get the time of the clock. The operators after a failed check still run; they
+    windows. With `version` ``None``, rows get the time of the clock. The operators after a failed check still run. They
     then write the old contents again.
     """
 
@@ -67,7 +67,7 @@ class CompositeInsert:
         return kept
 
     def accepts(self, priority, version, n):
-        """Return True for valid priorities and versions, and room for n rows; fail the graph otherwise."""
+        """Return True for valid priorities and versions, and room for n rows. Fail the graph otherwise."""
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check_priority(ok, (priority,))
         if version is not None:
@@ -92,7 +92,7 @@ class CompositeInsert:
         return concat((slots[::FANOUT], slots[-1:], self.ends))
 
     def new_or_old(self, ok, slots, n, rows):
-        """Return the newest rows of a batch; the contents of their slots if not `ok`."""
+        """Return the newest rows of a batch, or the contents of their slots if not `ok`."""
         old = self.state.rows_at(slots)
         batches = ()
         for i in range(len(self.shapes)):

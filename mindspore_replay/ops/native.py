@@ -39,12 +39,12 @@ def direct_calls(backend: str) -> bool:
 
 
 def library_path() -> str:
-    """Return the path of the kernel library for the current device target; empty if none loads."""
+    """Return the path of the kernel library for the current device target, empty if none loads."""
     return str(_library().path or "")
 
 
 def why_not(device: str | None = None) -> str:
-    """Return why native kernels cannot run on a device target, by default the current one; empty if they can.
+    """Return why native kernels cannot run on a device target, by default the current one, empty if they can.
 
     It does not check whether the machine has such a device.
     """
@@ -100,7 +100,7 @@ def fails_later() -> bool:
 
 
 def _take_failure() -> tuple[str, int]:
-    """Return the kernel and the status of the first unreported failure; work in flight is not included."""
+    """Return the kernel and the status of the first unreported failure. Work in flight is not included."""
     kernel = ctypes.c_char_p()
     handle = _library().handle
     status = handle.replay_take_failure(ctypes.byref(kernel)) if handle is not None and fails_later() else OK

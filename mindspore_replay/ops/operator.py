@@ -111,8 +111,8 @@ def operator(
         columns (Columns): The columns.
         constants (Mapping[str, Union[Tensor, Sequence]]): Constant inputs, and the columns if only some are used.
         outputs (Sequence[tuple]): Shape and dtype of each output of the plan.
-        fields (Union[Sequence[int], None]): The columns of the rows that it takes or gives, if rows differ in length;
-            their lengths come before them. Default: ``None``.
+        fields (Union[Sequence[int], None]): The columns of the rows that it takes or gives, if rows differ in length.
+            Their lengths come before them. Default: ``None``.
     """
     items = native.signature(name).present(groups)
     front, inputs = _front(items, state, constants or {})

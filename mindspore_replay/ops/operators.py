@@ -29,7 +29,7 @@ from .sums import CompositeSummary, CompositeSums, CountInRange
 
 @ms.jit_class
 class Operators:
-    """The operators of csrc/signatures.h, with its inputs; they change the state in place.
+    """The operators of csrc/signatures.h, with its inputs. They change the state in place.
 
     A buffer without weights has only `insert`, `read`, `sample`, `update` and `reset`.
 
@@ -164,11 +164,11 @@ class Operators:
             )
 
     def insert(self, rows, priority, ends, version):
-        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``; -1 if they were refused.
+        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``, or -1 if they were refused.
 
-        `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``; lengths, int32 ``[n]``, come before them. `priority`,
+        `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. Lengths, int32 ``[n]``, come before them. `priority`,
         float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority` ``None`` means
-        the largest, and `version` ``None`` the clock; `ends` is ``None`` in a buffer whose rows know no episodes.
+        the largest, and `version` ``None`` the clock. `ends` is ``None`` in a buffer whose rows know no episodes.
         """
         if priority is None:
             priority = self.state.max_priority if self.lower_largest is None else self.lower_largest()
@@ -210,7 +210,7 @@ class Operators:
         return stack((-item(self.state.window, 0), item(self.all_rows, 1)))
 
     def sample(self, sample_range, given_beta):
-        """Draw a sample: ``-> outputs``, with the rewards of relabelled samples; arguments as for `draw`."""
+        """Draw a sample: ``-> outputs``, with the rewards of relabelled samples. Arguments as for `draw`."""
         outputs = self.draw(sample_range, given_beta)
         if self.finish is None:
             return outputs
@@ -251,7 +251,7 @@ class Operators:
         return ops.assign(self.state.epoch, self.state.epoch * self.but_size)
 
     def reset(self):
-        """Remove all rows; serial numbers and counters continue, and beta is reset."""
+        """Remove all rows. Serial numbers and counters continue, and beta is reset."""
         if self.first_beta is not None:
             ops.assign(self.state.beta, self.first_beta)
         return self._reset()
@@ -261,7 +261,7 @@ class Operators:
         return self._update[2 * column + int(counts)](handles, rows)
 
     def sample_groups(self, column, ordered, groups, size):
-        """Draw groups by a column of ints: ``-> mask [G, L], rows``; all arguments are known at compile time."""
+        """Draw groups by a column of ints: ``-> mask [G, L], rows``. All arguments are known at compile time."""
         if not self.native_groups:
             return self._groups(column, ordered, groups, size)
         return self._groups(self.group_options[2 * column + int(ordered)], ops.zeros((groups, size), ms.int8))

@@ -42,7 +42,7 @@ def item(vector, i):
 
 
 def items(vector, first, last):
-    """Return the elements from a first place up to a last one, not included; both are known at compile time."""
+    """Return the elements from a first place up to a last one, not included. Both are known at compile time."""
     return gather(vector, _places(first, last), 0)
 
 
@@ -52,7 +52,7 @@ def column(matrix, i):
 
 
 def columns(matrix, first, last):
-    """Return the columns from a first one up to a last one, not included; both are known at compile time."""
+    """Return the columns from a first one up to a last one, not included. Both are known at compile time."""
     return gather(matrix, _places(first, last), 1)
 
 

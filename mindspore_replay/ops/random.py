@@ -72,7 +72,7 @@ def shuffle(cells, j):
 
     Step s swaps cell ``cells[s]`` with cell ``j[s]``, and returns the contents of the latter. No cell occurs twice in
     `cells`, and ``j[s]`` is no cell of an earlier step. The contents of a cell come from the latest earlier step that
-    chose it, so chains of such steps lead back to an untouched cell; the chains are followed by doubling. Cost O(n log
+    chose it, so chains of such steps lead back to an untouched cell. The chains are followed by doubling. Cost O(n log
     n).
     """
     n = j.shape[0]

@@ -1,6 +1,6 @@
 """Algorithm R: each row of a stream so far is equally likely to be among the C rows that are stored.
 
-The first C rows fill the slots. After them row t of the stream, counted from 0, draws a place in ``[0, t]``; if that is
+The first C rows fill the slots. After them row t of the stream, counted from 0, draws a place in ``[0, t]``. If that is
 a slot it replaces the row there. The place depends only on the key of the random state and the row's serial number, so
 a row is found by its serial number. Each operator costs O(1) a row, and O(log C) with weights. Axes: ``C`` capacity,
 ``*F`` a column's shape.
@@ -24,7 +24,7 @@ from .versions import Versions
 class CompositeReservoirInsert:
     """``(rows, priority, ends, version) -> rows stored``: inserts rows. Changes the state, apart from the random state.
 
-    `priority` and `ends` are not used; a row has priority and weight 1. `version` is int64, ``[]`` or ``[n]``, or
+    `priority` and `ends` are not used. A row has priority and weight 1. `version` is int64, ``[]`` or ``[n]``, or
     ``None`` for the clock.
     """
 

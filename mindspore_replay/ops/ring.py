@@ -1,6 +1,6 @@
 """The ring of rows: write, read by logical position, gather by slot. Each costs O(rows touched) at any capacity.
 
-Columns are Parameters ``[C, *F]``; rows are Tensors ``[*F]`` (one row) or ``[n, *F]``. Axes: ``C`` capacity, ``*F`` a
+Columns are Parameters ``[C, *F]``. Rows are Tensors ``[*F]`` (one row) or ``[n, *F]``. Axes: ``C`` capacity, ``*F`` a
 column's shape.
 """
 
@@ -100,7 +100,7 @@ class RingRead:
         self.check, self.blank = check("read", FAILURES[OUT_OF_RANGE]), blank()
 
     def __call__(self, columns, head, count, index):
-        """Return the rows at logical positions; fail the graph if one has no row."""
+        """Return the rows at logical positions. Fail the graph if one has no row."""
         stored = ops.cast(count, ms.int64)
         inside = ops.logical_and(index >= -stored, index < stored)
         ok = ops.all(inside)

@@ -39,7 +39,7 @@ class Room:
         return self.state.capacity - count + unneeded
 
     def first_pending(self, head, count):
-        """Return the logical position of the first pending row; a number beyond all rows if there is none."""
+        """Return the logical position of the first pending row, or a number beyond all rows if there is none."""
         capacity = self.state.capacity
         uses = self.state.use_counts.at(ops.floor_mod(head + self.rows, capacity))
         waits = ops.logical_and(self.state.pending(uses), self.rows < count)

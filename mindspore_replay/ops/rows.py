@@ -46,7 +46,7 @@ class Rows:
         self.state = state
 
     def live(self, handles, slots, stored):
-        """Return which handles are of eligible rows; `slots` and `stored` are those of the handles."""
+        """Return which handles are of eligible rows. `slots` and `stored` are those of the handles."""
         return ops.logical_and(stored, self.state.use_counts.at(slots) >= 0)
 
     def remove(self, handles, slots, wanted):
@@ -59,7 +59,7 @@ class Rows:
         return ops.logical_and(wanted, self.state.kept(self.state.use_counts.at(slots)))
 
     def before_insertion(self, rows, slots, n, ends, ok):
-        """Write the steps of n new rows in their episodes; the newest land in these slots, unless not `ok`.
+        """Write the steps of n new rows in their episodes. The newest land in these slots, unless not `ok`.
 
         Returns whether they may be inserted, and their steps.
         """

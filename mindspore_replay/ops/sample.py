@@ -84,7 +84,7 @@ class _ByPriority:
     """``(sample_range, given_beta) -> slots [n], importance weights [n], ok``, by weight.
 
     Draws one row from each of n equal strata of the total weight, or, with a window, of the range's weight. Each draw
-    advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails, if
+    advances beta by its step, up to 1. `given_beta`, float64 ``[]``, overrides it. Not `ok`, and the graph fails, if
     fewer than n rows are eligible or beta is outside [0, 1]. Changes the random state and beta.
     """
 
@@ -135,7 +135,7 @@ class _ByPriority:
         return slots, importance, ok
 
     def ends(self, sample_range):
-        """Return the first and the last slot of a range of logical rows, ``[2]``; any slots if the range is empty."""
+        """Return the first and the last slot of a range of logical rows, ``[2]``, any slots if the range is empty."""
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
         bounds = slice_bound(sample_range, count) + head
         return ops.cast(ops.floor_mod(bounds - self.offsets, self.state.capacity), self.state.index)
@@ -158,7 +158,7 @@ DRAWS: dict[str, type] = {
 class CompositeSample:
     """``(sample_range [2], given_beta) -> outputs`` of the plan. Counts deliveries if there are weights.
 
-    Each draw by priority advances beta by its step, up to 1; `given_beta`, float64 ``[]``, overrides it unless it is
+    Each draw by priority advances beta by its step, up to 1. `given_beta`, float64 ``[]``, overrides it unless it is
     ``None``. Changes the random state.
     """
 

@@ -35,7 +35,7 @@ class RemoveStale:
         return stack((item(clock, 0), fresh, item(clock, 2)))
 
     def remove(self, serial, now):
-        """Remove the stale rows among some, and return the first row that stays or is not stored; unknown if none."""
+        """Remove the stale rows among some, and return the first row that stays or is not stored, unknown if none."""
         handles = serial + self.offsets
         slots, stored = self.state.slots(handles)
         age = now - self.state.insertion_clocks.at(slots)

@@ -104,16 +104,16 @@ class UpdateEnds:
         return ops.reshape(rows, self.index.shape)
 
     def last(self, chosen):
-        """Return for each row the last chosen one up to it, by its index in the stream; -1 for none."""
+        """Return for each row the last chosen one up to it, by its index in the stream, or -1 for none."""
         return ops.cummax(ops.select(chosen, self.index, zeros_like(self.index) - 1), 0)[0]
 
     def first(self, chosen):
-        """Return for each row the first chosen one from it on, by its index in the stream; ``S`` for none."""
+        """Return for each row the first chosen one from it on, by its index in the stream, or ``S`` for none."""
         chosen = gather(ops.cast(chosen, ms.int32), self.reversed, 0) > 0
         return self.index.shape[0] - 1 - gather(self.last(chosen), self.reversed, 0)
 
     def set_flags(self, slots, written, terminated):
-        """Set the flags of the rows that were written; entries for one slot are the same."""
+        """Set the flags of the rows that were written. Entries for one slot are the same."""
         flags = self.state.flags.at(slots)
         following, exists = self.state.slots(self.state.handles(slots) + self.rule.streams)
         before_final = ops.logical_and(exists, self.marks.final(self.state.flags.at(following)))
@@ -250,7 +250,7 @@ class Windows:
         self.state.tree.put(starts, exists, self.state.tree.none, counted)
 
     def before_insertion(self, rows, slots, n, ends, ok):
-        """Write the steps and flags of n new rows; returns whether they may be inserted, and their steps."""
+        """Write the steps and flags of n new rows. Returns whether they may be inserted, and their steps."""
         written = slots.shape[0]
         row_flags, marks = self.marks(rows, ends, n)
         steps, followed, fits = self.next_steps(row_flags, marks)
@@ -271,7 +271,7 @@ class Windows:
         """Return the steps of rows to be inserted, the rows that are followed, and whether no episode becomes too long.
 
         The arguments are the results of `Marks`. The second result is, for the slots before the new rows, whether their
-        episodes had ended and now continue. The third is ``None`` without a limit; the graph fails if it is false.
+        episodes had ended and now continue. The third is ``None`` without a limit. The graph fails if it is false.
         """
         streams = self.rule.streams
         slots, stored = self.state.slots(self.state.next() + self.newest)

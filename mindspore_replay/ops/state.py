@@ -11,7 +11,7 @@ from ..store.options import Options
 
 @ms.jit_class
 class State:
-    """The Parameters that operators read and write in place; ``None`` for those that the buffer does not have.
+    """The Parameters that operators read and write in place, or ``None`` for those that the buffer does not have.
 
     `buffers/base.py` documents each. Axes: ``C`` capacity.
 

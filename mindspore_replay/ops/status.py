@@ -11,11 +11,11 @@ class KernelStatus(NamedTuple):
 
     Attributes:
         backend (str): ``"native"`` or ``"composite"``, as ``backend="auto"`` chooses.
-        library (str): Path of the kernel library for the current device target; empty if there is none.
-        reason (str): Why native kernels cannot run on the current device target; empty if they can.
+        library (str): Path of the kernel library for the current device target, empty if there is none.
+        reason (str): Why native kernels cannot run on the current device target, empty if they can.
         insert_statement (bool): Whether the bare statement ``buffer.insert(rows)`` compiles. If not, write
             ``buffer.add(rows)`` in compiled code.
-        cuda (str): Why native kernels cannot run on a GPU, whatever the current device target; empty if the CUDA
+        cuda (str): Why native kernels cannot run on a GPU, whatever the current device target, empty if the CUDA
             kernel library was built and loads.
         storage (str): ``"device"`` or ``"host"``, where ``storage=None`` keeps the rows.
 
@@ -45,7 +45,7 @@ def kernel_status() -> KernelStatus:
     """Report the default backend and storage on the current device target, and why.
 
     Returns:
-        KernelStatus: The report; prints as a few lines.
+        KernelStatus: The report. Prints as a few lines.
 
     Examples:
         >>> from mindspore_replay import kernel_status

@@ -35,7 +35,7 @@ _NONE, _DEAD = Tensor([-1], ms.int64), Tensor((1 << 62) - 1, ms.int64)
 def last_of_each(slots, live):
     """Find the last of several entries for one slot: ``-> last [n] int64, exists [n] bool, counted [n] bool``.
 
-    Entry ``last[i]`` is the last live one with the slot of entry i, if one `exists`; `counted` marks one entry of each
+    Entry ``last[i]`` is the last live one with the slot of entry i, if one `exists`. `counted` marks one entry of each
     slot that has any.
     """
     n = slots.shape[0]
@@ -75,7 +75,7 @@ class _Places:
 
 @ms.jit_class
 class CompositeTree(Stored):
-    """Operations on a tree; `tree` is the result of `view`.
+    """Operations on a tree. `tree` is the result of `view`.
 
     Args:
         weights (Parameter): The tree.
@@ -149,7 +149,7 @@ class CompositeTree(Stored):
         return tree
 
     def descend(self, tree, targets, ok, edges):
-        """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`; slot 0 for all if not `ok`.
+        """Return the slots at which targets in ``(0, total]`` fall, of dtype `index`. Slot 0 for all if not `ok`.
 
         With `edges`, of `within`, only the weights of a range count; ``None``: all.
         """
@@ -227,7 +227,7 @@ class CompositeTree(Stored):
         return ops.select(slots < self.capacity, result, result + self.total(tree))
 
     def sum_rows(self, tree, first, size, head):
-        """Return the sums of logical rows ``[first, first + size)``; each Tensor has shape ``[m]``."""
+        """Return the sums of logical rows ``[first, first + size)``. Each Tensor has shape ``[m]``."""
         begin = ops.floor_mod(first + head, self.capacity)
         end = begin + size
         wraps = end > self.capacity

@@ -178,7 +178,7 @@ class CompositeInfo:
         self.state = state
 
     def __call__(self, handles):
-        """Return priorities, use counts and stalenesses; 0, -1 and -1 for rows no longer stored."""
+        """Return priorities, use counts and stalenesses, with 0, -1 and -1 for rows no longer stored."""
         slots, stored = self.state.slots(handles)
         priority = self.state.priorities.at(slots)
         uses = self.state.deliveries(self.state.use_counts.at(slots))
@@ -193,7 +193,7 @@ class CompositeInfo:
 
 @ms.jit_class
 class CompositeReset:
-    """``() -> 0``: removes all rows; serial numbers and counters continue. Costs O(1), and O(C) with weights."""
+    """``() -> 0``: removes all rows. Serial numbers and counters continue. Costs O(1), and O(C) with weights."""
 
     def __init__(self, state: Access) -> None:
         self.state = state

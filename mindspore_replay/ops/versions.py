@@ -18,7 +18,7 @@ class Versions:
         self.check = check("insert", FAILURES[BAD_VERSION])
 
     def accepts(self, version):
-        """Return True if the versions are valid; fail the graph otherwise."""
+        """Return True if the versions are valid. Fail the graph otherwise."""
         ok = ops.all(ops.logical_and(version >= 0, version <= item(self.state.clock, 0)))
         self.check(ok, (version, item(self.state.clock, 0)))
         return ok

@@ -156,7 +156,7 @@ class WindowsAround:
 class _Around:
     """``(slots, before, after, sample steps, transitions, goal slots, relabelled bool) -> output``: rows around starts.
 
-    The arguments are int64 ``[n]`` but for the last; the output may also contain how far each start's episode reaches.
+    The arguments are int64 ``[n]`` but for the last. The output may also contain how far each start's episode reaches.
     """
 
     def __init__(self, output: Output, state: Access, plan: SamplePlan, streams: int, columns: Columns) -> None:
@@ -233,7 +233,7 @@ class _Around:
         return ops.cast(ops.reshape(rows, self.out_shape), self.out_type)
 
     def chains(self, transitions):
-        """Return the rows of the chains of steps, ``[n, T]``; undefined for steps outside the sample."""
+        """Return the rows of the chains of steps, ``[n, T]``, undefined for steps outside the sample."""
         chains = ops.minimum(ops.expand_dims(transitions, 1) - self.chain_steps, self.longest)
         return ops.maximum(chains, zeros_like(chains))
 
@@ -304,7 +304,7 @@ class _GoalRows:
         return ops.floor_mod(slots + step * self.streams, self.capacity)
 
     def to_last(self, newest, slots, steps):
-        """Return the steps from each row to the last stored one of its episode; steps increase by 1 along it."""
+        """Return the steps from each row to the last stored one of its episode. Steps increase by 1 along it."""
         low, high = zeros_like(newest), newest
         for _ in range(self.rounds):
             middle = low + ops.floor_divide(high - low + 1, 2)

@@ -69,7 +69,7 @@ class Insertable:
             with_indices (bool): Whether to return the handles of the rows. Default: ``False``.
 
         Returns:
-            Union[Insertable, numpy.ndarray]: The object itself; or handles, int64 ``[]`` or ``[n]``.
+            Union[Insertable, numpy.ndarray]: The object itself, or handles, int64 ``[]`` or ``[n]``.
 
         Raises:
             TypeError, ValueError: If an argument does not fit. Nothing is stored then.

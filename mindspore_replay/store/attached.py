@@ -135,7 +135,7 @@ class AttachedFront(Front):
         store (Store): The rows.
         folder (Folder): Their files.
         spec (BufferSpec): What the buffer is.
-        timeout (Union[float, None]): Seconds after which a wait for the limiter is an error; ``None`` for no limit.
+        timeout (Union[float, None]): Seconds after which a wait for the limiter is an error, or ``None`` for no limit.
     """
 
     calls: Store

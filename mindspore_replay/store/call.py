@@ -19,7 +19,7 @@ class Array(NamedTuple):
     Args:
         shape (tuple[int, ...]): Its shape, or that of the first call.
         dtype (str): Its dtype, as the kernels spell it.
-        memory (Union[numpy.ndarray, None]): The array itself; ``None`` if each call has its own.
+        memory (Union[numpy.ndarray, None]): The array itself, or ``None`` if each call has its own.
     """
 
     shape: tuple[int, ...]
@@ -64,8 +64,8 @@ class Call:
     Args:
         operator (str): Name of the operator.
         groups (Collection[str]): The optional groups of state that the buffer has.
-        arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments; a sequence of arrays for columns, rows
-            and outputs. For an array that is left out, each call has its own, of the signature's dtype.
+        arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments. A sequence of arrays for columns,
+            rows and outputs. For an array that is left out, each call has its own, of the signature's dtype.
         kinds (Sequence[Kind]): The columns whose rows differ in length: their items are arguments, and ``"lengths"``,
             int32, come before the rows. Default: ``()``.
         fields (Sequence[int]): The columns of the rows, as for `arguments_of`. Default: ``()``.
@@ -122,7 +122,7 @@ class Call:
         return self._size, *self._arguments
 
     def place(self, name: str) -> int:
-        """Return the place of an argument, or of its first column; -1 if the kernel has none of this name."""
+        """Return the place of an argument, or of its first column, or -1 if the kernel has none of this name."""
         return self._places.get(name, -1)
 
 

@@ -105,17 +105,17 @@ class Calls(BaseCalls, Protocol):
         return self._between(lambda: state.deliverable(options, self._arrays(*state.OF_DELIVERIES)))
 
     def pending_note(self) -> str:
-        """Return a sentence on the rows that wait for late columns; empty if there are none."""
+        """Return a sentence on the rows that wait for late columns, empty if there are none."""
         return self._between(lambda: state.pending_note(self.options, self._arrays(*state.ROOM)))
 
     @property
     def try_insert(self) -> Callable[..., bool]:
-        """``(exp, priority, end, final, version)``: store rows that obviously fit; False if they do not."""
+        """``(exp, priority, end, final, version)``: store rows that obviously fit, or False if they do not."""
         return lambda *_: False
 
     @property
     def rows_to_insert(self) -> Callable[..., int]:
-        """The number of rows that `try_insert` would store with the same arguments; -1 if they do not fit."""
+        """The number of rows that `try_insert` would store with the same arguments, or -1 if they do not fit."""
         return lambda *_: -1
 
     @property
@@ -128,7 +128,7 @@ class Calls(BaseCalls, Protocol):
 
     @property
     def try_sample(self) -> Callable[[int], Any]:
-        """``(skip)``: a batch drawn in the default way, without its first outputs; an int if it is not drawn."""
+        """``(skip)``: a batch drawn in the default way, without its first outputs, or an int if it is not drawn."""
         return lambda _: -1
 
     def read(self, index: Values) -> tuple[Any, ...]:
@@ -136,7 +136,7 @@ class Calls(BaseCalls, Protocol):
 
     @property
     def try_update_priorities(self) -> Callable[[Any, Any], Any]:
-        """``(handles, priorities)``: set priorities; the number of invalid handles, or an int if they are not set."""
+        """``(handles, priorities)``: set priorities. The number of invalid handles, or an int if they are not set."""
         return lambda *_: -1
 
     def end_episodes(self) -> np.ndarray:

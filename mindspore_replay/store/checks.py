@@ -19,7 +19,7 @@ def need(ok: object, error: type[Exception], cls_name: str, rule: str, got: obje
 
 
 def check_size(cls_name: str, argument: str, value: object, maximum: int = MAX_CAPACITY, minimum: int = 1) -> int:
-    """Check an int to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
+    """Check an int to be in ``[minimum, maximum]``, and return it, else raise a TypeError or ValueError."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"For '{cls_name}', '{argument}' must be an int, but got {value!r} ({type(value).__name__}).")
     if not minimum <= value <= maximum:
@@ -28,7 +28,7 @@ def check_size(cls_name: str, argument: str, value: object, maximum: int = MAX_C
 
 
 def check_number(cls_name: str, argument: str, value: object, minimum: float = 0.0, maximum: float = 1.0) -> float:
-    """Check a number to be in ``[minimum, maximum]``, and return it; else raise a TypeError or ValueError."""
+    """Check a number to be in ``[minimum, maximum]``, and return it, else raise a TypeError or ValueError."""
     if not minimum <= (number := any_number(cls_name, argument, value)) <= maximum:
         raise ValueError(f"For '{cls_name}', '{argument}' must be in [{minimum:g}, {maximum:g}], but got {value}.")
     return number
@@ -42,7 +42,7 @@ def any_number(cls_name: str, argument: str, value: object) -> float:
 
 
 def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
-    """Return the only element of an array of ints; else raise a TypeError or ValueError."""
+    """Return the only element of an array of ints, else raise a TypeError or ValueError."""
     if value.shape not in ((), (1,)) or value.dtype.kind not in "iu":
         raise TypeError(
             f"For '{cls_name}', '{argument}' must be an int or a Tensor [] of ints, but got a Tensor "
@@ -52,7 +52,7 @@ def one_int(cls_name: str, argument: str, value: np.ndarray) -> int:
 
 
 def check_bool(cls_name: str, argument: str, value: object) -> bool:
-    """Check that a value is a bool, and return it; else raise a TypeError."""
+    """Check that a value is a bool, and return it, else raise a TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"For '{cls_name}', '{argument}' must be a bool, but got {value!r} ({type(value).__name__}).")
     return value

@@ -34,7 +34,7 @@ _CHUNK = 1 << 23
 
 
 class CompressedColumn:
-    """A column whose rows are kept compressed; it is read and written like an array ``[C, *F]``.
+    """A column whose rows are kept compressed. It is read and written like an array ``[C, *F]``.
 
     Not thread-safe: the caller must hold the buffer's lock.
 
@@ -54,7 +54,7 @@ class CompressedColumn:
         self._row_bytes = 0
 
     def store(self, rows: np.ndarray) -> np.ndarray:
-        """Compress rows ``[n, *F]``, and return their numbers, int64 ``[n]``; a kernel or `__setitem__` stores these.
+        """Compress rows ``[n, *F]``, and return their numbers, int64 ``[n]``. A kernel or `__setitem__` stores these.
 
         Amortized cost O(bytes).
         """
@@ -163,7 +163,7 @@ class CompressedStore(Store):
     """A store with compressed columns.
 
     Args:
-        rows_schema (Schema): The columns of the rows; ``schema`` has those that kernels store.
+        rows_schema (Schema): The columns of the rows. ``schema`` has those that kernels store.
         columns (Union[Mapping[str, CompressedColumn], None]): The compressed columns of another store on the same
             arrays. Default: ``None``, for new ones.
         options, arrays, tensors: As for `Store`.

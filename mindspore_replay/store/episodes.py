@@ -20,7 +20,7 @@ class WindowRule(NamedTuple):
     """Rule for valid windows, in steps of one stream.
 
     Args:
-        past (int): Steps before the start; fewer at the beginning of an episode.
+        past (int): Steps before the start, fewer at the beginning of an episode.
         future (int): Steps from the start on, including it.
         stride (int): Period of starts, counted from the first step of the episode.
         pad_end (bool): Whether a window may extend beyond the end of its episode.
@@ -56,8 +56,8 @@ def marks_of(rule: WindowRule, ends: np.ndarray, terminated: np.ndarray | None) 
     Args:
         rule (WindowRule): The rule.
         ends (numpy.ndarray): The caller's flags. Shape ``[n]``, uint8.
-        terminated (Union[numpy.ndarray, None]): Whether each row has terminated, bool ``[n]``; ``None`` without such a
-            column.
+        terminated (Union[numpy.ndarray, None]): Whether each row has terminated, bool ``[n]``, or ``None`` without such
+            a column.
     """
     if terminated is None:
         return ends

@@ -1,4 +1,4 @@
-"""Epochs: each row once, in an order that is a keyed permutation of positions; csrc/core/epochs.h draws them."""
+"""Epochs: each row once, in an order that is a keyed permutation of positions. Csrc/core/epochs.h draws them."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -31,11 +31,11 @@ class Record(NamedTuple):
     """A flush, as in csrc/log.h.
 
     Args:
-        number (int): Its number; -1 if there was none.
+        number (int): Its number, or -1 if there was none.
         closed (int): 1 if the buffer was closed, and the rows are not changed before the next flush.
         inserted (int): Rows inserted so far.
         updates (int): Updates of rows so far.
-        size (int): Bytes of the pieces in its entry; 0 if it made a base.
+        size (int): Bytes of the pieces in its entry, or 0 if it made a base.
         check (int): Checksum of the pieces, or of the image.
     """
 
@@ -80,7 +80,7 @@ def write_record(record: Record, file: np.ndarray) -> None:
 
 
 def _read_record(memory: np.ndarray) -> Record:
-    """Return the record in memory; one without number if it is not whole."""
+    """Return the record in memory, or one without number if it is not whole."""
     if memory.size < _HEAD:
         return Record()
     *numbers, check = memory[:_HEAD].view(np.int64).tolist()
@@ -171,14 +171,14 @@ class Flushed:
         folder_files.sync_open(self._descriptors[self._base])
 
     def take(self, record: Record, slots: np.ndarray) -> np.ndarray | None:
-        """Copy what changed since the last flush; the caller holds the buffer.
+        """Copy what changed since the last flush. The caller holds the buffer.
 
         Args:
             record (Record): The flush, without size and check.
             slots (numpy.ndarray): Slots in which rows changed since then, int64.
 
         Returns:
-            Union[numpy.ndarray, None]: The entry for the log; ``None`` if there is no room.
+            Union[numpy.ndarray, None]: The entry for the log, or ``None`` if there is no room.
         """
         room, n = self._entry.size - self._end, len(slots)
         is_small = _HEAD + n * self._row_bytes <= room

@@ -45,7 +45,7 @@ class Folder:
     Args:
         path (Path): The folder.
         spec (BufferSpec): What the buffer is.
-        owner (Union[int, None]): Descriptor of the locked file of the learner; ``None`` in other processes.
+        owner (Union[int, None]): Descriptor of the locked file of the learner, or ``None`` in other processes.
         is_first (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
         lock (int): Descriptor of the file that each user of the folder locks.
@@ -163,7 +163,7 @@ class Folder:
         self._notice = what
 
     def begin(self, function: str) -> None:
-        """Let the learner, if this is its process, and attached processes change rows; warn of rows that are lost."""
+        """Let the learner, if this is its process, and attached processes change rows. Warn of rows that are lost."""
         if self.is_learner:
             if self._last.closed:
                 self.flush()  # a record that says so, before rows change
@@ -213,7 +213,7 @@ class Folder:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Keep all processes from the arrays during the block; any thread may."""
+        """Keep all processes from the arrays during the block. Any thread may."""
         self._check(library.loaded().replay_hold(self._head))
         try:
             yield
@@ -227,7 +227,7 @@ class Folder:
             raise library.KernelError("replay_hold", status)
 
     def flush(self, closed: bool = False, unless: threading.Event | None = None) -> None:
-        """Write everything to the disk; others go on meanwhile. The caller may hold the buffer.
+        """Write everything to the disk. Others go on meanwhile. The caller may hold the buffer.
 
         Args:
             closed (bool): Whether no row changes until the next flush. Default: ``False``.
@@ -276,7 +276,7 @@ class Folder:
         """Compute the checksums of rows that changed, if they are many, without others having to wait for all.
 
         Returns:
-            Record: When it began; rows that changed later are left for the flush itself.
+            Record: When it began. Rows that changed later are left for the flush itself.
         """
         last, rows = self._last, max(_AT_ONCE // self.spec.columns.row_bytes(), 1)
         if self._now().inserted - last.inserted <= rows and self._now().updates == last.updates:
@@ -312,14 +312,14 @@ class Folder:
         self._last = record
 
     def flush_every(self, seconds: float) -> None:
-        """Flush in a separate thread, until the folder is closed or this is called again; 0 stops it."""
+        """Flush in a separate thread, until the folder is closed or this is called again. 0 stops it."""
         self._stops.set()
         self._stops = threading.Event()
         if seconds > 0:
             threading.Thread(target=_flush_often, args=(weakref.ref(self), self._stops, seconds), daemon=True).start()
 
     def close(self) -> None:
-        """Give up the folder; the arrays stay mapped as long as something refers to them."""
+        """Give up the folder. The arrays stay mapped as long as something refers to them."""
         self._release()
         self._owner = None
 

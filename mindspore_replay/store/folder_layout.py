@@ -44,7 +44,7 @@ def _is_flushed(name: str) -> bool:
 
 
 def places_of(spec: BufferSpec) -> dict[str, Place]:
-    """Return the place of each array; in the state those that are flushed come first, up to the end of a page."""
+    """Return the place of each array. In the state those that are flushed come first, up to the end of a page."""
     places, schema, options = {}, spec.columns, spec.options
     layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
     ends, was_flushed = {STATE: 0, COLUMNS: 0}, True

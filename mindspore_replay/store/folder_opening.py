@@ -26,7 +26,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
 
     Raises:
         FileExistsError: If `path` exists and is no empty folder.
-        OSError: If the disk has not enough space; then nothing is left behind.
+        OSError: If the disk has not enough space. Then nothing is left behind.
         RuntimeError: If the system is not Linux.
     """
     _need_linux(spec.cls_name)
@@ -120,7 +120,7 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
 def _shared(
     path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
 ) -> Folder:
-    """Lock the file that all users of a folder lock, and map its files; `stack` closes descriptors after an error."""
+    """Lock the file that all users of a folder lock, and map its files. `stack` closes descriptors after an error."""
     lock = descriptor_of(path / STATE, stack)
     is_first = is_locked(lock, fcntl.LOCK_EX)
     if not is_first:

@@ -62,7 +62,7 @@ class BaseFront:
         raise NotImplementedError
 
     def turn(self, what: str, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be inserted or sampled; the block does so, in the lock."""
+        """Wait until rows may be inserted or sampled. The block does so, in the lock."""
         raise NotImplementedError
 
     # Rows in and out.
@@ -72,7 +72,7 @@ class BaseFront:
     ) -> Sample:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them.
 
-        `form` is that of rows that differ in length; ``None`` for the usual one.
+        `form` is that of rows that differ in length, or ``None`` for the usual one.
         """
         spec = self.spec
         if form is not None and not spec.columns.kinds:
@@ -277,7 +277,7 @@ class LimitedFront(BaseFront):
 
     @property
     def limiter(self) -> Waiting | None:
-        """What insertions and samples wait for; ``None`` for no waits."""
+        """What insertions and samples wait for, or ``None`` for no waits."""
         raise NotImplementedError
 
     def can_sample(self) -> bool:
@@ -290,7 +290,7 @@ class LimitedFront(BaseFront):
         return limiter is None or limiter.lets_sample(rows)
 
     def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Wait until the limiter allows a sample, which the block may draw; a RuntimeError soon after `stop` is set."""
+        """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         limiter = self.limiter
         return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
 

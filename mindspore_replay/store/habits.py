@@ -83,7 +83,7 @@ def wrong_insert(
         cls_name (str): Class of the buffer.
         names (Union[Sequence[str], None]): Names of the columns that are not late, if they have any.
         columns (int): Their number.
-        exp (object): The first argument; ``None`` if there is none.
+        exp (object): The first argument, or ``None`` if there is none.
         misplaced (Collection): Further positional arguments.
         unknown (Collection[str]): Names of unknown keyword arguments.
     """
@@ -119,7 +119,7 @@ def wrong_sample(
         cls_name (str): Class to name.
         buffer (Any): The buffer.
         misplaced (Sequence): Positional arguments.
-        unknown (Mapping[str, Any]): Unknown keyword arguments; ``...`` for values that are not known.
+        unknown (Mapping[str, Any]): Unknown keyword arguments, ``...`` for values that are not known.
         other_size (str): Code for a sample of ``{}`` rows.
     """
     parameters = inspect.signature(type(buffer).sample).parameters.values()

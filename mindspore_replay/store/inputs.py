@@ -1,4 +1,4 @@
-"""Converts arguments other than rows to arrays for kernels; raises a TypeError or ValueError for invalid ones."""
+"""Converts arguments other than rows to arrays for kernels. Raises a TypeError or ValueError for invalid ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -84,11 +84,11 @@ class NewRows(NamedTuple):
     Attributes:
         fields (list): A Tensor or an array for each column, ``[*F]`` or ``[n, *F]``.
         batch (Batch): Their number and layout.
-        priority (Union[numpy.ndarray, None]): Priority of all rows or of each, float32; ``None`` for the largest so
+        priority (Union[numpy.ndarray, None]): Priority of all rows or of each, float32, or ``None`` for the largest so
             far.
-        ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``; ``None`` if the buffer does not
-            store episodes.
-        version (Union[numpy.ndarray, None]): Version of all rows or of each, int64; ``None`` for the clock.
+        ends (Union[numpy.ndarray, None]): Flags of episodes, uint8 ``[1]`` or ``[n]``, or ``None`` if the buffer does
+            not store episodes.
+        version (Union[numpy.ndarray, None]): Version of all rows or of each, int64, or ``None`` for the clock.
         items (Mapping[int, numpy.ndarray]): The items ``[N, *F]`` of columns whose rows differ in length. Default:
             none.
     """
@@ -144,20 +144,20 @@ def as_priorities(options: Options, indices: object, priorities: object) -> tupl
 
 
 def as_handles_for(options: Options, method: str, indices: object) -> np.ndarray:
-    """Check and convert the argument of a method that needs weights; handles, int64 ``[]`` or ``[n]``."""
+    """Check and convert the argument of a method that needs weights: handles, int64 ``[]`` or ``[n]``."""
     need_weights(options, method)
     return as_handles(options.cls_name, indices)
 
 
 def as_steps(options: Options, steps: object, clock: Callable[[], int]) -> int:
-    """Check and convert the argument of `advance`; `clock` reads the learner's clock."""
+    """Check and convert the argument of `advance`. `clock` reads the learner's clock."""
     need_weights(options, "advance")
     number = one_int(options.cls_name, "steps", steps.asnumpy()) if is_tensor(steps) else steps
     return check_size(options.cls_name, "steps", number, LAST_CLOCK - clock(), minimum=0)
 
 
 def as_positions(cls_name: str, index: object) -> np.ndarray:
-    """Check and convert the argument of `get_item`; positions of rows, ints ``[]`` or ``[k]``."""
+    """Check and convert the argument of `get_item`: positions of rows, ints ``[]`` or ``[k]``."""
     return _one_or_many(cls_name, index, "iu", "'index'", "'index' must be an int or hold ints", "[] or [k]")
 
 

@@ -70,10 +70,10 @@ Key = str | tuple[str, tuple[int, ...]]
 
 
 class Invocations(dict[Key, Callable[..., Any]]):
-    """Functions that call kernels, each made when it is first used; methods of csrc/python/invocation.h.
+    """Functions that call kernels, each made when it is first used: methods of csrc/python/invocation.h.
 
     A function accepts the arguments and, optionally, the number of outputs to leave out. It returns a tuple of the
-    outputs, or the only one that is neither rows nor a part of a sample; an int, and nothing has changed, if the
+    outputs, or the only one that is neither rows nor a part of a sample, or an int, and nothing has changed, if the
     arguments do not fit or the kernel failed.
 
     Args:

@@ -14,7 +14,7 @@ from .types import Experience, Values
 
 
 class Items(NamedTuple):
-    """Rows of one column: the items of all, ``[N, *F]``, and their lengths, int64 ``[B]``; ``None`` for one row."""
+    """Rows of one column: the items of all, ``[N, *F]``, and their lengths, int64 ``[B]``, or ``None`` for one row."""
 
     rows: np.ndarray
     lengths: np.ndarray | None
@@ -119,7 +119,7 @@ def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
 
 
 def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]]:
-    """Return the fields of new rows as kernels store them, of which only lengths are set; and the items by column."""
+    """Return the fields of new rows as kernels store them, of which only lengths are set, and the items by column."""
     fields, given = list(schema.present_fields(exp)), {}
     for place, i in enumerate(schema.present):
         if i in schema.kind_of:

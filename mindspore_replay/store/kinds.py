@@ -56,11 +56,11 @@ class Kind(NamedTuple):
 
 
 def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> np.ndarray:
-    """Say where the arguments of a kernel on rows that differ in length are, as csrc/cpu/items.cc has it; int64.
+    """Say where the arguments of a kernel on rows that differ in length are, int64, as csrc/cpu/items.cc has it.
 
     Args:
         kinds (Sequence[Kind]): The columns that differ, in this order.
-        fields (Sequence[int]): The columns of the rows that the kernel takes or gives; -1 for one that is left alone.
+        fields (Sequence[int]): The columns of the rows that the kernel reads or writes, -1 for one that is left alone.
         before (int): Arguments of the kernel before the rows.
     """
     arenas = [i for kind in kinds for i in kind.columns]

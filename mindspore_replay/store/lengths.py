@@ -67,7 +67,7 @@ def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]
 
 
 def of_kind(name: str, names: Sequence[str], argument: str, value: Any, group: Sequence[int]) -> Any:
-    """Return an argument for columns that share their lengths; a dict has it by the name of one of them."""
+    """Return an argument for columns that share their lengths. A dict has it by the name of one of them."""
     if not isinstance(value, Mapping):
         return value
     first, *others = [value[names[i]] for i in group if names[i] in value] or [None]

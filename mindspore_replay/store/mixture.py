@@ -231,7 +231,7 @@ class Mixture:
             yield
 
     def _drawn(self) -> tuple[np.ndarray, ...]:
-        """Draw from all sources, or from none; return sources, handles, importance weights and the other outputs."""
+        """Draw from all sources, or from none. Return sources, handles, importance weights and the other outputs."""
         for front in self.fronts:
             front.ready()
         for i, front in enumerate(self.fronts):
@@ -336,7 +336,7 @@ class Mixture:
             self.checked_ratios(state["ratios"])
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a state from `state_dict`; after an error nothing is changed."""
+        """Load a state from `state_dict`. After an error nothing is changed."""
         own, states = dict(state_dict), []
         for i in range(len(self.sources)):
             prefix = f"source_{i}."
@@ -355,7 +355,7 @@ class Mixture:
 
 
 def exact_counts(ratios: Sequence[float], n: int) -> list[int]:
-    """Return the rows of each source among n: the whole part of its share; the first source gets the rest."""
+    """Return the rows of each source among n: the whole part of its share. The first source gets the rest."""
     total = sum(ratios)
     counts = [int(ratio / total * n + ROUNDING) for ratio in ratios]
     counts[0] += n - sum(counts)

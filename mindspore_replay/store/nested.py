@@ -52,7 +52,7 @@ class Names(tuple[str, ...]):
     """Names of the parts of a sample.
 
     Attributes:
-        steps (tuple[Step, ...]): Each makes a dict or a tuple of parts and of what earlier steps made; the last one
+        steps (tuple[Step, ...]): Each makes a dict or a tuple of parts and of what earlier steps made. The last one
             makes the sample.
     """
 
@@ -70,7 +70,7 @@ class Names(tuple[str, ...]):
 def _grouped(
     parts: Mapping[tuple[str, ...], int], number: int, steps: list[Step]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the keys of the parts at these paths, and the places of their values; add the steps that make these."""
+    """Return the keys of the parts at these paths, and the places of their values. Add the steps that make these."""
     groups: dict[str, dict[tuple[str, ...], int]] = {}
     for path, place in parts.items():
         groups.setdefault(path[0], {})[path[1:]] = place

@@ -22,7 +22,7 @@ def optional(module: str, what: str, extra: str, package: str = "") -> Any:
 
 
 def needs_mindspore(what: str, error: ModuleNotFoundError) -> ImportError:
-    """Return the error of something that needs MindSpore, where that is not installed; else the error itself."""
+    """Return the error of something that needs MindSpore, where that is not installed, else the error itself."""
     if error.name != "mindspore":
         return error
     return ImportError(

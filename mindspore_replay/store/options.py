@@ -20,11 +20,11 @@ class Options(NamedTuple):
         plan (SamplePlan): How a sample is drawn, and its outputs.
         num_envs (int): Environments that insert in step.
         seed (int): Seed of the random sequence, in [0, 2^64).
-        weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert priorities to weights; ``None``
-            without weights.
+        weighting (Union[tuple[float, float], None]): Alpha and epsilon, which convert priorities to weights, or
+            ``None`` without weights.
         initial_priority (float): Priority of new rows until a larger one is set.
         largest_held (bool): Whether only the rows stored at the insertion count for that.
-        rule (Union[WindowRule, None]): Where windows may start; ``None`` for samples of single rows.
+        rule (Union[WindowRule, None]): Where windows may start, or ``None`` for samples of single rows.
         never_evicts_valid (bool): Whether an insertion must not evict a row that can still be sampled. Requires weights
             0 and 1.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are sampled in epochs.
@@ -94,7 +94,7 @@ class Options(NamedTuple):
     def written(self, columns: Sequence[int], counts: bool) -> np.ndarray:
         """Describe the columns that an update writes, as an argument of kernels. Shape ``[2]``, int64.
 
-        The bits of the late ones, with `COUNTS_INVALID` if `counts`; and the place of the column of terminations among
+        The bits of the late ones, with `COUNTS_INVALID` if `counts`, and the place of the column of terminations among
         them, -1 if it is not.
         """
         terminated = -1 if self.rule is None else self.rule.terminated
@@ -113,7 +113,7 @@ class Options(NamedTuple):
 
     @property
     def streams(self) -> int:
-        """Environments of each insertion; 0 if the buffer does not store episodes and accepts any number of rows."""
+        """Environments of each insertion, or 0 if the buffer does not store episodes and accepts any number of rows."""
         return 0 if self.rule is None else self.num_envs
 
     @property

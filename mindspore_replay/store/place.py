@@ -42,7 +42,7 @@ def shown(storage: Storage) -> str:
 
 
 def folder_of(spec: BufferSpec, storage: Storage) -> Folder | None:
-    """Return the folder of a buffer, which is made if it is new; ``None`` if its rows are elsewhere."""
+    """Return the folder of a buffer, which is made if it is new, or ``None`` if its rows are elsewhere."""
     if storage in (DEVICE, HOST):
         return None
     if spec.kind is None:

@@ -53,9 +53,9 @@ class Output(NamedTuple):
             it, unless the run has no row. ``HANDLE``: the handle of the start, int64. ``WEIGHT``: its importance
             weight, float32, 1 without priorities. ``GIVEN``: whether the sample is not padding, bool.
         column (int): A column, if the kind requires one.
-        other (int): Another column; for returns and discounts, 1 plus the index of the column of per-step discounts, or
-            0; with ``FROM_LAST``, the step whose chain is the origin of the first run.
-        anchor (int): Origin of positions. With ``OF_CHAIN``, the start; each run is the chain of its first step,
+        other (int): Another column. For returns and discounts, 1 plus the index of the column of per-step discounts, or
+            0. With ``FROM_LAST``, the step whose chain is the origin of the first run.
+        anchor (int): Origin of positions. With ``OF_CHAIN``, the start. Each run is the chain of its first step,
             followed by zeros.
         first (int): The first position.
         runs (int): For windows, stacks, masks and chains: number of runs of positions, each beginning one later than

@@ -51,7 +51,7 @@ class RaggedStore(ArenaStore):
     """A store with columns whose rows differ in length.
 
     Args:
-        rows_schema (Schema): The columns of the rows; ``schema`` has those that kernels store.
+        rows_schema (Schema): The columns of the rows. ``schema`` has those that kernels store.
         options, arrays, tensors, folder: As for `Store`.
     """
 
@@ -120,7 +120,7 @@ class RaggedStore(ArenaStore):
             return self._padded(super().read(index), 0, range(len(self.schema)), False)
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
-        """Draw groups by a column of ints, as `Store.sample_groups` does; the lengths follow the mask."""
+        """Draw groups by a column of ints, as `Store.sample_groups` does. The lengths follow the mask."""
         with self.held():
             return self._padded(super().sample_groups(column, ordered, groups, size), 1, range(len(self.schema)), True)
 
@@ -140,7 +140,7 @@ class RaggedStore(ArenaStore):
         return self._shared([*drawn[:first], *arrays])
 
     def _drawn_references(self, drawn: Sequence[Any], first: int, columns: Sequence[int]) -> dict[Kind, np.ndarray]:
-        """Return the references of drawn rows; columns are drawn from the array `first` on."""
+        """Return the references of drawn rows. Columns are drawn from the array `first` on."""
         return {
             kind: np.ascontiguousarray(drawn[first + list(columns).index(kind.column)]) for kind in self.options.kinds
         }
@@ -220,13 +220,13 @@ class RaggedStore(ArenaStore):
     # The state of rows.
 
     def _slots(self, handles: np.ndarray) -> np.ndarray:
-        """Return the slots of rows; -1 for those that are not stored. Shape ``[n]``, int64."""
+        """Return the slots of rows, or -1 for those that are not stored. Shape ``[n]``, int64."""
         count, head = self.count_now(), self.arrays["head"].item()
         rows = handles - (self.arrays["serials"][0] - count)
         return np.where((rows >= 0) & (rows < count), (head + rows) % self.options.capacity, -1)
 
     def update(self, handles: Values, values: Experience) -> np.ndarray:
-        """Write columns of stored rows, as `Store.update` does; rows keep their lengths.
+        """Write columns of stored rows, as `Store.update` does. Rows keep their lengths.
 
         Raises:
             TypeError, ValueError: If an argument does not fit, or a row has another length. Nothing is written then.

@@ -117,7 +117,7 @@ class QueueAccount(NamedTuple):
         name (str): Class to name in messages.
         capacity (int): Most rows stored.
         valid (int): Rows, or sequences, that can be delivered.
-        room (float): Rows that can be inserted; infinite if they evict others.
+        room (float): Rows that can be inserted, infinite if they evict others.
         pending (str): A note on rows that wait for late columns. Default: ``""``.
         fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
             differ in length. Default: ``None``, for any number.
@@ -148,7 +148,7 @@ class QueueAccount(NamedTuple):
         return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}"
 
     def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
-        """Return True if rows may be inserted or sampled; `in_progress` are those of operations in progress."""
+        """Return True if rows may be inserted or sampled. `in_progress` are those of operations in progress."""
         others = int(in_progress[KINDS.index(what)])
         if what == "sample":
             return rows + others <= self.valid
@@ -182,7 +182,7 @@ class Wait:
         account (Callable): Returns the rule and the counts.
         what (str): ``"insert"`` or ``"sample"``.
         rows (int): Number of rows.
-        seconds (Union[float, None]): Seconds after which the wait is an error; ``None`` for no limit.
+        seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
         stop (Union[threading.Event, None]): Ends the wait when it is set. Default: ``None``.
     """
 

@@ -57,7 +57,7 @@ class RelabelOfArrays:
         self._function = plan.columns.reward_fn
 
     def __call__(self, batch: Outputs, before: int) -> Outputs:
-        """Return the relabelled outputs of a sample of arrays or Tensors; the first `before` are not in the plan."""
+        """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
         plan, outputs = self._plan, list(batch[before : before + self._plan.width])
         relabelled, *hidden = map(_array, batch[before + plan.width :])
         if plan.mask is not None:
@@ -162,6 +162,6 @@ def column_type(dtype: str) -> np.dtype:
 
 
 def _array(result: object) -> np.ndarray:
-    """Return the values of an array or a Tensor; bfloat16 as float32."""
+    """Return the values of an array or a Tensor, bfloat16 as float32."""
     array = as_array(result)
     return array if array.dtype.kind in "biuf" else array.astype(np.float32)

@@ -82,7 +82,7 @@ class SavedState(Generic[_Front]):
             self.load_checked(arrays)
 
     def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent; the rows' own data are not checked. Cost O(C)."""
+        """Raise a ValueError if the state is inconsistent. The rows' own data are not checked. Cost O(C)."""
         with self.snapshot() as arrays:
             self.check_state(arrays)
 
@@ -95,7 +95,7 @@ class SavedState(Generic[_Front]):
                 yield
 
     def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
-        """Prevent attaching during the block, for a state with other rows; a RuntimeError if a process is attached."""
+        """Prevent attaching during the block, for a state with other rows. Raise a RuntimeError if one is attached."""
         return self._front.calls.sole_use(arrays)
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -110,7 +110,7 @@ class SavedState(Generic[_Front]):
     def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
         """Return the capacity and the state, with or without columns. Nothing changes it in the block.
 
-        Arrays are views of host memory if the state is there, else copies; a compressed column is a `CompressedColumn`.
+        Arrays are views of host memory if the state is there, else copies. A compressed column is a `CompressedColumn`.
         """
         with self._front.lock:
             self._front.ready()

@@ -72,7 +72,7 @@ class Batch(NamedTuple):
     single: bool
 
     def handles(self, first: int) -> np.ndarray:
-        """Return the handles of these rows; `first` is that of the first. Shape ``[]`` or ``[n]``, int64."""
+        """Return the handles of these rows. `first` is that of the first. Shape ``[]`` or ``[n]``, int64."""
         return np.array(first) if self.single else first + np.arange(self.rows)
 
 
@@ -297,7 +297,7 @@ class Schema:
         return [by_column[i] for i in range(len(self))]
 
     def _listed(self, argument: str, values: object) -> Sequence[Values]:
-        """Return a list or tuple with a value for each column; ``exp`` has none for late ones."""
+        """Return a list or tuple with a value for each column. ``exp`` has none for late ones."""
         number = len(self.present) if argument == "exp" else len(self)
         if not isinstance(values, (list, tuple)):
             raise TypeError(
@@ -322,7 +322,7 @@ class Schema:
         return wrong_insert(self.cls_name, names, len(self.present), exp, misplaced, unknown)
 
     def names_of(self, columns: Iterable[int], fields: Iterable[ArrayOrTensor]) -> list[str]:
-        """Return the names of the dtypes of fields for these columns; bits of bfloat16 are of that dtype."""
+        """Return the names of the dtypes of fields for these columns. Bits of bfloat16 are of that dtype."""
         return [
             self.dtypes[i]
             if type(field) is np.ndarray and field.dtype == self.numpy_types[i]
@@ -429,7 +429,7 @@ class Schema:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
-        """Return an array; if it and the column are bfloat16, its bits in the column's NumPy dtype of that name."""
+        """Return an array. If it and the column are bfloat16, its bits in the column's NumPy dtype of that name."""
         both = self.dtypes[i] == array.dtype.name == "bfloat16"
         return array.view(self.numpy_types[i]) if both else array
 

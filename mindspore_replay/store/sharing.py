@@ -1,4 +1,4 @@
-"""A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals; see csrc/shared.h."""
+"""A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals. See csrc/shared.h."""
 
 import contextlib
 import ctypes
@@ -110,7 +110,7 @@ def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
 
 
 def _unshare(head: ctypes.c_void_p, _call: Call) -> None:
-    """Unregister a buffer; until then its call must exist, whose shapes and addresses the library uses."""
+    """Unregister a buffer. Until then its call must exist, whose shapes and addresses the library uses."""
     library.loaded().replay_unshare(head)
 
 

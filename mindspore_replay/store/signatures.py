@@ -1,4 +1,4 @@
-"""Parses the table of operators in the kernel library; csrc/signatures.h describes it."""
+"""Parses the table of operators in the kernel library. Csrc/signatures.h describes it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -28,10 +28,10 @@ class Item(NamedTuple):
     Args:
         name (str): Its name.
         role (str): ``"state"``, ``"input"`` or ``"output"``.
-        dtype (str): Its dtype, as the kernels spell it; empty for columns, rows and outputs.
+        dtype (str): Its dtype, as the kernels spell it, empty for columns, rows and outputs.
         extents (tuple[str, ...]): Its number of elements, or the sizes of its two axes, as in the table.
-        group (str): The group of the state that it belongs to, or needs; empty for none.
-        may_be (str): The array of the state that it may alias; empty for none.
+        group (str): The group of the state that it belongs to, or needs, empty for none.
+        may_be (str): The array of the state that it may alias, empty for none.
     """
 
     name: str

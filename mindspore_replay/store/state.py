@@ -157,7 +157,7 @@ def deliverable(options: Options, state: Arrays) -> int:
     """Return the number of samples that a full queue can deliver now, the oldest first. Cost O(C).
 
     Rows delivered behind one that waits for late columns keep their places until it is complete. So many leave room for
-    two samples beside them, since else rows that are complete could be too few for a sample when there is no room; no
+    two samples beside them, since else rows that are complete could be too few for a sample when there is no room. No
     sequence is delivered behind a row that waits.
     """
     waiting, valid = _waiting(options, state), eligible(options, state)[stored_slots(state, options.capacity)]
@@ -195,7 +195,7 @@ def lower_largest(options: Options, state: Arrays) -> None:
 
 
 def pending_note(options: Options, state: Arrays) -> str:
-    """Return a sentence on the rows that wait for late columns, to end a message with; empty if there are none."""
+    """Return a sentence on the rows that wait for late columns, to end a message with, empty if there are none."""
     if not options.late:
         return ""
     waiting = _waiting(options, state)

@@ -146,12 +146,12 @@ class Store(Calls):
 
     @functools.cached_property
     def try_insert(self) -> Callable[..., bool]:
-        """Store rows that obviously fit, as `Insertion.now` does; False if the general path has to do it."""
+        """Store rows that obviously fit, as `Insertion.now` does, or False if the general path has to do it."""
         return self.insertion.now
 
     @functools.cached_property
     def rows_to_insert(self) -> Callable[..., int]:
-        """The number of rows that `try_insert` would store with the same arguments; -1 if they do not obviously fit."""
+        """The number of rows that `try_insert` would store with the same arguments, -1 if they do not obviously fit."""
         return self.insertion.rows
 
     @property
@@ -171,11 +171,11 @@ class Store(Calls):
 
         Args:
             exp (Union[Sequence, dict]): A value for each column, ``[*F]`` or ``[n, *F]``, in order or by name.
-            priority (Union[numpy.ndarray, float, None]): Priority of all rows or of each; ``None`` for
+            priority (Union[numpy.ndarray, float, None]): Priority of all rows or of each, or ``None`` for
                 the largest so far.
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode.
             final (Union[bool, Sequence[bool]]): Whether it contains only the observation after its episode.
-            version (Union[numpy.ndarray, int, None]): Version of all rows or of each; ``None`` for the clock.
+            version (Union[numpy.ndarray, int, None]): Version of all rows or of each, or ``None`` for the clock.
 
         Raises:
             TypeError, ValueError: If an argument does not fit. Nothing is stored then.
@@ -195,9 +195,9 @@ class Store(Calls):
         """Draw a batch.
 
         Args:
-            bounds (Union[tuple[int, int], None]): A slice of logical rows to draw from; ``None`` for all, or for
+            bounds (Union[tuple[int, int], None]): A slice of logical rows to draw from, or ``None`` for all, or for
                 the newest `window`.
-            beta (Union[float, None]): Beta of this call, in [0, 1], with priorities; ``None`` for that of the state.
+            beta (Union[float, None]): Beta of this call, in [0, 1], with priorities, or ``None`` for that of the state.
 
         Returns:
             tuple[numpy.ndarray, ...]: The outputs of the plan.
@@ -211,7 +211,7 @@ class Store(Calls):
         return self._run(tuple, "sample_range", where) if beta is None else self._run(tuple, "sample_beta", where, beta)
 
     def read(self, index: Values) -> Outputs:
-        """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``; 0 is the oldest, -1 the newest.
+        """Return the rows at logical positions, ints of shape ``[]`` or ``[n]``. 0 is the oldest, -1 the newest.
 
         Raises:
             TypeError, ValueError: If `index` is not of ints, or has more axes.
@@ -233,7 +233,7 @@ class Store(Calls):
         """Write columns of stored rows.
 
         Args:
-            handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``; if several name one row, the
+            handles (Union[numpy.ndarray, Sequence[int], int]): Handles, ``[]`` or ``[n]``. If several name one row, the
                 last counts.
             values (Union[dict, Sequence]): Rows of some columns by name, or of all in order, ``[*F]`` or ``[n, *F]``.
 
@@ -263,8 +263,8 @@ class Store(Calls):
     def try_update_priorities(self) -> Callable[[Values, Values], np.ndarray | int]:
         """Set the priorities of rows: ``(handles, priorities)``, as `update_priorities` does.
 
-        It returns the number of invalid handles, an array ``[]``; an int if the general path has to convert them, or to
-        raise the error. Then nothing has changed.
+        It returns the number of invalid handles, an array ``[]``. If the general path has to convert them, or to raise
+        the error, it returns an int. Then nothing has changed.
         """
         return self._kernels["update_priorities"]
 
@@ -321,7 +321,7 @@ class Store(Calls):
         return self.arrays
 
     def _between(self, read: Callable[[], _Read]) -> _Read:
-        """Return what `read` finds between two operations; that of a process that died is completed or undone first."""
+        """Return what `read` finds between two operations. That of a process that died is completed or undone first."""
         found = read()
         if self.folder is not None and not self._holds and is_busy(self.folder.arrays):
             with self.kernels_kept_out():
@@ -333,7 +333,7 @@ class Store(Calls):
         return self._between(self._count.item)
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
-        """Return the number of rows at which a sample may start; `bounds` are as for `sample`."""
+        """Return the number of rows at which a sample may start. `bounds` are as for `sample`."""
         return self._between(lambda: self._eligible(bounds))
 
     def _eligible(self, bounds: tuple[int, int] | None) -> int:
@@ -420,7 +420,7 @@ class Store(Calls):
             self.let_go()
 
     def close(self) -> None:
-        """Flush the files of a folder, and end its use by all processes; only by this one if it is not the learner.
+        """Flush the files of a folder, and end its use by all processes, or only by this one if it is not the learner.
 
         Other memory is returned to the system.
         """

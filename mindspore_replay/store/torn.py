@@ -55,7 +55,7 @@ class RowChecksums:
         library.loaded().replay_checksums(self._parts, parts, address(slots), n, address(sums), int(by_slot))
 
     def changed(self, since: Record) -> np.ndarray:
-        """Return the slots in which rows were inserted or updated after a flush; some may be listed twice."""
+        """Return the slots in which rows were inserted or updated after a flush. Some may be listed twice."""
         arrays, capacity = self._arrays, self._options.capacity
         if self._options.reservoir:
             new = np.flatnonzero(arrays["row_serials"][: int(arrays["count"])] >= since.inserted)
@@ -85,7 +85,7 @@ def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
 
 
 def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
-    """Mark rows as deleted; what follows from that is still to be computed. Return how many rows are to be evicted.
+    """Mark rows as deleted. What follows from that is still to be computed. Return how many rows are to be evicted.
 
     Rows of a buffer without weights cannot be deleted. In a ring the oldest rows replace them, and are evicted. In a
     reservoir, where each slot has a row, copies of other rows do.

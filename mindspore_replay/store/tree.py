@@ -2,7 +2,7 @@ r"""A weight for each slot, in a tree of sums.
 
 The tree is one float64 array ``[M]``: the leaves, of which the first ``C`` are the slots' weights; the sums of each
 level above, 16 children to a node; the smallest positive weight below each of those nodes, infinite if there is none.
-Every level is padded to whole rows of 16; the very last number is the number of positive weights. The sum of a node is
+Every level is padded to whole rows of 16. The very last number is the number of positive weights. The sum of a node is
 the sequential sum of its children, recomputed whenever one of them changes: the tree is a function of its leaves, the
 same in every backend, and does not drift.
 

@@ -29,7 +29,7 @@ class Waiting:
     A subclass returns the account, with the methods of `store.rate_rule.Account`. All methods are thread-safe.
 
     Args:
-        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
+        timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
         cls_name (str): Class to name in errors.
     """
 
@@ -294,7 +294,7 @@ class QueueLimiter(Waiting):
 
     Args:
         queue (ReplayQueue): The queue.
-        timeout (Union[float, None]): Seconds after which a wait is an error; ``None`` for no limit.
+        timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
     """
 
     def __init__(self, queue: Queue, timeout: object) -> None:
@@ -311,7 +311,7 @@ class QueueLimiter(Waiting):
 
     @property
     def waits(self) -> bool:
-        """True if calls wait; without, they fail with a RuntimeError."""
+        """True if calls wait. Without, they fail with a RuntimeError."""
         return self.timeout != 0
 
     def account(self) -> QueueAccount:

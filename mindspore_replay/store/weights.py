@@ -41,7 +41,7 @@ class SharedWeights:
             folder that the processes share.
 
     Attributes:
-        version (Union[int, None]): Version of the weights last published or read, for ``insert(version=...)``;
+        version (Union[int, None]): Version of the weights last published or read, for ``insert(version=...)``,
             initially ``None``.
 
     Raises:
@@ -82,7 +82,7 @@ class SharedWeights:
         """Replace the weights. Only one process may publish.
 
         Args:
-            network (Union[nn.Cell, Mapping]): A network, to write all its Parameters; or arrays or Tensors by name.
+            network (Union[nn.Cell, Mapping]): A network, to write all its Parameters, or arrays or Tensors by name.
                 bfloat16 is written as float32.
             version (Union[int, None]): Version of the policy. Default: ``None``, for the clock of the learner's buffer,
                 or, if that has no row weights, the number of earlier publications.
@@ -128,7 +128,7 @@ class SharedWeights:
                 Default: ``0.0``.
 
         Returns:
-            Union[dict[str, numpy.ndarray], None]: The weights by name; ``None`` if there are no newer ones.
+            Union[dict[str, numpy.ndarray], None]: The weights by name, or ``None`` if there are no newer ones.
 
         Raises:
             TypeError: If `timeout` is no number.
@@ -178,7 +178,7 @@ class SharedWeights:
         return 0
 
     def _stamp(self) -> int | None:
-        """Return the time of the file, which is later for each newer one; ``None`` if there is none."""
+        """Return the time of the file, which is later for each newer one, or ``None`` if there is none."""
         try:
             return os.stat(self._file).st_mtime_ns
         except FileNotFoundError:

@@ -31,10 +31,10 @@ class TrainingCheckpoint:
 
     `save` replaces the file atomically: after a kill at any moment, the previous or the new checkpoint exists. It
     writes only the rows inserted or updated since the last save, to ``<path>.1``, ``<path>.2`` and so on, which belong
-    to the file; from time to time it writes all rows and removes these. `load` reads the newest checkpoint into objects
+    to the file. From time to time it writes all rows and removes these. `load` reads the newest checkpoint into objects
     made as before. See ``docs/checkpoints.md`` for a loop.
 
-    A buffer in a folder keeps its rows, also those inserted after the checkpoint; `load` logs how many.
+    A buffer in a folder keeps its rows, also those inserted after the checkpoint. `load` logs how many.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
     are always included. Those of MindSpore's random operators in compiled graphs are not, since MindSpore does not
@@ -244,7 +244,7 @@ class _Weights:
     Args:
         name (str): Name of the Cell.
         parameters (Sequence[tuple[str, Parameter]]): Its Parameters by name.
-        known (set[int]): Identities of Parameters saved elsewhere; those of the Cell are added.
+        known (set[int]): Identities of Parameters saved elsewhere. Those of the Cell are added.
     """
 
     last_saved: object = None

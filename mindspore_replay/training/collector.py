@@ -34,8 +34,8 @@ class Collector:
     Args:
         envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv]): The environments.
         buffer (Union[ReplayBuffer, None]): A buffer with names that `VectorRows` can fill, such as those of
-            `columns_of`; also attached, sharded, or a `ShardWriter`. ``None`` stores nothing, for evaluations.
-        policy (Callable): Maps the observation of ``envs`` to the action for ``envs.step``, an array or Tensor; or to a
+            `columns_of`, also attached, sharded, or a `ShardWriter`. ``None`` stores nothing, for evaluations.
+        policy (Callable): Maps the observation of ``envs`` to the action for ``envs.step``, an array or Tensor, or to a
             pair of the action and a dict of further columns, such as ``{"log_prob": ...}``. If actions are such pairs
             themselves, return ``(action, {})``. Before first observations of episodes, its method ``begin``, if it has
             one, is called with a mask of their environments, bool ``[E]``: clear a recurrent state there.

@@ -30,7 +30,7 @@ class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
 
     Args:
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or their minimum and
-            maximum, ``(low, high)``. If low is 0, insertions never wait; if high is infinite, samples wait for
+            maximum, ``(low, high)``. If low is 0, insertions never wait. If high is infinite, samples wait for
             `min_size` only.
         min_size (int): Rows to insert before the first sample.
         error_buffer (float): How far one side may be ahead, in sampled rows. At least 1, and at least

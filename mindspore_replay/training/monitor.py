@@ -34,7 +34,7 @@ class ReplayMonitor(Closing):
     ``inserts_per_second``, ``samples_per_second`` (of rows, sequences or episodes) and ``samples_per_insert``.
 
     Args:
-        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name; values are then called
+        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name. Values are then called
             ``name/value``.
         sink (Union[Sink, Sequence[Sink]]): Destination of readings: `TensorBoardSink`, `JSONLinesSink`, `TerminalSink`,
             or any object with their methods.

@@ -24,7 +24,7 @@ class PrefetchStatistics(NamedTuple):
         waited (float): Seconds that the caller waited for them.
         hidden (float): Seconds of drawing for which the caller did not wait: ``sampling - waited``, at least 0 for each
             batch.
-        share (float): ``hidden / sampling``, in [0, 1]; 0 before the first batch.
+        share (float): ``hidden / sampling``, in [0, 1], or 0 before the first batch.
     """
 
     batches: int
@@ -73,7 +73,7 @@ class _Drawing:
         self._thread: threading.Thread | None = None
 
     def oldest(self) -> _Drawn:
-        """Take the oldest batch, waiting until it is drawn; draw one here if the thread draws none."""
+        """Take the oldest batch, waiting until it is drawn. Draw one here if the thread draws none."""
         with self._changed:
             while self._going and not self._ready and not self.ending.is_set():
                 self._changed.wait(_LONGEST_WAIT)
@@ -94,7 +94,7 @@ class _Drawing:
             raise RuntimeError("For 'Prefetch', 'sample' needs an open Prefetch, but this one was closed.")
 
     def _draw(self) -> _Drawn:
-        """Draw a batch in this thread when the buffer's limiters allow it; `close` ends the wait."""
+        """Draw a batch in this thread when the buffer's limiters allow it. `close` ends the wait."""
         start = time.perf_counter()
         try:
             with self._buffer.turn_to_sample(self.ending):
@@ -179,7 +179,7 @@ class Prefetch(Closing):
 
     Attributes:
         buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
-        depth (int): Batches to keep ready; 0 if none are drawn ahead.
+        depth (int): Batches to keep ready, or 0 if none are drawn ahead.
 
     Raises:
         TypeError: If `buffer` is no buffer, or `depth` no int.

@@ -149,7 +149,7 @@ class TerminalSink:
         self._live.update(table, refresh=True)
 
     def close(self) -> None:
-        """Stop updating; the last table stays."""
+        """Stop updating. The last table stays."""
         self._live.stop()
 
 

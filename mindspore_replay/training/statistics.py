@@ -43,7 +43,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
     """Compute the statistics of one buffer from the state of its rows.
 
     Counters count from the construction of the buffer, ``overwritten`` from its last `reset`: rows that were replaced,
-    for a reservoir also rows that were not kept. Averages of use counts are over the rows stored; those of staleness
+    for a reservoir also rows that were not kept. Averages of use counts are over the rows stored. Those of staleness
     (the learner's clock less the row's version), age (rows inserted since) and priority are over the rows that
     can be drawn, and so are the distributions.
 
@@ -84,7 +84,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
 
 
 def _numbers(state: Mapping[str, np.ndarray], rows: int) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Return the use count of each row, and the numbers of those that can be drawn; and bounds above some of these.
+    """Return the use count of each row, and the numbers of those that can be drawn, and bounds above some of these.
 
     Until a ring is full its oldest row is in slot 0, so the rows stored are always in the first slots.
     """
@@ -107,7 +107,7 @@ def _numbers(state: Mapping[str, np.ndarray], rows: int) -> tuple[dict[str, np.n
 def merged(shards: Mapping[int, Statistics]) -> Statistics:
     """Return the statistics of all shards together, and of each as ``shard_0/...``, with distributions.
 
-    Numbers are added; of minima and maxima the overall one is taken; averages are over all rows, weighted by rows that
+    Numbers are added. Of minima and maxima the overall one is taken. Averages are over all rows, weighted by rows that
     can be drawn, or by rows stored for use counts.
 
     Args:

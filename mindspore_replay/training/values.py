@@ -28,7 +28,7 @@ def decoded(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def _encoded(value: Any, where: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a value as JSON; a type that JSON lacks becomes an object with one key, its kind."""
+    """Return a value as JSON. A type that JSON lacks becomes an object with one key, its kind."""
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in CODES:
         name = f"{VALUES}/{len(arrays)}"
         arrays[name] = np.array(value, value.dtype.newbyteorder("="), order="C")

@@ -20,7 +20,7 @@ _OBSERVATION = "observation"
 
 
 def _mode(mode: object) -> str | None:
-    """Return the value of an autoreset mode: of an `AutoresetMode`, its value or its name; ``None`` for no mode."""
+    """Return the value of an autoreset mode: of an `AutoresetMode`, its value or its name, or ``None`` for no mode."""
     name = getattr(mode, "value", mode)
     if name is None:
         return None
@@ -87,7 +87,7 @@ class VectorRows:
 
     Columns ``observation``, ``action``, ``reward``, ``next_observation``, ``terminated`` and ``truncated`` are filled
     by name. Each leaf of a nested observation or action fills the column of its dotted name, as in `columns_of`:
-    ``observation.camera.left``, ``next_observation.camera.left``; if no column's name begins with ``observation.``,
+    ``observation.camera.left``, ``next_observation.camera.left``. If no column's name begins with ``observation.``,
     names begin with the observation's keys: ``camera.left``, ``next_camera.left``. Leaves without a column are ignored.
     The column of goals achieved for `HindsightRelabel`, such as ``achieved_goal`` without ``next_achieved_goal``, is
     filled with goals after the action. Late columns are omitted. Pass all other columns to `step` by keyword.
@@ -97,8 +97,8 @@ class VectorRows:
     Axes: ``E`` environments, ``*F`` a column's shape.
 
     Args:
-        buffer (ReplayBuffer): The buffer, with names; also attached, sharded, or a `ShardWriter`. The number of
-            environments is its `num_envs`; if that is 1 in a buffer that does not store episodes, that of the first
+        buffer (ReplayBuffer): The buffer, with names, also attached, sharded, or a `ShardWriter`. The number of
+            environments is its `num_envs`. If that is 1 in a buffer that does not store episodes, that of the first
             step.
         autoreset_mode (Union[gymnasium.vector.AutoresetMode, str, None]): The mode of a vector environment, its value
             or its name: ``envs.metadata["autoreset_mode"]``. Default: ``None``, for a single environment, which you
@@ -179,7 +179,7 @@ class VectorRows:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
-        Values are cast to the columns' dtypes by NumPy's rule "same_kind"; ints must fit exactly.
+        Values are cast to the columns' dtypes by NumPy's rule "same_kind". Ints must fit exactly.
 
         Args:
             observation (Union[array, dict, tuple]): The observation that the agent acted on. Arrays ``[E, *F]``. For a

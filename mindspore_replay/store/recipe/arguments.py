@@ -13,7 +13,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def keeps_arguments(cls: _Class) -> _Class:
-    """Let the objects of a class keep the arguments of their constructor; unknown ones are a TypeError."""
+    """Let the objects of a class keep the arguments of their constructor. Unknown ones are a TypeError."""
     base: Any = cls
 
     def new(made_class: type, *args: object, **kwargs: object) -> object:
@@ -41,7 +41,7 @@ def _text(value: object) -> str:
 
 
 def given_arguments(made: object) -> dict[str, Any]:
-    """Return the arguments that an object was made with, by name; lists become tuples."""
+    """Return the arguments that an object was made with, by name. Lists become tuples."""
     args, kwargs = vars(made)["_given"]
     bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
     return dict(list(bound.arguments.items())[1:])
@@ -59,14 +59,14 @@ def _frozen(value: object) -> object:
 
 
 def without(view: object) -> str | None:
-    """Return why a file cannot store a view; ``None`` if it can."""
+    """Return why a file cannot store a view, or ``None`` if it can."""
     given = given_arguments(view) if "_given" in vars(view) else {}
     known = find(type(view).__name__) is type(view) and not any(map(callable, given.values()))
     return None if known else f"{type(view).__name__} holds what no file can: Python code"
 
 
 def encoded(value: object) -> object:
-    """Return an argument as JSON; a function in a view is left out."""
+    """Return an argument as JSON. A function in a view is left out."""
     if isinstance(value, (list, tuple)):
         return [encoded(item) for item in value]
     if hasattr(value, "apply_to"):

@@ -16,14 +16,14 @@ class FrameStack(Shown):
     """A view that stacks each observation with those of the steps before it. Each frame is stored once.
 
     In a sample the observation is ``[B, k, *F]``, the newest frame last. The stack of the next observation follows the
-    columns; its newest frame is the next row's observation, or zeros where the episode has terminated. The last row of
-    an episode whose column ``terminated`` is zero is not sampled, see `docs/ends.md`; without such a column each end
+    columns. Its newest frame is the next row's observation, or zeros where the episode has terminated. The last row of
+    an episode whose column ``terminated`` is zero is not sampled, see `docs/ends.md`. Without such a column each end
     counts as a termination. In a sample of sequences or episodes the stacks are ``[B, T, k, *F]``, all zeros where the
     mask is ``False``, without next observations.
 
     Args:
         k (int): Frames of a stack, at least 1.
-        observation (Union[str, Sequence[str]]): Columns of frames; ``"x"`` stands for all columns with names ``"x.y"``,
+        observation (Union[str, Sequence[str]]): Columns of frames. ``"x"`` stands for all columns with names ``"x.y"``,
             too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
         padding (str): Frames before the first step of the episode: ``"zeros"``, or ``"first"`` for that step's frame,
             the default of gymnasium's ``FrameStackObservation``. Default: ``"zeros"``.

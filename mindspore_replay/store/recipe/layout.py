@@ -33,7 +33,7 @@ class Steps(NamedTuple):
     """Steps of a window, relative to its start.
 
     Args:
-        first (int): The first step; the start is 0.
+        first (int): The first step. The start is 0.
         length (int): Number of steps.
     """
 
@@ -74,13 +74,13 @@ class RelabelPlan(NamedTuple):
         mask (Union[int, None]): The mask, if samples are windows.
         goal_shape (tuple[int, ...]): Shape of one goal.
         goal_type (str), reward_type (str): Dtypes of the columns.
-        chain (Union[int, None]): Rows of the longest n-step return; ``None`` without returns. With returns also:
+        chain (Union[int, None]): Rows of the longest n-step return, or ``None`` without returns. With returns also:
         gamma (float): Discount of one step.
         discount (int): The discount.
         truncated (Union[int, None]): Field of the column ``"truncated"``.
         following (tuple[int, ...]): Fields of next observations, in the order of their hidden outputs.
         batch (Names): The columns for the reward function.
-        batch_at (tuple[int, ...]): Their fields; with returns, their hidden outputs.
+        batch_at (tuple[int, ...]): Their fields. With returns, their hidden outputs.
         batch_fields (tuple): Their shapes and dtypes.
         step_discounts (Union[int, None]): The hidden output of each step's own discount.
     """
@@ -113,7 +113,7 @@ class SampleLayout:
     Args:
         cls_name (str): Class to name in errors.
         columns (Columns): The columns.
-        steps (Union[Steps, None]): The steps of a window; ``None`` for single rows.
+        steps (Union[Steps, None]): The steps of a window, or ``None`` for single rows.
     """
 
     def __init__(self, cls_name: str, columns: Schema, steps: Steps | None = None) -> None:
@@ -165,7 +165,7 @@ class SampleLayout:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
     def stack(self, name: str, frames: int, repeats: bool) -> None:
-        """Stack each row of a column with those before it; before the episode's first row are zeros, or that row."""
+        """Stack each row of a column with those before it. Before the episode's first row are zeros, or that row."""
         self.only_one(f"FrameStack of {name!r}", name in self._stacks)
         self._stacks[name] = frames
         if repeats:
@@ -235,7 +235,7 @@ class SampleLayout:
         return Names(name for name in self.columns.names if name not in (view.achieved, view.goal))
 
     def relabelling(self, before: int) -> RelabelPlan | None:
-        """Return where relabelling finds its outputs, after `before` others; ``None`` without hindsight."""
+        """Return where relabelling finds its outputs, after `before` others, or ``None`` without hindsight."""
         if self.hindsight is None:
             return None
         view, fields, columns = self.hindsight, list(self.outputs()), self.columns

@@ -22,7 +22,7 @@ class NStep(Shown):
     :math:`d_t`, float32 ``[B]``, follows the columns.
 
     Without a column of next observations, they are read from the next row, and are a field before the discount. The
-    last row of an episode that has not terminated is then not sampled, and returns end before it; insert a ``final``
+    last row of an episode that has not terminated is then not sampled, and returns end before it. Insert a ``final``
     row to keep it. `docs/ends.md` shows the cases.
 
     In a sample of sequences or episodes this applies to each of the ``T`` steps, with a discount ``[B, T]``. A return
@@ -38,7 +38,7 @@ class NStep(Shown):
             `gamma` in :math:`R_t` and :math:`d_t`. The field replaces a column named ``"discount"``. Default: ``None``.
         terminated (str): Column that is nonzero where an episode terminated, of shape ``()``. Such a row ends its
             episode. Default: ``"terminated"``.
-        observation (Union[str, Sequence[str]]): Columns of observations; ``"x"`` stands for all columns with names
+        observation (Union[str, Sequence[str]]): Columns of observations. ``"x"`` stands for all columns with names
             ``"x.y"``, too. The next one of ``"x"`` is ``"next_x"``. Default: ``"observation"``.
 
     Raises:

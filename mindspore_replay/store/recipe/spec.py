@@ -27,13 +27,13 @@ class BufferSpec:
 
     Args:
         cls_name (str): Its class.
-        recipe (Union[type, None]): Its constructor, a class of `classes`; ``None`` for a user's class.
+        recipe (Union[type, None]): Its constructor, a class of `classes`, or ``None`` for a user's class.
         columns (Schema): Its columns.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
         num_envs (int): Environments that insert in step.
         seed (int): Seed of the random sequence.
-        parts (Parts): How rows are drawn and stored, and the contents of a sample; checked.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample, checked.
 
     Attributes:
         layout (SampleLayout): The contents of a sample, with the views applied.
@@ -81,7 +81,7 @@ class BufferSpec:
 
     @property
     def kind(self) -> str | None:
-        """The public class whose constructor the buffer's class has; ``None`` for another constructor."""
+        """The public class whose constructor the buffer's class has, or ``None`` for another constructor."""
         return None if self.recipe is None else self.recipe.kind
 
     def arguments(self) -> dict[str, Any]:
@@ -101,16 +101,16 @@ class BufferSpec:
 
     @property
     def foreign(self) -> str | None:
-        """Why a file cannot name the class; ``None`` if it can."""
+        """Why a file cannot name the class, or ``None`` if it can."""
         return None if self.cls_name == self.kind else f"{self.cls_name} is no class of mindspore_replay"
 
     @property
     def incomplete(self) -> str | None:
-        """Why a file cannot store all views; ``None`` if it can."""
+        """Why a file cannot store all views, or ``None`` if it can."""
         return next(filter(None, map(without, self.parts.views)), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the buffer as JSON, without the seed; with a ``reason`` if no buffer can be made from the JSON."""
+        """Return the buffer as JSON, without the seed, with a ``reason`` if no buffer can be made from the JSON."""
         given = self.arguments().items()  # earlier versions read files without arguments that they do not know
         usual = {"initial_priority": 1.0, "default_priority": "largest", **LengthOptions()._asdict()}
         arguments = {key: encoded(value) for key, value in given if key not in usual or value != usual[key]}
@@ -164,7 +164,7 @@ class BufferSpec:
 
     @functools.cached_property
     def names_of_lengths(self) -> tuple[str, ...]:
-        """Names of the lengths of rows in a sample; a sample of whole episodes has lengths of these too."""
+        """Names of the lengths of rows in a sample. A sample of whole episodes has lengths of these too."""
         kinds = self.columns.kinds
         is_plain = len(kinds) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
         return ("lengths",) if is_plain else tuple(f"{kind.name}_lengths" for kind in kinds)
@@ -204,7 +204,7 @@ class BufferSpec:
 
     @property
     def relabelling(self) -> RelabelPlan | None:
-        """Where relabelling finds the outputs of a sample; ``None`` without hindsight."""
+        """Where relabelling finds the outputs of a sample, or ``None`` without hindsight."""
         return self.layout.relabelling(len(self.parts.span.bookkeeping(self.layout)))
 
 
@@ -278,5 +278,5 @@ class Recipe:
         self._make(spec, storage, backend)
 
     def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
-        """Make the buffer; a class without rows has only its `spec`."""
+        """Make the buffer. A class without rows has only its `spec`."""
         self.spec = spec
