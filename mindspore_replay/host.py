@@ -221,10 +221,10 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
                     one.array[...] = arrays[key]
         return made
 
-    def flush(self, *, every: float | None = None) -> None:
+    def flush(self, *, every: float | None = None, rows: int | None = None) -> None:
         """Write all rows in the folder to the disk, as `Buffer.flush` does."""
         self._front.ready()
-        flush(type(self).__name__, self._front.shared.folder, every)
+        flush(type(self).__name__, self._front.shared.folder, every, rows)
 
     def close(self) -> None:
         """Free the memory of the rows, or flush and release the folder, as `Buffer.close` does."""

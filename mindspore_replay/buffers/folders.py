@@ -89,7 +89,7 @@ class InFolder:
         """
         return open_buffer(cls, folder, views, verify, find)
 
-    def flush(self, *, every: float | None = None) -> None:
+    def flush(self, *, every: float | None = None, rows: int | None = None) -> None:
         """Write the buffer in the folder to the disk, so that its present state survives a loss of power.
 
         Rows updated or overwritten later may be lost. See [processes](../processes.md). Other threads and processes
@@ -98,10 +98,12 @@ class InFolder:
         Args:
             every (Union[float, None]): Also flush in a thread every so many seconds until `close`. 0 stops it. Default:
                 ``None``, no change.
+            rows (Union[int, None]): Let that thread also flush once so many rows were inserted since the last flush. It
+                looks 100 times a second. Default: ``None``, only `every` counts.
 
         Raises:
             RuntimeError: If the buffer is not in a folder, or was closed.
-            ValueError: If `every` is no number, or negative.
+            ValueError: If `every` is no number, or negative, or `rows` is no positive integer.
             FileNotFoundError: If the folder was deleted. The rows are then in memory only.
             OSError: If the disk could not be written. Later calls fail too, since its contents are unknown.
 
@@ -116,7 +118,7 @@ class InFolder:
         with self._lock, self._calls.kernels_kept_out():  # not of a closed buffer
             pass
         wait_for_work()
-        flush(type(self).__name__, self._folder, every)
+        flush(type(self).__name__, self._folder, every, rows)
 
     def close(self) -> None:
         """Free the memory of the rows. If the buffer is in a folder, flush and release the folder instead.

@@ -32,6 +32,8 @@ from .torn import RowChecksums
 _BOOT, _INODE = "shared.boot", "shared.inode"
 #: Bytes of rows whose checksums are computed while others wait, and seconds in which they may go on after that.
 _AT_ONCE, _PAUSE = 1 << 20, 1e-4
+#: Seconds after which a thread looks again how many rows were inserted.
+_LOOK = 0.01
 #: Names of the files that hold what the buffer is, and that the learner locks.
 HEADER, OWNER = "header", "owner"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -279,7 +281,7 @@ class Folder:
             Record: When it began. Rows that changed later are left for the flush itself.
         """
         last, rows = self._last, max(_AT_ONCE // self.spec.columns.row_bytes(), 1)
-        if self._now().inserted - last.inserted <= rows and self._now().updates == last.updates:
+        if not self.has_unflushed(rows + 1) and int(self.arrays["updates"][0]) == last.updates:
             return last
         with self._held():
             begin, changed = self._now(), self._checksums.changed(last)
@@ -311,12 +313,22 @@ class Folder:
             self._flushed.begin(record)
         self._last = record
 
-    def flush_every(self, seconds: float) -> None:
-        """Flush in a separate thread, until the folder is closed or this is called again. 0 stops it."""
+    def flush_every(self, seconds: float = 0, rows: int = 0) -> None:
+        """Flush in a separate thread, until the folder is closed or this is called again.
+
+        Args:
+            seconds (float): After so many seconds. 0 for never. Default: ``0``.
+            rows (int): After so many insertions of rows. 0 for never. Default: ``0``.
+        """
         self._stops.set()
         self._stops = threading.Event()
-        if seconds > 0:
-            threading.Thread(target=_flush_often, args=(weakref.ref(self), self._stops, seconds), daemon=True).start()
+        if seconds or rows:
+            args = weakref.ref(self), self._stops, seconds or math.inf, rows
+            threading.Thread(target=_flush_often, args=args, daemon=True).start()
+
+    def has_unflushed(self, rows: int) -> bool:
+        """Return True if so many rows were inserted since the last flush."""
+        return int(self.arrays["serials"][0]) - self._last.inserted >= rows
 
     def close(self) -> None:
         """Give up the folder. The arrays stay mapped as long as something refers to them."""
@@ -330,17 +342,20 @@ class Folder:
             self._owner = None
 
 
-def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float) -> None:
+def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float, rows: int) -> None:
     """Flush a folder regularly. A failed flush is logged as a warning, and is the last."""
-    while not stops.wait(seconds):
+    due = time.monotonic() + seconds
+    while not stops.wait(min(seconds, _LOOK) if rows else seconds):
         folder = reference()
         if folder is None:
             return
-        try:
-            folder.flush(unless=stops)
-        except (OSError, library.KernelError) as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
-            return
+        if not rows or folder.has_unflushed(rows) or time.monotonic() >= due:
+            try:
+                folder.flush(unless=stops)
+            except (OSError, library.KernelError) as error:
+                warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+                return
+            due = time.monotonic() + seconds
         del folder
 
 

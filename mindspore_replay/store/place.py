@@ -130,12 +130,14 @@ def _is_class(found: object, cls: type[_Opened]) -> TypeGuard[Callable[..., Any]
     return isinstance(found, type) and issubclass(found, cls)
 
 
-def flush(cls_name: str, folder: Folder | None, every: float | None) -> None:
-    """Flush the folder of a buffer, now and perhaps every so many seconds, as `Buffer.flush` does."""
+def flush(cls_name: str, folder: Folder | None, every: float | None, rows: int | None) -> None:
+    """Flush the folder of a buffer, now and perhaps every so many seconds or rows, as `Buffer.flush` does."""
     if folder is None:
         raise RuntimeError(f"For '{cls_name}', 'flush' needs a buffer made with storage=folder.")
     if every is not None and (isinstance(every, bool) or not isinstance(every, (int, float)) or not every >= 0):
         raise ValueError(f"For '{cls_name}', 'every' must be a number of seconds >= 0, but got {every!r}.")
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+        raise ValueError(f"For '{cls_name}', 'rows' must be an integer >= 1, but got {rows!r}.")
     folder.flush()
-    if every is not None:
-        folder.flush_every(every)
+    if every is not None or rows is not None:
+        folder.flush_every(every or 0, rows or 0)

@@ -437,7 +437,7 @@ class Store(Calls):
                 with self.kernels_kept_out():
                     self.folder.arrays["shared.closed"][0] = 1
                     self.folder.signals.send()
-                self.folder.flush_every(0)
+                self.folder.flush_every()
                 self.folder.flush(closed=True)
         finally:
             self.detach()

@@ -830,6 +830,9 @@ def test_a_thread_flushes(tmp_path: Path):
     for wrong in (-1, "1", True, float("nan")):
         with pytest.raises(ValueError, match=r"'every' must be a number of seconds >= 0, but got "):
             buffer.flush(every=wrong)
+    for number in (0, 1.0, True):
+        with pytest.raises(ValueError, match=r"'rows' must be an integer >= 1, but got "):
+            buffer.flush(rows=number)
     with buffer.lock:  # and one that waits for this block does not keep it from closing
         buffer.flush(every=0.001)
         fill(buffer)
@@ -845,6 +848,21 @@ def test_a_thread_flushes(tmp_path: Path):
     buffer.flush(every=0.001)
     with buffer.lock:
         buffer.close()
+
+
+@pytest.mark.parametrize("every", [None, 1000])
+def test_a_thread_flushes_after_some_rows(every: float | None, tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    buffer.flush(every=every, rows=20)
+    number = buffer._folder._last.number
+    fill(buffer, rows=range(19))
+    time.sleep(0.05)
+    assert buffer._folder._last.number == number
+    fill(buffer, rows=range(19, 20))
+    while buffer._folder._last.number == number:
+        time.sleep(0.001)
+    assert buffer._folder._last.inserted == 20
+    buffer.close()
 
 
 def test_processes_may_wait_for_the_lock_during_a_flush(tmp_path: Path, stopped: Any):
