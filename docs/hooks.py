@@ -90,14 +90,28 @@ def on_page_content(html: str, **_: Any) -> str:
     )
 
 
+#: What the theme writes around a page, in Chinese.
+CHINESE = {
+    "Table of contents": "目录",
+    "Skip to content": "跳到正文",
+    "Back to top": "回到顶部",
+    "Previous": "上一页",
+    "Next": "下一页",
+    "Search": "搜索",
+}
+
+
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """Mark pages in Chinese as such; mkdocs calls this.
+    """Mark pages in Chinese as such, with the theme's words; mkdocs calls this.
 
     The theme's script would treat a twin that the head names as another site, and request its map.
     """
     output = re.sub(r'<link rel="alternate" href="[^"]*" hreflang="[^"]*">', "", output)
     chinese = page.file.src_uri.startswith("cn/") or page.file.src_uri == "index_cn.md"
-    return output.replace('<html lang="en"', '<html lang="zh"', 1) if chinese else output
+    if not chinese:
+        return output
+    words = rf'(>\s*|=")({"|".join(CHINESE)})(?=\s*<|"|: )'
+    return re.sub(words, lambda found: found[1] + CHINESE[found[2]], output.replace('lang="en"', 'lang="zh"', 1))
 
 
 def on_post_build(config: Any) -> None:

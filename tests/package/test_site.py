@@ -3,6 +3,7 @@
 import re
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import griffe
 import pytest
@@ -72,6 +73,15 @@ def test_the_theme_s_scripts_load_nothing(tmp_path: Path):
     script.write_text('load("https://unpkg.com/mermaid@11/dist/mermaid.min.js")')
     hooks["on_post_build"]({"site_dir": str(tmp_path)})
     assert script.read_text() == 'load("")'
+
+
+def test_pages_in_chinese_say_so_and_have_the_theme_s_words():
+    shown = '<html lang="en"><input placeholder="Search"> <a aria-label="Next: 安装">Next</a> Next to it'
+    of = {name: SimpleNamespace(file=SimpleNamespace(src_uri=name)) for name in ("devices.md", "cn/devices.md")}
+    assert hooks["on_post_page"](shown, of["devices.md"]) == shown
+    assert hooks["on_post_page"](shown, of["cn/devices.md"]) == (
+        '<html lang="zh"><input placeholder="搜索"> <a aria-label="下一页: 安装">下一页</a> Next to it'
+    )
 
 
 def test_each_class_of_the_api_has_a_page():
