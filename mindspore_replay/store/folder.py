@@ -182,7 +182,10 @@ class Folder:
         return ""
 
     def _begun(self, stopped: str) -> Record:
-        """Return the last flush. If pages are of different times, the state is that of the flush from here on."""
+        """Return the last flush.
+
+        If pages are of different times, or to verify a closed folder, the state is that of the flush from here on.
+        """
         if self.is_new or not (stopped or self._verify or self.is_learner):
             return Record()
         self._last = self._flushed.read()
@@ -191,7 +194,7 @@ class Folder:
         if self.is_learner:  # one that was killed may have left these in memory; the next flush replaces the one before
             self._flushed.sync()
             folder_files.sync(self.path.parent)
-        if stopped:
+        if stopped or (self._verify and self._last.closed):
             self._flushed.restore()
             sharing.restart(self.arrays)
             self.arrays["shared.closed"][0] = self._last.closed

@@ -825,6 +825,25 @@ def test_rows_are_verified(kind: str, tmp_path: Path):
         Buffer.open(tmp_path / "rows", verify=1)
 
 
+def test_the_state_of_a_closed_buffer_is_verified(kind: str, tmp_path: Path):
+    """A bit that has changed in any array of it is as it was at the end."""
+    buffer = make(kind, storage=tmp_path / "rows")
+    fill(buffer)
+    full_sample(buffer)
+    before = buffer.state_dict()
+    buffer.close()
+    opened = folder_opening.open_to_attach(tmp_path / "rows", "test")
+    changed = {name: array.reshape(-1).view(np.uint8) for name, array in opened.arrays.items()}
+    opened.close()
+    for name in changed:
+        if name.startswith("column."):
+            continue
+        changed[name][-1:] ^= 1
+        with contextlib.closing(Buffer.open(tmp_path / "rows", verify=True)) as again:
+            after = again.state_dict()
+        assert {key for key, array in after.items() if array.tobytes() != before[key].tobytes()} == set(), name
+
+
 def test_a_thread_flushes(tmp_path: Path):
     buffer = make("uniform", storage=tmp_path / "rows")
     for wrong in (-1, "1", True, float("nan")):
