@@ -22,7 +22,7 @@ class ArenaStore(Store):
     """
 
     kind_of: dict[int, Kind]
-    _arenas: dict[int, np.ndarray]
+    _items: dict[Kind, library.calls.Items]
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which no graph and no other process intervenes between kernels and copies of items."""
@@ -74,7 +74,8 @@ class ArenaStore(Store):
 
     def place(self, i: int, references: np.ndarray, items: np.ndarray) -> None:
         """Store the items of rows of a column, whose references are these, ``[B, 2]``."""
-        library.calls.place_items(self._arenas[i], references, np.ascontiguousarray(items))
+        kind = self.kind_of[i]
+        self._items[kind].place(kind.columns.index(i), references, np.ascontiguousarray(items))
 
 
 def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:

@@ -81,7 +81,7 @@ class BaseFront:
             )
         given = None if beta is None else as_beta(spec.options, beta)
         names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
-        if form is not None and form.packed:
+        if as_dict and form is not None and form.packed:
             own = spec.names_of_lengths  # not columns of that name
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])

@@ -1,6 +1,6 @@
 """Passes rows from Python to the kernel that stores them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Insertion:
             tensors.guard,
             self._kernels(arguments),
             schema.given_names,
-            column_inputs(schema, tensors),
+            self._inputs(tensors),
             of_priority,
             of_version,
             (END, END | FINAL),
@@ -52,6 +52,7 @@ class Insertion:
             options.beta is not None,
             tensors.kind,
             tensors.address_of,
+            tuple(map(self._kind_number, range(len(schema)))),
         )
         #: ``(exp, priority, end, final, version=None)``: stores rows that obviously fit, and returns True; False, and
         #: nothing is stored, if the general path has to convert the arguments, or to raise the error.
@@ -65,9 +66,20 @@ class Insertion:
         """Return the kernels without and with versions, and the places of the arguments of a call."""
         groups = self._options.groups
         kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
-        calls = [Call("insert", kind, arguments) for kind in kinds]
-        names = "rows", "ends", "priority", "version"
-        return tuple((call.direct, *map(call.place, names)) for call in calls)
+        names = "rows", "ends", "priority", "version", "lengths"
+        self._calls = [self._call(kind, arguments) for kind in kinds]
+        return tuple((call.direct, *map(call.place, names)) for call in self._calls)
+
+    def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
+        return Call("insert", groups, arguments)
+
+    def _inputs(self, tensors: Tensors) -> tuple[Any, ...]:
+        """Return what a call may pass as the rows of each column."""
+        return column_inputs(self._schema, tensors)
+
+    def _kind_number(self, i: int) -> int:
+        """Return the number of the kind of lengths of a column; -1 for rows of one length."""
+        return -1
 
     def __call__(self, new: NewRows) -> None:
         """Store one row or a batch."""

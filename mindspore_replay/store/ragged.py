@@ -9,7 +9,6 @@ Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` a
 """
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from .checks import check_size
 from .compressed import CompressedStore
 from .inputs import as_handles, as_values
 from .items import as_items, check_items, reference_of
-from .kinds import Form, Kind
+from .kinds import LONGEST, Form, Kind
 from .late import pending
 from .nested import at
 from .options import Options
@@ -66,10 +65,14 @@ class RaggedStore(ArenaStore):
         self.kind_of = rows_schema.kind_of
         super().__init__(rows_schema.references, options, arrays, tensors._replace(share=None), folder)
         self._rows_schema, self._share_rows = rows_schema, tensors.share
-        self._arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
-        self._first_column = options.plan.bookkeeping
+        arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
+        arenas = {i: arena.view(rows_schema.numpy_types[i]) for i, arena in arenas.items()}  # of bools, not of bytes
+        self._items = {
+            kind: library.calls.Items(tuple(map(arenas.__getitem__, kind.columns))) for kind in options.kinds
+        }
+        self._first_column, self._has_windows = options.plan.bookkeeping, options.plan.reaches_out
+        self._sampled = [output.column for output in options.plan.outputs[self._first_column :]]
         self._sized: dict[int, Store] = {}
-        self._pools: dict[int, Any] = {}
 
     def resized(self, options: Options) -> "RaggedStore":
         """Return a store on the same arrays that draws by other options."""
@@ -102,83 +105,53 @@ class RaggedStore(ArenaStore):
             beta (Union[float, None]): As for `Store.sample`.
             form (Form): The form. Offsets are int32 ``[B + 1]``.
         """
-        plan, name = self.options.plan, self.options.cls_name
-        if form.packed and plan.reaches_out:
+        if form.packed and self._has_windows:
+            name = self.options.cls_name
             raise ValueError(f"For '{name}', 'sample_packed' needs samples of single rows, but got windows of steps.")
-        columns = [output.column for output in plan.outputs[self._first_column :]]
         with self.held():
             if form.max_items is not None:
-                return self._packed(self._drawn_within(form.max_items, bounds, beta), columns)
-            drawn = super().sample(bounds, beta)
-            if form.packed:
-                return self._packed(drawn, columns)
-            return self._padded(drawn, self._first_column, columns, not form.longest)
+                drawn = self._drawn_within(form.max_items, bounds, beta)
+            else:
+                drawn = super().sample(bounds, beta)
+            return self._with_items(drawn, self._first_column, self._sampled, form)
 
     def read(self, index: Values) -> Outputs:
         """Return the lengths and the rows at logical positions, padded to the longest of them."""
         with self.held():
-            return self._padded(super().read(index), 0, range(len(self.schema)), False)
+            return self._with_items(super().read(index), 0, range(len(self.schema)), LONGEST)
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does. The lengths follow the mask."""
         with self.held():
-            return self._padded(super().sample_groups(column, ordered, groups, size), 1, range(len(self.schema)), True)
+            drawn = super().sample_groups(column, ordered, groups, size)
+            return self._with_items(drawn, 1, range(len(self.schema)), Form())
 
-    def _padded(self, drawn: Sequence[Any], first: int, columns: Sequence[int], cut: bool) -> Outputs:
-        """Return drawn arrays with lengths and padded rows in place of references, from the array `first` on."""
-        references = self._drawn_references(drawn, first, columns)
-        if cut:
-            references = {kind: self._cut(kind, rows) for kind, rows in references.items()}
-        arrays = [rows[..., 1].astype(np.int32) for rows in references.values()]
-        for i, array in zip(columns, drawn[first:]):
-            if i in self.kind_of:
-                rows = references[self.kind_of[i]]
-                most = self.kind_of[i].sampled if cut else int(rows[..., 1].max(initial=0))
-                array = self._room(i, (*rows.shape[:-1], most, *self._rows_schema.shapes[i][1:]))
-                library.calls.pad_items(self._arenas[i], rows.reshape(-1, 2), array)
-            arrays.append(array)
-        return self._shared([*drawn[:first], *arrays])
-
-    def _drawn_references(self, drawn: Sequence[Any], first: int, columns: Sequence[int]) -> dict[Kind, np.ndarray]:
-        """Return the references of drawn rows. Columns are drawn from the array `first` on."""
-        return {
-            kind: np.ascontiguousarray(drawn[first + list(columns).index(kind.column)]) for kind in self.options.kinds
-        }
+    def _with_items(self, drawn: Sequence[Any], first: int, columns: Sequence[int], form: Form) -> Outputs:
+        """Return drawn arrays with lengths or offsets, and rows in place of references, from the array `first` on."""
+        lengths: list[np.ndarray] = []
+        rows = dict(zip(columns, drawn[first:]))
+        for kind, items in self._items.items():
+            references = rows[kind.column]
+            if form.packed:
+                of_kind, arrays = items.packed(references)
+            elif form.longest:
+                of_kind, arrays = items.padded(references, -1)
+            else:
+                of_kind, arrays = items.padded(self._cut(kind, references), kind.sampled)
+            lengths.append(of_kind)
+            rows.update(zip(kind.columns, arrays))
+        whole = *drawn[:first], *lengths, *rows.values()
+        return whole if self._share_rows is None else tuple(map(self._share_rows, whole))
 
     def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
-        """Return references of rows, of a part of those that are too long for a sample."""
-        if kind.sampled == kind.longest:
+        """Return references of rows; if longer ones are cut at random, of a part of them."""
+        if not kind.at_random:
             return rows
         more = np.maximum(rows[..., 1] - kind.sampled, 0)
-        offsets = rows[..., 0]
-        if kind.at_random and more.any():
-            key, counter = self.arrays["random_state"].tolist()
-            bits = random_bits(~key, counter + np.arange(more.size)).reshape(more.shape)
-            offsets = offsets + (bits % (more + 1).astype(np.uint64)).astype(np.int64)
+        key, counter = self.arrays["random_state"].tolist()
+        bits = random_bits(~key, counter + np.arange(more.size)).reshape(more.shape)
+        offsets = rows[..., 0] + (bits % (more + 1).astype(np.uint64)).astype(np.int64)
         return np.stack([offsets, rows[..., 1] - more], -1)
-
-    def _packed(self, drawn: Sequence[Any], columns: Sequence[int]) -> Outputs:
-        first, arrays = self._first_column, []
-        references = self._drawn_references(drawn, first, columns)
-        offsets = {kind: np.append(0, np.cumsum(rows[:, 1])).astype(np.int32) for kind, rows in references.items()}
-        for i, array in zip(columns, drawn[first:]):
-            if i in self.kind_of:
-                kind = self.kind_of[i]
-                array = self._room(i, (int(offsets[kind][-1]), *self._rows_schema.shapes[i][1:]))
-                library.calls.pack_items(self._arenas[i], references[kind], array)
-            arrays.append(array)
-        return self._shared([*drawn[:first], *offsets.values(), *arrays])
-
-    def _room(self, i: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return an array for rows of a column, in memory that is reused once the array is released."""
-        items = math.prod(shape)
-        if i not in self._pools or self._pools[i][0] < items:
-            self._pools[i] = items, library.calls.Output((items,), self._rows_schema.numpy_types[i])
-        made: np.ndarray = self._pools[i][1]()
-        return made[:items].reshape(shape)
-
-    def _shared(self, arrays: Sequence[Any]) -> Outputs:
-        return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))
 
     # Batches with a bound on their items.
 

@@ -19,9 +19,8 @@ from mindspore_replay import (
     ReplayQueue,
     attach,
 )
-from mindspore_replay import _calls as calls
 from mindspore_replay.ops import operator as operators
-from mindspore_replay.store import kinds
+from mindspore_replay.store import kinds, ragged
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 
@@ -289,17 +288,18 @@ def test_no_graph_comes_between_a_draw_and_its_items(in_folder: bool, monkeypatc
         return buffer.insert((tokens,), with_indices=True)
 
     first, second = (Tensor(np.full(50, n, np.int32)) for n in (1, 2))
-    thread, pad_items = threading.Thread(target=lambda: [insert(second) for _ in range(3)]), calls.pad_items
+    thread = threading.Thread(target=lambda: [insert(second) for _ in range(3)])
+    with_items = ragged.RaggedStore._with_items
 
-    def pad(*given: Any) -> None:
+    def late(*given: Any) -> Any:
         thread.start()
         thread.join(0.5)  # it waits
         assert thread.is_alive()
-        pad_items(*given)
+        return with_items(*given)
 
     insert(first)
     insert(first)
-    monkeypatch.setattr(calls, "pad_items", pad)
+    monkeypatch.setattr(ragged.RaggedStore, "_with_items", late)
     assert (buffer.sample()[1].asnumpy() == 1).all()
     thread.join()
     monkeypatch.undo()

@@ -4,7 +4,6 @@ import ctypes
 import re
 import shutil
 import subprocess
-import types
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from mindspore_replay.host import (
     load,
     save,
 )
-from mindspore_replay.store import ragged_insertion
+from mindspore_replay.store import call as calling
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -56,7 +55,7 @@ def test_rows_in_a_folder_are_those_of_the_twin(seed: int, is_attached: bool, tm
         learner.close()
 
 
-CSRC = Path(ragged_insertion.__file__).parents[1] / "csrc"
+CSRC = Path(calling.__file__).parents[1] / "csrc"
 #: Lines of the kernel, and what stands in their place in one that is wrong.
 WRONG = {
     "evicts too late": ("row(before).offset < tail - arena.items", "row(before).offset + 1 < tail - arena.items"),
@@ -85,8 +84,9 @@ def test_the_twin_rejects_wrong_kernels(wrong: str, monkeypatch: pytest.MonkeyPa
     assert any(
         WRONG[wrong][0] in (CSRC / name).read_text(encoding="utf-8") for name in ("core/items.h", "cpu/items.cc")
     )
-    kernels = built(wrong, tmp_path)
-    monkeypatch.setattr(ragged_insertion, "library", types.SimpleNamespace(loaded=lambda: kernels, OK=0))
+    kernel = ctypes.cast(built(wrong, tmp_path).replay_insert_items, ctypes.c_void_p).value
+    right = calling._kernel
+    monkeypatch.setattr(calling, "_kernel", lambda name: kernel if name == "replay_insert_items" else right(name))
     with pytest.raises((AssertionError, ValueError, RuntimeError)):
         run(0, lambda: ReplayBuffer(1, CAPACITY, **COLUMNS))
 

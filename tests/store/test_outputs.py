@@ -182,6 +182,29 @@ def test_objects_of_another_type_are_refused():
             with pytest.raises(IndexError, match=rf"^arguments {at} to {at + 1} of \d+$"):
                 calls.Invocation(None, call, inputs, outputs, False, None, None, None)
     with pytest.raises(IndexError, match=r"^arguments 99 to 100 of \d+$"):
-        calls.Insert(None, ((call, 99, -1, -1, -1),), None, (), a_number, a_number, (1, 3), 1, True, None, None)
+        calls.Insert(None, ((call, 99, *[-1] * 4),), None, (), a_number, a_number, (1, 3), 1, True, None, None, ())
     with pytest.raises(TypeError):
         calls.Invocation(None, call, ((0, ()),), (), False, None, None, None)
+
+
+def test_items_of_rows_are_copied_from_arrays_that_fit():
+    arena, where = np.arange(6, dtype=np.int32), np.array([[4, 2], [7, 3]])  # the second row begins at slot 1
+    items = calls.Items((arena, np.zeros((6, 2), bool)))
+    offsets, (tokens, flags) = items.packed(where)
+    assert (offsets.tolist(), tokens.tolist(), flags.shape) == ([0, 2, 5], [4, 5, 1, 2, 3], (5, 2))
+    lengths, (padded, _) = items.padded(where[:, None], -1)
+    assert (lengths.tolist(), padded.tolist()) == ([[2], [3]], [[[4, 5, 0]], [[1, 2, 3]]])
+    lengths, (cut, _) = items.padded(where, 1)
+    assert (lengths.tolist(), cut.tolist()) == ([1, 1], [[4], [1]])
+    items.place(0, where, np.full(5, 9, np.int32))
+    assert arena.tolist() == [0, 9, 9, 9, 9, 9]
+    for bad in (where.astype(np.int32), where[:, :1], where[::-1]):
+        with pytest.raises(TypeError, match=r"references must be a plain array, int64 \[\.\.\., 2\]"):
+            items.packed(bad)
+    for bad in ([5, 2], [-1, 1], [0, -1]):
+        with pytest.raises(RuntimeError, match="a reference is damaged"):
+            items.padded(np.array([bad]), -1)
+    with pytest.raises(ValueError, match="the items must be those of the rows"):
+        items.place(0, where, np.zeros(4, np.int32))
+    with pytest.raises(TypeError, match="arenas must be plain arrays of as many items"):
+        calls.Items((arena, np.zeros(5)))

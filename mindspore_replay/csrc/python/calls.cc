@@ -12,9 +12,6 @@ namespace python = replay::python;
 PyMethodDef functions[] = {
     {"compress", python::CompressRows, METH_VARARGS, nullptr},
     {"decompress", python::DecompressRows, METH_VARARGS, nullptr},
-    {"pad_items", python::PadItems, METH_VARARGS, nullptr},
-    {"pack_items", python::PackItems<false>, METH_VARARGS, nullptr},
-    {"place_items", python::PackItems<true>, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
@@ -28,6 +25,7 @@ PyMODINIT_FUNC PyInit__calls() {
   const bool added =
       target != nullptr && python::AddType<python::Call>(target) && python::AddType<python::Guard>(target) &&
       python::AddType<python::Insert>(target) && python::AddType<python::Invocation>(target) &&
+      python::AddType<python::Items>(target) &&
       python::AddType<python::Output>(target, {Py_tp_call, reinterpret_cast<void *>(python::Output::Call)});
   return added ? made.Release() : nullptr;
 }

@@ -6,25 +6,26 @@
 
 namespace replay::python {
 
-// Insert(guard, kernels, names, fields, priority, version, (end bits, final bits), num_envs, prioritized, kind, address_of): a guard or
-// None; for insertions without versions, and with them, the kernel and the places of rows, ends, priorities and versions,
-// -1 if it has none; the columns' names or None; an `Input` for each column, for priorities and for versions; the bits of
-// flags; whether `now` takes priorities, which `store` always does; and `Tensors`, or None.
+// Insert(guard, kernels, names, fields, priority, version, (end bits, final bits), num_envs, prioritized, kind, address_of, kinds): a
+// guard or None; for insertions without versions, and with them, the kernel and the places of rows, ends, priorities,
+// versions and lengths, -1 if it has none; the columns' names or None; an `Input` for each column, for priorities and for
+// versions; the bits of flags; whether `now` takes priorities, which `store` always does; `Tensors`, or None; and for each
+// column the number of its kind of lengths, -1 for rows of one length. If there is such a kind, `now` stores one row.
 struct Insert {
   static constexpr char kName[] = "mindspore_replay._calls.Insert";
 
   struct Kernel {
     Ref<Call> call;
-    int rows_at = -1, ends_at = -1, priority_at = -1, version_at = -1;
+    int rows_at = -1, ends_at = -1, priority_at = -1, version_at = -1, lengths_at = -1;
     void *largest = nullptr;  // the priority of rows that come without one
 
     bool Init(PyObject *args) {
       PyObject *given;
-      if (!PyArg_ParseTuple(args, "Oiiii", &given, &rows_at, &ends_at, &priority_at, &version_at) ||
+      if (!PyArg_ParseTuple(args, "Oiiiii", &given, &rows_at, &ends_at, &priority_at, &version_at, &lengths_at) ||
           !call.Take(given)) {
         return false;
       }
-      for (const int at : {rows_at, ends_at, priority_at, version_at}) {
+      for (const int at : {rows_at, ends_at, priority_at, version_at, lengths_at}) {
         if (at >= call->size) return call->Has(at);
       }
       if (priority_at >= 0) largest = call->params[priority_at];
@@ -42,12 +43,14 @@ struct Insert {
   int prioritized;
   Tensors tensors;
   std::vector<uint8_t> ends;
+  std::vector<int> kinds;
+  std::vector<int32_t> lengths;  // of each kind; -1 if no column of it was bound
 
   bool Init(PyObject *args) {
-    PyObject *guarding, *of_kernels, *columns, *inputs, *of_priority, *of_version, *kind, *address_of;
-    if (!PyArg_ParseTuple(args, "OO!OO!OO(bb)npOO", &guarding, &PyTuple_Type, &of_kernels, &columns, &PyTuple_Type,
+    PyObject *guarding, *of_kernels, *columns, *inputs, *of_priority, *of_version, *kind, *address_of, *of_lengths;
+    if (!PyArg_ParseTuple(args, "OO!OO!OO(bb)npOOO!", &guarding, &PyTuple_Type, &of_kernels, &columns, &PyTuple_Type,
                           &inputs, &of_priority, &of_version, &end_bits, &final_bits, &num_envs, &prioritized, &kind,
-                          &address_of) ||
+                          &address_of, &PyTuple_Type, &of_lengths) ||
         (guarding != Py_None && !guard.Take(guarding)) || !priority.Init(of_priority) || !version.Init(of_version)) {
       return false;
     }
@@ -59,7 +62,10 @@ struct Insert {
     fields.resize(static_cast<size_t>(PyTuple_Size(inputs)));
     for (size_t i = 0; i < fields.size(); ++i) {
       if (!fields[i].Init(PyTuple_GetItem(inputs, static_cast<Py_ssize_t>(i)))) return false;
+      kinds.push_back(static_cast<int>(PyLong_AsLong(PyTuple_GetItem(of_lengths, static_cast<Py_ssize_t>(i)))));
+      lengths.resize(std::max(lengths.size(), static_cast<size_t>(kinds.back() + 1)));
     }
+    if (PyErr_Occurred()) return false;
     return true;
   }
 
@@ -146,10 +152,24 @@ struct Insert {
 
   bool BindFields(const Kernel &kernel, Lead *lead) {
     if (kernel.call.get() == nullptr) return false;
+    if (!lengths.empty()) lead->axes = 0;
+    std::fill(lengths.begin(), lengths.end(), -1);
     for (size_t i = 0; i < fields.size(); ++i) {
-      if (!fields[i].Bind(*kernel.call, kernel.rows_at + static_cast<int>(i), lead)) return false;
+      const int at = kernel.rows_at + static_cast<int>(i);
+      if (kinds[i] < 0 ? !fields[i].Bind(*kernel.call, at, lead) : !BindItems(kernel, at, i)) return false;
     }
     return lead->axes == 0 ? num_envs == 1 : lead->sizes[0] % num_envs == 0;
+  }
+
+  // Binds the items of one row, which has the length that other columns of its kind have.
+  bool BindItems(const Kernel &kernel, int at, size_t field) {
+    Lead items;
+    if (!fields[field].Bind(*kernel.call, at, &items) || items.axes != 1 || items.sizes[0] > INT32_MAX) return false;
+    int32_t &length = lengths[static_cast<size_t>(kinds[field])];
+    if (length >= 0 && length != items.sizes[0]) return false;
+    length = static_cast<int32_t>(items.sizes[0]);
+    kernel.call->Bind(kernel.lengths_at + kinds[field], &length, 1);
+    return true;
   }
 
   bool BindOptional(const Kernel &kernel, int at, PyObject *value, Inside *inside, Input *input, Lead *lead) {
