@@ -86,7 +86,7 @@ class Folder:
         self._users = os.open(path / COLUMNS, os.O_RDWR | os.O_CLOEXEC)
         written = [os.open(path / name, os.O_RDWR | os.O_CLOEXEC) for name in FILES]
         files = {name: np.frombuffer(memory, np.uint8) for name, memory in self._maps.items()}
-        self._checksums = RowChecksums(spec.options, self.arrays)
+        self._checksums, self._row_bytes = RowChecksums(spec.options, self.arrays), spec.columns.row_bytes()
         self._flushed = Flushed(spec.options, places, self.arrays, files, written)
         self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users, *written))
         self._is_sole = False
@@ -283,7 +283,7 @@ class Folder:
         Returns:
             Record: When it began. Rows that changed later are left for the flush itself.
         """
-        last, rows = self._last, max(_AT_ONCE // self.spec.columns.row_bytes(), 1)
+        last, rows = self._last, max(_AT_ONCE // self._row_bytes, 1)
         if not self.has_unflushed(rows + 1) and int(self.arrays["updates"][0]) == last.updates:
             return last
         with self._held():

@@ -61,8 +61,9 @@ class RowChecksums:
             new = np.flatnonzero(arrays["row_serials"][: int(arrays["count"])] >= since.inserted)
         else:
             new = stored_slots(arrays, capacity, int(arrays["serials"][0]) - since.inserted)
-        updated = state.updated_slots(arrays["updates"], since.updates, capacity)
-        return np.append(new, updated) if updated.size else new
+        if int(arrays["updates"][0]) == since.updates:
+            return new
+        return np.append(new, state.updated_slots(arrays["updates"], since.updates, capacity))
 
     def note(self, slots: np.ndarray) -> None:
         """Compute the checksums of the rows in these slots anew."""
