@@ -8,15 +8,32 @@ from mindspore.dataset import GeneratorDataset, Sampler
 from ..store.epochs import order_of
 
 
+class ItemRows:
+    """The rows of a column in which they differ in length, by slot.
+
+    Args:
+        references (numpy.ndarray): Their offsets and lengths, ``[C, 2]``.
+        items (numpy.ndarray): The items, ``[N, *F]``.
+    """
+
+    def __init__(self, references: np.ndarray, items: np.ndarray) -> None:
+        self._references, self._items = references, items
+
+    def __getitem__(self, slot: int) -> np.ndarray:
+        offset, length = self._references[slot].tolist()
+        first = offset % len(self._items)
+        return self._items[first : first + length]
+
+
 class Rows:
     """The rows in these slots, by position.
 
     Args:
-        columns (Sequence[numpy.ndarray]): The columns, each ``[C, *F]``.
+        columns (Sequence): The columns, each ``[C, *F]`` or an `ItemRows`.
         slots (numpy.ndarray): Slots of the rows. Shape ``[n]``, int64.
     """
 
-    def __init__(self, columns: Sequence[np.ndarray], slots: np.ndarray) -> None:
+    def __init__(self, columns: Sequence[np.ndarray | ItemRows], slots: np.ndarray) -> None:
         self._columns, self._slots = columns, slots
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from ..store.recipe.classes import EpochRecipe
 from ..store.recipe.registry import registered
 from ..store.ring import stored_slots
 from .base import Buffer
-from .epoch_dataset import Epochs, Rows, dataset_of
+from .epoch_dataset import Epochs, ItemRows, Rows, dataset_of
 
 _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
@@ -184,8 +184,8 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
         Each pass over it returns each row once, in a new order, independent of the epochs of `sample`. With `world`
         learners, each gets the same number of disjoint rows, and up to ``world - 1`` rows are left out. The learners
-        must share a seed and make their datasets in the same order. Call the dataset's ``batch`` to form batches. Do
-        not insert while iterating.
+        must share a seed and make their datasets in the same order. Call the dataset's ``batch`` to form batches, or
+        ``padded_batch`` if rows differ in length. Do not insert while iterating.
 
         Args:
             num_parallel_workers (int): Workers that read rows. More than one are processes. Default: ``1``.
@@ -195,7 +195,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
         Raises:
             TypeError: If a column is bfloat16, which datasets do not support.
-            ValueError: If a column is compressed, or its rows differ in length.
+            ValueError: If a column is compressed.
             RuntimeError: If the buffer has sequences or views, or fewer rows than learners.
 
         Examples:
@@ -211,10 +211,8 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             raise RuntimeError(f"For '{name}', 'as_dataset' needs a buffer of single rows, without views.")
         if "bfloat16" in self.columns.dtypes:
             raise TypeError(f"For '{name}', 'as_dataset' needs columns of other types than bfloat16.")
-        if self.columns.compressed or self.columns.kinds:
-            raise ValueError(
-                f"For '{name}', 'as_dataset' needs columns that are not compressed, of rows of one length."
-            )
+        if self.columns.compressed:
+            raise ValueError(f"For '{name}', 'as_dataset' needs columns that are not compressed.")
         workers = check_size(name, "num_parallel_workers", num_parallel_workers)
         with self.snapshot(columns=True) as arrays:
             slots = stored_slots(arrays, self.capacity)
@@ -230,6 +228,9 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
             now = int(arrays["epoch"][BEGUN]), int(arrays["serials"][0]), int(self._datasets[0])
             seed = [*arrays["random_state"].view(np.uint64).tolist(), *now]
             self._datasets += 1
-        columns = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
+        columns: list[Any] = [array.view(dtype) if dtype == np.bool_ else array for array, dtype in zip(stored, types)]
+        for i, kind in self.columns.kind_of.items():
+            items = arrays[f"items.{self.columns.names[i]}"].view(types[i])
+            columns[i] = ItemRows(arrays[f"column.{kind.name}"], items)
         names = self.names or [f"column_{i}" for i in range(len(columns))]
         return dataset_of(Rows(columns, slots), Epochs(len(slots), self.rank, self.world, seed), names, workers)

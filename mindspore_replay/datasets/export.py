@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..store import episodes
+from ..store import episodes, library
+from ..store.kinds import Kind
 from ..store.recipe.spec import BufferSpec
 from .filling import column_fields, row_bytes
 from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
@@ -21,11 +22,17 @@ class StoredRows:
     Args:
         spec (BufferSpec): What the buffer is.
         state (Mapping[str, Any]): The buffer's `snapshot`.
+
+    Attributes:
+        fields (dict[str, Field]): The columns.
+        kinds (dict[str, Kind]): The kinds of those whose rows differ in length.
     """
 
     def __init__(self, spec: BufferSpec, state: Mapping[str, Any]) -> None:
         self.fields = column_fields(spec.columns)
+        self.kinds = {name: kind for kind in spec.columns.kinds for name in kind.names}
         self._arrays = {name: state[f"column.{name}"] for name in self.fields}
+        self._items = {name: library.calls.Items((state[f"items.{name}"],)) for name in self.kinds}
         self._flags = state["flags"] if spec.has_episodes else None
         self._head, self._count = int(state["head"]), int(state["count"])
         self._streams, self._capacity = spec.num_envs, spec.capacity
@@ -48,7 +55,14 @@ class StoredRows:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
         rows: np.ndarray = self._arrays[name][slots]
+        if name in self.kinds:  # the items, one row behind the other
+            rows = self._items[name].packed(self._arrays[self.kinds[name].name][slots])[1][0].copy()
         return rows.view(self.fields[name][1])
+
+    def lengths(self, kind: Kind, slots: np.ndarray) -> np.ndarray:
+        """Return the lengths of rows, int32."""
+        lengths: np.ndarray = self._arrays[kind.name][slots, 1]
+        return lengths.astype(np.int32)
 
     def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
         """Return each episode, with columns under new names. `names` maps these to the buffer's."""

@@ -84,6 +84,7 @@ def fill(
         check_buffer(what, buffer, attached=True)
     else:
         check_given(what, buffer, types, arguments)
+    check_one_length(what, buffer.spec.columns)
     filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
     total = source.size if chosen is None else int(source.lengths()[0][chosen].sum())
     with progress_bar(what, total, progress, "row", "datasets") as done:
@@ -185,14 +186,18 @@ def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
 
 
 def column_fields(columns: Schema) -> dict[str, Field]:
-    """Return the columns of a buffer by name, as datasets have them. Raise a ValueError if rows differ in length."""
-    if columns.kinds:
-        raise ValueError(
-            f"For '{columns.cls_name}', datasets have rows of one length, those of {columns.kinds[0].name!r} differ. "
-            "Write the buffer with save(buffer, path), or give a buffer of padded rows."
-        )
+    """Return the columns of a buffer by name, as datasets have them."""
     types = (BFLOAT16 if name == "bfloat16" else np.dtype(name) for name in columns.dtypes)
     return dict(zip(columns.names, zip(columns.shapes, types)))
+
+
+def check_one_length(what: str, columns: Schema) -> None:
+    """Raise a ValueError if rows differ in length."""
+    if columns.kinds:
+        raise ValueError(
+            f"For '{what}', the rows of a buffer must have one length, but those of {columns.kinds[0].name!r} differ: "
+            "use an npz file, which from_npz reads into such a buffer."
+        )
 
 
 def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from ..checkpoint.files import progress_bar
 from ..store.optional import optional
 from . import spaces
 from .export import StoredRows
-from .filling import Field, Source, check_buffer, fill, fit, log, with_next
+from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, with_next
 from .steps import Episodes, Steps
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ def to_minari(
     """
     minari = optional("minari", "to_minari", "datasets")
     check_buffer("to_minari", buffer)
+    check_one_length("to_minari", buffer.spec.columns)
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
     _check_images(env_spaces, metadata.get("data_format"))

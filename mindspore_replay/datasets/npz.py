@@ -14,8 +14,10 @@ from numpy.lib import format as npy
 
 from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
+from ..store.kinds import Kind
+from ..store.schema import Schema
 from .export import StoredRows
-from .filling import Field, check_buffer, class_of, column_fields, fill, knows_episodes
+from .filling import Field, check_buffer, check_given, class_of, column_fields, fill, fit, knows_episodes, log
 from .filling import row_bytes as bytes_of
 from .steps import END, FINAL, Arrays, Episodes, chunk_rows
 from .tables import TableSource, check_expanded, d4rl_source
@@ -44,6 +46,9 @@ def from_npz(
     terminated or truncated, or its next observation is not the next row's observation.
 
     Files with D4RL's keys, such as ``observations``, are read as by `from_hdf5`.
+
+    Where rows differ in length, a column holds the items of all rows, and ``<column>_lengths`` the lengths. Give the
+    buffer for such a file.
 
     The file is read in pieces, but for arrays in Fortran order. Objects are never unpickled.
 
@@ -91,6 +96,11 @@ def from_npz(
         with _explained("from_npz", label):
             file = stack.enter_context(zipfile.ZipFile(path))
         table = NpzTable("from_npz", file, label)
+        if buffer is not None and buffer.spec.columns.kinds:
+            if episodes is not None:
+                raise ValueError("For 'from_npz', 'episodes' must be None if rows differ in length.")
+            check_given("from_npz", buffer, types, arguments)
+            return _fill_with_lengths(table, buffer, progress)
         if "observations" in {key.split("/")[0] for key in table.arrays}:
             source = d4rl_source("from_npz", table)
             return fill("from_npz", source, buffer, episodes, types, progress, arguments)
@@ -160,13 +170,18 @@ class NpzTable:
     def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
         """Return the arrays of these keys, `rows` rows of each at a time."""
         length = self.arrays[keys[0]][0][0]
-        with ExitStack() as stack:
-            streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
-            readers = {key: self._reader(key, stream) for key, stream in streams.items()}
+        with self.readers(keys) as readers:
             for begin in range(0, length, rows):
                 with _explained(self._what, self.label):
                     arrays = {key: read(begin, min(rows, length - begin)) for key, read in readers.items()}
                 yield arrays
+
+    @contextmanager
+    def readers(self, keys: Sequence[str]) -> Iterator[dict[str, Callable[[int, int], np.ndarray]]]:
+        """Return a function for each key, of a first row and a count, that reads consecutive rows in order."""
+        with ExitStack() as stack:
+            streams = {key: stack.enter_context(self._file.open(f"{key}.npy")) for key in keys}
+            yield {key: self._reader(key, stream) for key, stream in streams.items()}
 
     def _reader(self, key: str, stream: IO[bytes]) -> Callable[[int, int], np.ndarray]:
         """Return a function of a first row and a count that reads consecutive rows in order."""
@@ -187,12 +202,75 @@ class NpzTable:
         return read
 
 
+def _lengths_of(table: NpzTable, columns: Schema, flags: Sequence[str]) -> dict[Kind, np.ndarray]:
+    """Return the lengths of rows in a file. Raise a ValueError unless it has all columns, of rows of these lengths."""
+    keys = {kind: f"{kind.name}_lengths" for kind in columns.kinds}
+    shapes = {key: table.arrays.get(key, ((), None))[0] for key in (*columns.names, *keys.values(), *flags)}
+    if missing := [key for key, shape in shapes.items() if not shape]:
+        raise ValueError(
+            f"For 'from_npz', {table.label} must have an array of rows for each of {missing}, but it has "
+            f"{list(table.arrays)}."
+        )
+    sizes = {key: shape[0] for key, shape in shapes.items()}
+    with table.readers(list(keys.values())) as read, _explained("from_npz", table.label):
+        lengths = {kind: read[key](0, sizes[key]) for kind, key in keys.items()}
+    number = len(lengths[columns.kinds[0]])
+    for kind, given in lengths.items():
+        if given.ndim != 1 or given.dtype.kind not in "iu" or min(given, default=0) < 0:
+            raise ValueError(f"For 'from_npz', {keys[kind]!r} of {table.label} must hold ints >= 0, but got {given!r}.")
+        lengths[kind] = given = given.astype(np.int64)
+        sizes |= {name: sizes[name] - int(given.sum()) + number for name in kind.names}
+    if wrong := {key: shapes[key][0] for key, size in sizes.items() if size != number}:
+        raise ValueError(
+            f"For 'from_npz', {table.label} must have an entry for each of its {number} rows, or for each item by "
+            f"their lengths, but got {wrong}."
+        )
+    return lengths
+
+
+def _fill_with_lengths(table: NpzTable, buffer: Any, progress: bool) -> Any:
+    """Insert the rows of a file into a buffer whose rows differ in length, as many at once as it has memory for."""
+    columns, flags = buffer.spec.columns, list(_FLAGS) if buffer.has_episodes else []
+    lengths, before = _lengths_of(table, columns, flags), int(buffer.size())
+    number = len(lengths[columns.kinds[0]])
+    bounds = {kind: np.append(0, np.cumsum(given)) for kind, given in lengths.items()}
+    if flags and before:
+        buffer.end_episodes()
+    fields = [
+        (shape[i in columns.kind_of :], dtype) for i, (shape, dtype) in enumerate(column_fields(columns).values())
+    ]
+    with (
+        table.readers([*columns.names, *flags]) as read,
+        progress_bar("from_npz", number, progress, "row", "datasets") as done,
+    ):
+        begin = 0
+        while begin < number:
+            most = [np.searchsorted(end, end[begin] + kind.items, "right") - 1 for kind, end in bounds.items()]
+            stop = max(begin + 1, int(min(begin + chunk_rows(columns.row_bytes()), number, *most)))
+            rows = []
+            for i, (name, field) in enumerate(zip(columns.names, fields)):
+                of = bounds[columns.kind_of[i]] if i in columns.kind_of else range(number + 1)
+                with _explained("from_npz", table.label):
+                    array = read[name](int(of[begin]), int(of[stop] - of[begin]))
+                rows.append(fit("from_npz", table.label, name, array, field).view(columns.numpy_types[i]))
+            own = {kind.name: given[begin:stop] for kind, given in lengths.items()}
+            ends = {flag: read[flag](begin, stop - begin) for flag in flags}
+            buffer.insert(rows, lengths=own, **ends)
+            done(stop - begin)
+            begin = stop
+    if lost := before + number - int(buffer.size()):
+        log.warning("from_npz: %s: %d of %d rows overwritten: there is no room for more", table.label, lost, number)
+    return buffer
+
+
 def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) -> None:
     """Write the rows of a buffer to an npz file, for ``numpy.load`` and `from_npz`.
 
     Each column is an array ``[N, *F]`` in its dtype, with the column's name or number as key. Rows are in time order,
     one environment after the other, including removed rows. If the buffer stores episodes, the arrays ``end`` and
-    ``final``, bool ``[N]``, are the flags of `ReplayBuffer.insert`.
+    ``final``, bool ``[N]``, are the flags of `ReplayBuffer.insert`. Of a column whose rows differ in length, the array
+    holds the items of all rows, and ``<column>_lengths``, int32 ``[N]``, the lengths; columns that share theirs have
+    one, named by the first that is not late.
 
     Priorities, limits and random states are not written: use `save` for checkpoints.
 
@@ -203,7 +281,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
 
     Raises:
         TypeError: If `progress` is no bool.
-        ValueError: If the buffer is empty, or a column ``end`` or ``final`` conflicts with the flags.
+        ValueError: If the buffer is empty, or a column has the name of flags or lengths.
 
     Examples:
         >>> import os, tempfile
@@ -218,12 +296,13 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         [2 3 4 5]
     """
     check_buffer("to_npz", buffer)
-    fields = column_fields(buffer.spec.columns)
+    fields, kinds = column_fields(buffer.spec.columns), buffer.spec.columns.kinds
+    more: dict[str, Field] = {f"{kind.name}_lengths": ((), np.dtype(np.int32)) for kind in kinds}
     if buffer.has_episodes:
-        taken = sorted(_FLAGS.keys() & fields.keys())
-        if taken:
-            raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are the flags of its rows.")
-        fields |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
+        more |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
+    if taken := sorted(more.keys() & fields.keys()):
+        raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are flags or lengths.")
+    fields |= more
     with buffer.snapshot(columns=True) as state:
         stored = StoredRows(buffer.spec, state)
         if not len(stored):
@@ -239,11 +318,17 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
 
 
 def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, done: Callable[[int], object]) -> None:
-    """Write one array of rows."""
-    shape, dtype = field
-    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (len(stored), *shape)}
+    """Write one array: rows, their lengths or their flags; of rows that differ in length, the items."""
+    (shape, dtype), source = field, _FLAGS.get(name, name) if name not in stored.fields else name
+    of_lengths = {f"{kind.name}_lengths": kind for kind in stored.kinds.values()}
+    number, slots_of = len(stored), stored.slots(chunk_rows(bytes_of([field])))
+    if name in stored.kinds:
+        every = itertools.chain.from_iterable(stored.slots(len(stored)))
+        number = sum(int(stored.lengths(stored.kinds[name], slots).sum()) for slots in every)
+        shape = shape[1:]
+    header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (number, *shape)}
     npy.write_array_header_1_0(stream, header)
-    source = _FLAGS.get(name, name) if name not in stored.fields else name
-    for slots in itertools.chain.from_iterable(stored.slots(chunk_rows(bytes_of([field])))):
-        stream.write(stored.read(source, slots).tobytes())
+    for slots in itertools.chain.from_iterable(slots_of):
+        rows = stored.lengths(of_lengths[name], slots) if name in of_lengths else stored.read(source, slots)
+        stream.write(rows.tobytes())
         done(len(slots))

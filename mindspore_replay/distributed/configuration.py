@@ -77,7 +77,8 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
         "'late' must be empty: a writer does not know the handles of its rows, which land later. Attach processes to a "
         "buffer in a folder": spec.columns.late,
         "'compress' must be empty: shards store rows as they are": spec.columns.compressed,
-        "'shapes' must not begin with None: shards exchange rows of one length": spec.columns.kinds,
+        "'shapes' must not begin with None: shards exchange rows of one length. Attach processes to a buffer in a "
+        "folder": spec.columns.kinds,
         "'views' cannot hold HindsightRelabel: shards draw samples, without its function": spec.achieved_goal,
         f"'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each environment a writer "
         "of its own": spec.has_episodes and spec.num_envs > 1,

@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 import mindspore_replay
 from mindspore_replay import EpochReplayBuffer, MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, host, load, save
-from mindspore_replay.datasets import to_npz
+from mindspore_replay.datasets import from_npz, to_minari
 
 COLUMNS: dict[str, Any] = {
     "shapes": [(None,), (None, 2), ()],
@@ -117,12 +117,32 @@ def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
 
 def test_what_cannot_use_them_says_so(tmp_path: Path):
     buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
-    with pytest.raises(ValueError, match="'as_dataset' needs columns that are not compressed, of rows of one length"):
-        buffer.as_dataset()
-    with pytest.raises(ValueError, match="datasets have rows of one length, those of 'tokens' differ"):
-        to_npz(buffer, tmp_path / "rows.npz")
+    with pytest.raises(
+        ValueError, match="'to_minari', the rows of a buffer must have one length, but those of 'tokens'"
+    ):
+        to_minari(buffer, "x/y-v0")
+    np.savez(tmp_path / "d4rl.npz", observations=[0.0], actions=[0], rewards=[0.0], terminals=[True])
+    with pytest.raises(ValueError, match=r"must have an array of rows for each of \['tokens', .*'tokens_lengths'\]"):
+        from_npz(tmp_path / "d4rl.npz", buffer=buffer)
     with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
         ReplayBuffer(1, 9, **COLUMNS, backend="composite")
+
+
+def test_a_dataset_gives_rows_as_long_as_they_are():
+    buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
+    expected = [buffer.get_item(i)[1].asnumpy().tolist() for i in range(16)]
+    rows = list(buffer.as_dataset().create_dict_iterator(num_epochs=1, output_numpy=True))
+    assert sorted(row["tokens"].tolist() for row in rows) == sorted(expected)
+    assert all(row["log_probs"].shape == (len(row["tokens"]), 2) for row in rows)
+    buffer.reset()
+    lengths = np.arange(1, 7)
+    many = np.arange(21, dtype=np.int32), np.ones((21, 2), np.float32), np.zeros(6, np.float32)
+    buffer.insert(many, lengths=lengths)
+    padded = buffer.as_dataset().padded_batch(6, pad_info={"tokens": ([None], -1), "log_probs": ([None, 2], 0)})
+    (batch,) = padded.create_dict_iterator(num_epochs=1, output_numpy=True)
+    assert batch["tokens"].shape == (6, 6)
+    assert sorted((batch["tokens"] >= 0).sum(1)) == lengths.tolist()
+    assert (batch["log_probs"].sum((1, 2)) == 2 * (batch["tokens"] >= 0).sum(1)).all()
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "SequenceReplayBuffer"])

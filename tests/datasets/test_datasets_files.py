@@ -483,7 +483,7 @@ def test_npz_that_is_none(tmp_path: Path):
     flagged = SequenceReplayBuffer(
         sample_size=1, capacity=9, shapes=[()], types=["float32"], sequence_length=2, names=["end"]
     )
-    with pytest.raises(ValueError, match=r"no columns \['end'\], which are the flags"):
+    with pytest.raises(ValueError, match=r"no columns \['end'\], which are flags"):
         to_npz(flagged.insert([1.0], end=True), tmp_path / "t.npz")
 
 
@@ -558,3 +558,75 @@ def test_rows_of_a_reservoir_come_in_the_order_of_time(tmp_path: Path):
     steps = np.load(tmp_path / "rows.npz")["step"]
     assert (np.diff(steps) > 0).all()
     assert not (np.diff(buffer.buffer[0].asnumpy()) > 0).all()
+
+
+#: A row of three kinds of columns, of which some have all its items.
+OF_ITEMS: dict[str, Any] = {
+    "shapes": [(None,), (), (None, 2), (None,)],
+    "types": ["int32", "float32", "bfloat16", "bool"],
+    "names": ["tokens", "reward", "logs", "flags"],
+    "max_length": 5,
+    "items": 40,
+    "share_lengths": [("tokens", "logs")],
+}
+
+
+def of_items(buffer: Any, rows: int) -> Any:
+    """Insert rows of different lengths."""
+    for k in range(rows):
+        logs = np.full((k % 6, 2), k).astype(buffer.spec.columns.numpy_types[2])
+        row = np.arange(k % 6, dtype=np.int32), np.float32(k), logs, np.arange(k % 4) > 1
+        buffer.insert(list(row), **({"end": k % 3 == 2} if buffer.has_episodes else {}))
+    return buffer
+
+
+@pytest.mark.usefixtures("_small_chunks")
+@pytest.mark.parametrize("module", [host, pytest.param(mindspore_replay, marks=pytest.mark.cpu_only("kernels"))])
+@pytest.mark.parametrize("name", ["ReplayBuffer", "EpisodeReplayBuffer"])
+def test_npz_has_the_items_and_lengths_of_rows_that_differ(module: Any, name: str, tmp_path: Path):
+    more = {"max_episode_length": 3} if name == "EpisodeReplayBuffer" else {}
+    buffer = of_items(getattr(module, name)(1, 9, **OF_ITEMS, **more), 12)
+    to_npz(buffer, tmp_path / "rows.npz")
+    with np.load(tmp_path / "rows.npz") as file:
+        assert file["tokens_lengths"].tolist() == [k % 6 for k in range(3, 12)]
+        assert file["tokens"].tolist() == [i for k in range(3, 12) for i in range(k % 6)]
+        assert file["flags_lengths"].tolist() == [k % 4 for k in range(3, 12)]
+        assert list(file)[6:] == (["end", "final"] if more else [])
+    back = getattr(module, name)(1, 9, **OF_ITEMS, **more)
+    assert from_npz(tmp_path / "rows.npz", buffer=back) is back
+    back.check_valid()
+    to_npz(back, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "rows.npz").read_bytes()
+    for i in range(9):
+        for one, other in zip(buffer.get_item(i), back.get_item(i), strict=True):
+            assert str(one) == str(other)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"tokens_lengths": None}, r"each of \['tokens_lengths'\], but it has"),
+        ({"tokens_lengths": np.array([2, -1, 3])}, "'tokens_lengths' of .* must hold ints >= 0"),
+        ({"tokens_lengths": np.array([2.0, 2.0, 0.0])}, "'tokens_lengths' of .* must hold ints >= 0"),
+        ({"tokens_lengths": np.array([[2], [2], [0]])}, "'tokens_lengths' of .* must hold ints >= 0"),
+        ({"tokens": np.zeros(5, np.int32)}, r"by their lengths, but got \{'tokens': 5\}"),
+        ({"reward": np.zeros(2, np.float32)}, r"its 3 rows, .* but got \{'reward': 2\}"),
+        ({"tokens": np.zeros((4, 1, 2), np.int32)}, r"must have rows of shape \(\), but got \(1, 2\)"),
+        ({"tokens_lengths": np.array([0, 0, 4])}, "longer than max_length=3"),
+        ({"tokens": np.int32(3)}, r"each of \['tokens'\], but it has"),
+    ],
+)
+def test_damaged_files_of_rows_that_differ(changed: dict[str, Any], words: str, tmp_path: Path):
+    given = {"tokens": np.arange(4, dtype=np.int32), "reward": np.ones(3), "tokens_lengths": np.array([2, 2, 0])}
+    columns: dict[str, Any] = {"shapes": [(None,), ()], "types": ["int32", "float32"], "names": ["tokens", "reward"]}
+    buffer = host.ReplayBuffer(1, 9, **columns, max_length=3, items=9)
+    for arrays in (given | changed, given):
+        np.savez(tmp_path / "rows.npz", **{key: array for key, array in arrays.items() if array is not None})
+        if arrays is given:
+            assert from_npz(tmp_path / "rows.npz", buffer=buffer).size() == 3
+            break
+        with pytest.raises(ValueError, match=words):
+            from_npz(tmp_path / "rows.npz", buffer=buffer)
+        assert buffer.size() == 0
+    with pytest.raises(ValueError, match="'episodes' must be None if rows differ in length"):
+        from_npz(tmp_path / "rows.npz", buffer=buffer, episodes=[0])

@@ -25,6 +25,7 @@ from mindspore_replay.host import (
     save,
 )
 from mindspore_replay.store import call as calling
+from mindspore_replay.views import NStep
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -311,7 +312,8 @@ def test_samples_of_windows_are_padded():
         ({"sample_length": 6}, ValueError, r"'sample_length' must be in \[1, 5\]"),
         ({"shapes": [(), (), (2,), ()]}, ValueError, "need a column whose shape begins with None"),
         ({"shapes": [(2, None), (), (None, 2), (None,)]}, TypeError, "must be a tuple of ints, but got"),
-        ({"compress": ["log_probs"]}, ValueError, "cannot be used with 'compress'"),
+        ({"compress": ["log_probs"]}, ValueError, "cannot be used with 'compress', which stores rows of one length"),
+        ({"views": [NStep(2, 0.9)]}, ValueError, "cannot be used with 'views', which join steps of one length: pad"),
     ],
 )
 def test_wrong_declarations_are_errors(changed: dict[str, Any], error: type[Exception], words: str):

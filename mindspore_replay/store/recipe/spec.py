@@ -270,8 +270,11 @@ class Recipe:
             )
         num_envs = check_size(name, "num_envs", num_envs)
         columns = self._columns_of(name, shapes, types, names, late, compress)
-        in_no_order = "a reservoir, which evicts rows in no order"
-        without = {in_no_order: parts.reservoir, "'views'": parts.views, "'compress'": columns.compressed}
+        without: dict[str, object] = {
+            "a reservoir, which evicts rows in no order": parts.reservoir,
+            "'views', which join steps of one length": parts.views,
+            "'compress', which stores rows of one length": columns.compressed,
+        }
         columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without))
         parts = parts.checked(name, size, most)
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
