@@ -330,7 +330,7 @@ def test_a_file_that_cannot_be_written_is_what_it_was(tmp_path):
 
 def test_columns_are_those_of_the_first_row():
     buffer = DequeBuffer(10)
-    with pytest.raises(RuntimeError, match="made with the first row"):
+    with pytest.raises(RuntimeError, match="made from the first row"):
         _ = buffer.replay
     first = {
         "obs": {"camera": np.zeros((2, 2), np.uint8), "joints": Tensor([1.0, 2.0], ms.float32)},
