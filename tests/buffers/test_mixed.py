@@ -467,7 +467,7 @@ def n_step() -> ReplayBuffer:
         (ValueError, "column's dtype, uint8", lambda: MixedReplay([(one_column("uint8"), 1)], 4, rewards=(-1,))),
         (ValueError, "column's dtype, float16", lambda: MixedReplay([(one_column("float16"), 1)], 4, rewards=(1e10,))),
         (ValueError, "column's dtype, bool", lambda: MixedReplay([(one_column("bool"), 1)], 4, rewards=(1,))),
-        (ValueError, "returns that NStep gives", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
+        (ValueError, "returns that NStep computes", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
         (ValueError, "no source may have 'max_use'", lambda: MixedReplay([(plain(max_use=2), 1)], 4, adjustable=True)),
         (RuntimeError, "adjustable=True", lambda: MixedReplay([(plain(), 1)], 4).set_ratios([1.0])),
         (ValueError, "must be 1 numbers", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1, 2])),
