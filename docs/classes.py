@@ -26,6 +26,21 @@ def read() -> dict[str, tuple[str, dict[str, str]]]:
     return {path.stem: split(path.read_text(encoding="utf-8"), path.stem) for path in sorted(FOLDER.glob("*.md"))}
 
 
+def names() -> dict[str, list[str]]:
+    """Return the classes of each page."""
+    return {stem: list(pages) for stem, (_, pages) in read().items()}
+
+
+def linked(text: str, pages: dict[str, list[str]]) -> str:
+    """Return the table of all names with a link from each class to its page."""
+
+    def row(match: re.Match[str]) -> str:
+        of = pages.get(match[1], [])
+        return re.sub(r"`(\w+)`", lambda n: f"[{n[0]}]({match[1]}/{n[1]}.md)" if n[1] in of else n[0], match[0])
+
+    return re.sub(r"^\| \[[^]]+\]\((\w+)\.md\) \|.*", row, text, flags=re.MULTILINE)
+
+
 def in_menu(menu: Any, pages: dict[str, list[str]]) -> Any:
     """Return the menu with the pages of classes below those that they were taken from."""
     if isinstance(menu, list):
@@ -39,7 +54,7 @@ def in_menu(menu: Any, pages: dict[str, list[str]]) -> Any:
 
 def on_config(config: Any) -> Any:
     """Add the pages to the menu; mkdocs calls this."""
-    config.nav = in_menu(config.nav, {stem: list(pages) for stem, (_, pages) in read().items()})
+    config.nav = in_menu(config.nav, names())
     return config
 
 
@@ -54,6 +69,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put links in the place of classes; mkdocs calls this."""
+    """Put links in the place of classes, and on their names; mkdocs calls this."""
     path = Path(page.file.src_uri)
+    if path == Path("api", "index.md"):
+        return linked(markdown, names())
     return split(markdown, path.stem)[0] if path.parent == Path("api") else markdown

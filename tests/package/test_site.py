@@ -91,6 +91,8 @@ def test_each_class_of_the_api_has_a_page():
     assert page == "# A\n\n- [`First`](a/First.md)\n- [`Second`](a/Second.md)\n\nWords.\n\n::: m.function\n"
     level = "    options:\n      heading_level: 1\n"
     assert classes == {"First": f"::: m.First\n{level}      members: false\n", "Second": f"::: m.Second\n{level}"}
+    table = of_classes["linked"]("| [A](a.md) | `First`, `function` |\n\n`First`\n", {"a": list(classes)})
+    assert table == "| [A](a.md) | [`First`](a/First.md), `function` |\n\n`First`\n"
     menu = of_classes["in_menu"](
         [{"API": ["api/index.md", {"A": "api/a.md"}, {"B": "api/b.md"}]}], {"a": list(classes)}
     )
