@@ -51,8 +51,8 @@ class ReplayBuffer(ReplayRecipe, Buffer):
             example frames. Samples are the same. The buffer then works from Python only, and requires the package lz4
             and the CPU's kernels. See ``docs/compression.md``. Default: ``()``.
         max_length (Union[int, dict, None]): Items of the longest row in columns whose shape begins with ``None``, whose
-            rows differ in length: see ``docs/appendix/lengths.md``. The buffer then works from Python only. Here and
-            below, a dict sets one value per column. Default: ``None``.
+            rows differ in length: see ``docs/appendix/lengths.md``. A dict sets one value per column, here and in
+            the next arguments. Default: ``None``.
         items (Union[int, dict, None]): Items of such a column to allocate memory for. Default: ``None``.
         share_lengths (Sequence[Sequence]): Groups of such columns whose rows are equally long. Default: ``()``.
         sample_length (Union[int, dict, None]): Items per row in a sample. Default: ``None``, for `max_length`.
