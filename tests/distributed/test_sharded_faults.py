@@ -291,7 +291,7 @@ def test_a_name_has_one_learner(cluster: Any, tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(cluster_module, "_FREE", 0.1)
         for other in config(), config(capacity=100):
-            with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* another one uses '{name}'\. End"):
+            with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* one uses '{name}'\. End"):
                 ShardedReplay(other, name=name)
     assert int(replay.size()) == 10
     del replay
