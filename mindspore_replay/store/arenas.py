@@ -25,7 +25,10 @@ class ArenaStore(Store):
     _items: dict[Kind, library.calls.Items]
 
     def held(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block in which no graph and no other process intervenes between kernels and copies of items."""
+        """Return a block in which no graph and no other process intervenes between kernels and copies of items.
+
+        It must not touch Tensors: their arrays wait for graphs, which wait for this block.
+        """
         alone = self.folder is None and self.guard is None
         return contextlib.nullcontext() if alone else self.kernels_kept_out()
 

@@ -19,7 +19,7 @@ from .arenas import ArenaStore
 from .call import NO_TENSORS, Tensors
 from .checks import check_size
 from .compressed import CompressedStore
-from .inputs import as_handles, as_values
+from .inputs import as_handles, as_positions, as_values
 from .items import as_items, check_items, reference_of
 from .kinds import LONGEST, Form, Kind
 from .late import pending
@@ -113,18 +113,22 @@ class RaggedStore(ArenaStore):
                 drawn = self._drawn_within(form.max_items, bounds, beta)
             else:
                 drawn = super().sample(bounds, beta)
-            return self._with_items(drawn, self._first_column, self._sampled, form)
+            batch = self._with_items(drawn, self._first_column, self._sampled, form)
+        return self._shared(batch)
 
     def read(self, index: Values) -> Outputs:
         """Return the lengths and the rows at logical positions, padded to the longest of them."""
+        positions = as_positions(self.options.cls_name, index)
         with self.held():
-            return self._with_items(super().read(index), 0, range(len(self.schema)), LONGEST)
+            rows = self._with_items(super().read(positions), 0, range(len(self.schema)), LONGEST)
+        return self._shared(rows)
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does. The lengths follow the mask."""
         with self.held():
             drawn = super().sample_groups(column, ordered, groups, size)
-            return self._with_items(drawn, 1, range(len(self.schema)), Form())
+            batch = self._with_items(drawn, 1, range(len(self.schema)), Form())
+        return self._shared(batch)
 
     def _with_items(self, drawn: Sequence[Any], first: int, columns: Sequence[int], form: Form) -> Outputs:
         """Return drawn arrays with lengths or offsets, and rows in place of references, from the array `first` on."""
@@ -140,8 +144,11 @@ class RaggedStore(ArenaStore):
                 of_kind, arrays = items.padded(self._cut(kind, references), kind.sampled)
             lengths.append(of_kind)
             rows.update(zip(kind.columns, arrays))
-        whole = *drawn[:first], *lengths, *rows.values()
-        return whole if self._share_rows is None else tuple(map(self._share_rows, whole))
+        return *drawn[:first], *lengths, *rows.values()
+
+    def _shared(self, arrays: Outputs) -> Outputs:
+        share: Any = self._share_rows
+        return arrays if share is None else tuple(map(share, arrays))
 
     def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
         """Return references of rows; if longer ones are cut at random, of a part of them."""
@@ -210,11 +217,12 @@ class RaggedStore(ArenaStore):
         given = {i: as_items(schema, i, at(values, path)) for i, path in paths.items() if i in self.kind_of}
         check_items(schema, given)
         where = as_handles(name, handles)
+        others = {i: schema.to_array(i, at(values, path)) for i, path in paths.items() if i not in given}
         with self.held():
             slots, fields, writes = self._slots(where.reshape(-1)), [], []
-            for i, path in paths.items():
-                if i not in given:
-                    fields.append(at(values, path))
+            for i in paths:
+                if i in others:
+                    fields.append(others[i])
                     continue
                 items, rows = given[i], np.where(slots[:, None] >= 0, self.references(self.kind_of[i])[slots], 0)
                 lengths = items.of_rows
@@ -234,7 +242,7 @@ class RaggedStore(ArenaStore):
                 fields.append(rows.reshape(*where.shape, 2) if is_leader else reference_of(schema, i, items))
                 writes.append((i, rows, items.rows, lengths))
             stored = dict(zip([schema.names[i] for i in paths], fields)) if isinstance(values, Mapping) else fields
-            converted = as_values(self.schema, self.options, handles, stored)
+            converted = as_values(self.schema, self.options, where, stored)
             last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
             last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
             last &= slots >= 0

@@ -1,5 +1,7 @@
 """Rows of any length in compiled graphs: they do what calls from Python do, and what a slow twin does."""
 
+import contextlib
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ class InGraph:
             exp = {"tokens": tokens, "reward": reward, "log_probs": log_probs, "flags": flags}
             return buffer.insert(exp, lengths={"log_probs": of_tokens, "flags": of_flags}, with_indices=True)
 
-        self._insert = insert
+        self.insert = insert
 
     def size(self) -> int:
         return len(self.buffer)
@@ -48,7 +50,8 @@ class InGraph:
     def read(self, index: Any, as_dict: bool) -> Any:
         return {name: t.asnumpy() for name, t in self.buffer.get_item(index, as_dict=as_dict).items()}
 
-    def insert_rows(self, rows: list[dict[str, Any]]) -> None:
+    def given(self, rows: list[dict[str, Any]]) -> list[Tensor]:
+        """Return the arguments of the graph."""
         parts = []
         for name in NAMES:
             if name == "reward":
@@ -60,7 +63,10 @@ class InGraph:
                 padded[k, : len(one[name])] = one[name]
             parts.append(padded)
         of = [np.array([len(one[name]) for one in rows], np.int32) for name in ("tokens", "flags")]
-        handles = self._insert(*map(Tensor, [*parts, *of])).asnumpy()
+        return list(map(Tensor, [*parts, *of]))
+
+    def insert_rows(self, rows: list[dict[str, Any]]) -> None:
+        handles = self.insert(*self.given(rows)).asnumpy()
         newest = int(self.buffer.serials.asnumpy()[0])
         assert handles.tolist() == list(range(newest - len(rows), newest))
 
@@ -70,13 +76,53 @@ def test_rows_inserted_in_a_graph_are_those_of_the_twin(seed: int):
     run(seed, lambda: InGraph(ReplayBuffer(1, CAPACITY, **COLUMNS)), 100)
 
 
-def test_rows_inserted_in_a_graph_into_a_folder_are_those_of_the_twin(tmp_path: Path):
+class InTurn(InGraph):
+    """A buffer that rows come to from a graph, from Python, and from an attached process, in turn."""
+
+    def __init__(self, buffer: Any, attached: Any) -> None:
+        super().__init__(buffer)
+        self.ways = itertools.cycle([super().insert_rows, self.of(buffer), self.of(attached)])
+
+    @staticmethod
+    def of(buffer: Any) -> Any:
+        return lambda rows: buffer.insert(joined(rows))
+
+    def insert_rows(self, rows: list[dict[str, Any]]) -> None:
+        next(self.ways)(rows)
+
+
+def test_rows_inserted_in_turn_into_a_folder_are_those_of_the_twin(tmp_path: Path):
     buffer = ReplayBuffer(1, CAPACITY, **COLUMNS, storage=tmp_path / "rows")
-    run(0, lambda: InGraph(buffer), 60)
+    with contextlib.closing(attach(tmp_path / "rows")) as attached:
+        run(0, lambda: InTurn(buffer, attached), 60)
     buffer.close()
     again = ReplayBuffer.open(tmp_path / "rows", verify=True)
     assert len(again) == len(again.get_item(np.arange(len(again)))[0])
     again.close()
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_rows_stay_whole_beside_a_graph_in_another_thread(in_folder: bool, tmp_path: Path):
+    storage = tmp_path / "rows" if in_folder else None
+    buffer = PrioritizedReplayBuffer(4, 16, **LARGE, storage=storage)
+    graph, given = InGraph(buffer), [row(k, k % 6) for k in range(100)]
+    for one in given[:4]:
+        graph.insert_rows([one])  # compiled here: MindSpore compiles nothing beside calls of other threads
+    thread = threading.Thread(target=lambda: [graph.insert(*graph.given([one])) for one in given])
+    thread.start()
+    for k in itertools.count(100):
+        buffer.insert({name: Tensor(value) for name, value in row(k, 1 + k % 5).items()})
+        for batch in (buffer.sample(as_dict=True), buffer.sample(longest=True, as_dict=True)):
+            arrays = {name: value.asnumpy() for name, value in batch.items()}
+            there = np.arange(arrays["tokens"].shape[1]) < arrays["tokens_lengths"][:, None]
+            assert (arrays["log_probs"][..., 0] == np.where(there, arrays["reward"][:, None], 0)).all()
+            assert (arrays["tokens"] // 100 == arrays["log_probs"][..., 0]).all()
+            buffer.update_priorities(batch["indices"], batch["reward"] + 1)
+            buffer.update(batch["indices"][:1], {"reward": batch["reward"][:1] * 1})
+        if k > 150 and not thread.is_alive():
+            break
+    buffer.check_valid()
+    assert int(buffer.serials.asnumpy()[0]) == 104 + k - 99
 
 
 @pytest.mark.parametrize("wrong", ["another arena", "another kind", "rows that are too long"])
