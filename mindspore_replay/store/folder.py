@@ -153,6 +153,8 @@ class Folder:
             what = self._repaired(record, stopped) if stopped or self._verify else ""
             if before is not None:
                 check()
+            if what and self._now().updates != record.updates:
+                self.flush(bool(record.closed))  # rows have moved, and the last flush looks for them where they were
         except BaseException:
             if before is not None:
                 self._maps[STATE][:] = before

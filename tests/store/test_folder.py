@@ -732,6 +732,22 @@ def test_after_a_stop_the_buffer_is_as_it_was_at_its_last_flush(kind: str, tmp_p
     assert len(again) == 32 if "deleted" in buffer.state_dict() else len(again) <= 32
 
 
+def test_a_second_stop_loses_no_row(tmp_path: Path, stopped: Any):
+    """The oldest row lies in the slot of one that was removed, and others in its own."""
+    buffer = make("uniform", storage=tmp_path / "rows")
+    fill(buffer, rows=range(32))
+    without_log(buffer)
+    buffer.flush()
+    buffer._folder.arrays["column.action"][17] = 99
+    with pytest.warns(RuntimeWarning, match=", 1 rows that did not fit their checksums"):
+        again = stopped(tmp_path / "rows")
+    fill(again, rows=range(40, 41))
+    with pytest.warns(RuntimeWarning, match=ANEW + r"31 rows\.$"):
+        once_more = stopped(again.folder)
+    actions = once_more.get_item(range(31))[1].asnumpy()
+    assert set(range(32)) - {17} == set(actions.tolist())
+
+
 def test_rows_in_the_log_come_back(kind: str, tmp_path: Path, stopped: Any):
     """Also if others have overwritten them since the flush."""
     buffer = make(kind, storage=tmp_path / "rows")

@@ -124,7 +124,8 @@ class Machine:
 
         def next_and_note(*args: Any) -> Any:
             folder, (record, entry) = args[0], next_flush(*args)
-            self.note(record.number, folder.arrays)
+            if folder.is_new or folder.path == self.disk.folder:  # not one that a cut left
+                self.note(record.number, folder.arrays)
             return record, entry
 
         def sync_and_note(path: Path) -> None:
@@ -241,12 +242,15 @@ class Machine:
         """
         target = self.parent / name
         self.disk.cut(self.random, target)
+        found, begun = list[Any](), folder_module.Folder._begun
         try:
-            opened = self.cls.open(target)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(folder_module.Folder, "_begun", lambda *a: found.append(begun(*a)) or found[0])
+                opened = self.cls.open(target)
         except ValueError as error:
             return f"it does not open: {error}"
         recovered = {name: array.copy() for name, array in opened._front.shared.folder.arrays.items()}
-        fault = self.fault(opened)
+        fault = self.fault(opened, found[0].number)
         if may_go_on and not fault and self.random.random() < 0.2:
             opened, self.buffer, target = self.buffer, opened, self.disk.folder
             self.disk = Disk(self.buffer.folder)
@@ -257,13 +261,13 @@ class Machine:
         shutil.rmtree(target)
         return fault
 
-    def fault(self, opened: Any) -> str:
-        """Return what is wrong with a buffer after a cut; empty if nothing is."""
+    def fault(self, opened: Any, number: int) -> str:
+        """Return what is wrong with a buffer that was opened as it was at a flush; empty if nothing is."""
         try:
             opened.check_valid()
         except ValueError as error:
             return f"its state is not valid: {error}"
-        number, arrays = opened._front.shared.folder._last.number, opened._front.shared.folder.arrays
+        arrays = opened._front.shared.folder.arrays
         if number < self.acknowledged or number not in self.states:
             return f"it is that of flush {number}, and flush {self.acknowledged} had returned"
         expected, changed = self.states[number], self.changed[number]
