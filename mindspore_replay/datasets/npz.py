@@ -1,5 +1,6 @@
 """Makes buffers from NumPy's npz files, and npz files from buffers."""
 
+import errno
 import itertools
 import math
 import os
@@ -124,9 +125,9 @@ def _explained(what: str, label: str, member: str = "") -> Iterator[None]:
     """Raise a ValueError that names the file for whatever goes wrong while it is read."""
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that of a place before the file's beginning
+            raise
         where = f"{member!r}: " if member else ""
         text = f"For '{what}', {label} must be an npz file of arrays, but got {where}{str(error)[:500]}."
         raise ValueError(text) from error

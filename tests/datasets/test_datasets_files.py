@@ -560,6 +560,15 @@ def test_rows_of_a_reservoir_come_in_the_order_of_time(tmp_path: Path):
     assert not (np.diff(buffer.buffer[0].asnumpy()) > 0).all()
 
 
+def test_an_archive_that_names_a_place_before_its_beginning_is_refused(tmp_path: Path):
+    np.savez(tmp_path / "x.npz", reward=np.zeros(3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 1000).to_bytes(4, "little")  # where the list of entries is
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(ValueError, match=r"x\.npz must be an npz file of arrays, but got"):
+        from_npz(tmp_path / "x.npz")
+
+
 #: A row of three kinds of columns, of which some have all its items.
 OF_ITEMS: dict[str, Any] = {
     "shapes": [(None,), (), (None, 2), (None,)],
