@@ -91,7 +91,7 @@ def draw(axes: Any, history: dict[str, Any], config: dict[str, Any]) -> None:
     axes.plot(steps, mean, color="C0", linewidth=2, label=labels["mean"])
     axes.plot(*np.array(history["evaluations"]).T, "D--", color="C1", markersize=4, linewidth=0.8, label=labels["test"])
     draw_solved(axes, config["evaluation"]["solved_at"])
-    if "lags" in history:
+    if history.get("lags"):
         at, lag = np.array(history["lags"]).T
         axes.plot([], [], color="C2", linewidth=0.8, label="learning steps since the actor's policy")
         other = axes.twinx()

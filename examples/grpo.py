@@ -227,12 +227,10 @@ def main() -> None:
             if step % EVERY == 0:
                 ended()
                 history["evaluations"].append((step, right_answers(policy, 1000, rng)))
-                history["lags"].append((step, float(np.mean(lags))))
+                history["lags"] += [(step, float(np.mean(lags)))] if lags else []
+                lag_of_these = f"{np.mean(lags):.1f}" if lags else "unknown"
                 lags.clear()
-                print(
-                    f"{step} updates: {history['evaluations'][-1][1]:.3f} right, lag {history['lags'][-1][1]:.1f}",
-                    flush=True,
-                )
+                print(f"{step} updates: {history['evaluations'][-1][1]:.3f} right, lag {lag_of_these}", flush=True)
                 checkpoint.save(step=step, history=history)
     final = right_answers(policy, 5000, rng)
     config = {"title": "GRPO", "environment": "sorting digits", "return_range": (0, 1.02), "labels": LABELS}
