@@ -22,7 +22,7 @@ class ArenaStore(Store):
     """
 
     kind_of: dict[int, Kind]
-    _items: dict[Kind, library.calls.Items]
+    _items: "dict[Kind, library.calls.Items]"
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which no graph and no other process intervenes between kernels and copies of items.

@@ -524,7 +524,7 @@ def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPa
         owner.inner.weight.asnumpy()[...] += 1
 
     monkeypatch.setattr(files.WriteAll, "__call__", write)
-    with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'owner\.inner\.weight' did"):
+    with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'owner\.inner\.weight' changed"):
         checkpoint.save()
     assert Path(PATH).read_bytes() == content
 
