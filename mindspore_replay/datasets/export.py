@@ -54,9 +54,11 @@ class StoredRows:
         if name in _FLAGS:
             assert self._flags is not None
             return (self._flags[slots] & _FLAGS[name]) > 0
-        rows: np.ndarray = self._arrays[name][slots]
+        rows: np.ndarray
         if name in self.kinds:  # the items, one row behind the other
             rows = self._items[name].packed(self._arrays[self.kinds[name].name][slots])[1][0].copy()
+        else:
+            rows = self._arrays[name][slots]
         return rows.view(self.fields[name][1])
 
     def lengths(self, kind: Kind, slots: np.ndarray) -> np.ndarray:

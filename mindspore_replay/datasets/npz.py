@@ -205,7 +205,7 @@ class NpzTable:
 
 def _lengths_of(table: NpzTable, columns: Schema, flags: Sequence[str]) -> dict[Kind, np.ndarray]:
     """Return the lengths of rows in a file. Raise a ValueError unless it has all columns, of rows of these lengths."""
-    keys = {kind: f"{kind.name}_lengths" for kind in columns.kinds}
+    keys = {kind: kind.name_of_lengths for kind in columns.kinds}
     shapes = {key: table.arrays.get(key, ((), None))[0] for key in (*columns.names, *keys.values(), *flags)}
     if missing := [key for key, shape in shapes.items() if not shape]:
         raise ValueError(
@@ -216,12 +216,13 @@ def _lengths_of(table: NpzTable, columns: Schema, flags: Sequence[str]) -> dict[
     with table.readers(list(keys.values())) as read, _explained("from_npz", table.label):
         lengths = {kind: read[key](0, sizes[key]) for kind, key in keys.items()}
     number = len(lengths[columns.kinds[0]])
+    expected = dict.fromkeys(sizes, number)
     for kind, given in lengths.items():
-        if given.ndim != 1 or given.dtype.kind not in "iu" or min(given, default=0) < 0:
+        if given.ndim != 1 or given.dtype.kind not in "iu" or given.min(initial=0) < 0:
             raise ValueError(f"For 'from_npz', {keys[kind]!r} of {table.label} must hold ints >= 0, but got {given!r}.")
         lengths[kind] = given = given.astype(np.int64)
-        sizes |= {name: sizes[name] - int(given.sum()) + number for name in kind.names}
-    if wrong := {key: shapes[key][0] for key, size in sizes.items() if size != number}:
+        expected |= dict.fromkeys(kind.names, int(given.sum()))
+    if wrong := {key: size for key, size in sizes.items() if size != expected[key]}:
         raise ValueError(
             f"For 'from_npz', {table.label} must have an entry for each of its {number} rows, or for each item by "
             f"their lengths, but got {wrong}."
@@ -298,7 +299,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
     """
     check_buffer("to_npz", buffer)
     fields, kinds = column_fields(buffer.spec.columns), buffer.spec.columns.kinds
-    more: dict[str, Field] = {f"{kind.name}_lengths": ((), np.dtype(np.int32)) for kind in kinds}
+    more: dict[str, Field] = {kind.name_of_lengths: ((), np.dtype(np.int32)) for kind in kinds}
     if buffer.has_episodes:
         more |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
     if taken := sorted(more.keys() & fields.keys()):
@@ -321,7 +322,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
 def _write(stream: IO[bytes], stored: StoredRows, name: str, field: Field, done: Callable[[int], object]) -> None:
     """Write one array: rows, their lengths or their flags; of rows that differ in length, the items."""
     (shape, dtype), source = field, _FLAGS.get(name, name) if name not in stored.fields else name
-    of_lengths = {f"{kind.name}_lengths": kind for kind in stored.kinds.values()}
+    of_lengths = {kind.name_of_lengths: kind for kind in stored.kinds.values()}
     number, slots_of = len(stored), stored.slots(chunk_rows(bytes_of([field])))
     if name in stored.kinds:
         every = itertools.chain.from_iterable(stored.slots(len(stored)))

@@ -286,7 +286,7 @@ class Folder:
             Record: When it began. Rows that changed later are left for the flush itself.
         """
         last, rows = self._last, max(_AT_ONCE // self._row_bytes, 1)
-        if not self.has_unflushed(rows + 1) and int(self.arrays["updates"][0]) == last.updates:
+        if not self.has_unflushed(rows + 1) and self._now().updates == last.updates:
             return last
         with self._held():
             begin, changed = self._now(), self._checksums.changed(last)
@@ -333,7 +333,7 @@ class Folder:
 
     def has_unflushed(self, rows: int) -> bool:
         """Return True if so many rows were inserted since the last flush."""
-        return int(self.arrays["serials"][0]) - self._last.inserted >= rows
+        return self._now().inserted - self._last.inserted >= rows
 
     def close(self) -> None:
         """Give up the folder. The arrays stay mapped as long as something refers to them."""

@@ -33,7 +33,7 @@ def _one_or_many(
         raise ValueError(f"For '{cls_name}', {expected}.")
     if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
-    if array.ndim > 1 or array.size == 0:
+    if array.ndim > 1:
         raise ValueError(f"For '{cls_name}', {what} must have shape {shape}, but got {list(array.shape)}.")
     return array
 

@@ -31,7 +31,7 @@ class Insertion:
     def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:
         self._schema, self._options, self._state = schema, options, state
         self._first = np.zeros((), np.int64)
-        self._arguments = arguments = {
+        arguments = {
             **state,
             "rows": [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)],
             "first": kept(self._first),

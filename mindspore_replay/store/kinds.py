@@ -42,6 +42,11 @@ class Kind(NamedTuple):
     sampled: int
     at_random: bool
 
+    @property
+    def name_of_lengths(self) -> str:
+        """Name of the lengths of its rows, where there are others."""
+        return f"{self.name}_lengths"
+
     def tail_after(self, tail: int, lengths: np.ndarray) -> int:
         """Return the offset after new rows, which fit together into the memory, as csrc/core/items.h places them."""
         position = tail % self.items

@@ -167,7 +167,7 @@ class BufferSpec:
         """Names of the lengths of rows in a sample. A sample of whole episodes has lengths of these too."""
         kinds = self.columns.kinds
         is_plain = len(kinds) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
-        return ("lengths",) if is_plain else tuple(f"{kind.name}_lengths" for kind in kinds)
+        return ("lengths",) if is_plain else tuple(kind.name_of_lengths for kind in kinds)
 
     @functools.cached_property
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
