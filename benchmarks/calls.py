@@ -13,7 +13,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from measuring import MICRO, arguments, measure, once, show
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
@@ -120,12 +120,38 @@ class Step(nn.Cell):
         )
         self.buffer.insert(rows(BATCH))
         self.inserts, self.samples = inserts, samples
-        self.graph = ms.jit(self.construct)
 
     def construct(self, x, *row):
         if self.inserts:
             self.buffer.insert(row)
         return x + (self.buffer.sample()[2][0] if self.samples else 1)
+
+
+class Learner(nn.Cell):
+    """A learner of two layers, without a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.SequentialCell(nn.Dense(4, 64), nn.ReLU(), nn.Dense(64, 2))
+        self.optimizer = nn.Adam(self.network.trainable_params())
+        self.gradients = ms.value_and_grad(self.loss, None, self.optimizer.parameters)
+        self.observation = Tensor(np.ones((BATCH, 4), np.float32))
+
+    def loss(self):
+        return ops.mean(ops.square(self.network(self.observation)))
+
+    def construct(self):
+        loss, gradients = self.gradients()
+        return ops.depend(loss, self.optimizer(gradients))
+
+
+def learning() -> dict[str, Callable[[], Any]]:
+    """Call one learner in two ways."""
+    cell, function = Learner(), ms.jit(Learner().construct)
+    return {
+        "a learner, called as a Cell": lambda: cell().asnumpy(),
+        "- its construct under ms.jit": lambda: function().asnumpy(),
+    }
 
 
 def compiled() -> dict[str, Callable[[], Any]]:
@@ -137,13 +163,13 @@ def compiled() -> dict[str, Callable[[], Any]]:
         "- that samples": (Step(samples=True), row),
         "- that does both": (Step(inserts=True, samples=True), row),
     }
-    return {name: lambda step=step, row=row: step.graph(x, *row).asnumpy() for name, (step, row) in steps.items()}
+    return {name: lambda step=step, row=row: step(x, *row).asnumpy() for name, (step, row) in steps.items()}
 
 
 def main() -> None:
     options = arguments(__doc__.splitlines()[0]).parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    calls = plain() | prioritized() | compiled()
+    calls = plain() | prioritized() | compiled() | learning()
     timers = {name: lambda call=call: once(call, 100) * MICRO for name, call in calls.items()}
     show(measure(timers, options.rounds), {}, options.json)
 
