@@ -12,7 +12,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -42,7 +42,11 @@ NAMES: dict[str, PrivateName] = {}
 
 
 def _look_up(place: str) -> object:
-    """Look up ``module:attribute``. ``()`` after an attribute calls it. Return `_NOTHING` if it does not exist."""
+    """Look up ``module:attribute``. Return `_NOTHING` if it does not exist.
+
+    ``Class().attribute`` is one that the class's constructor names. No object is made: MindSpore reads some of its
+    settings when the first Cell is made, which the program may want to change until then.
+    """
     module, _, attributes = place.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -50,8 +54,9 @@ def _look_up(place: str) -> object:
         return _NOTHING
     for attribute in filter(None, attributes.split(".")):
         found = getattr(found, attribute.removesuffix("()"), _NOTHING)
-        if found is not _NOTHING and attribute.endswith("()"):
-            found = found()
+        if attribute.endswith("()"):
+            code = getattr(getattr(found, "__init__", None), "__code__", None)
+            found = SimpleNamespace(**{str(name): name for name in code.co_consts + code.co_names} if code else {})
     return found
 
 

@@ -35,7 +35,7 @@ def test_the_first_place_that_exists_counts():
     find = mindspore_api._find
     assert find("x", "mindspore.nowhere:a", "mindspore:nn", without="") is nn
     assert find("x", "mindspore.nn", "mindspore.nowhere", without="") is nn
-    assert find("x", "mindspore.nn:Cell()._params", without="") == {}
+    assert find("x", "mindspore.nn:Cell()._nowhere", "mindspore.nn:Cell()._params", without="") == "_params"
 
 
 def test_a_name_that_is_gone_is_named():

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -19,9 +20,7 @@ class _Hidden:
 
     def __init__(self, shown: Any, path: list[str]) -> None:
         self._shown, self._path = shown, path
-
-    def __call__(self) -> Any:
-        return _Hidden(self._shown(), self._path)
+        vars(self)["__init__"] = getattr(shown, "__init__", None)  # which is read
 
     def __getattr__(self, name: str) -> Any:
         first, *rest = self._path
@@ -29,6 +28,11 @@ class _Hidden:
             return getattr(self._shown, name)
         if not rest:
             raise AttributeError(name)
+        if first.endswith("()"):  # its constructor, which is read and not called, does not name the attribute
+            shown = getattr(self._shown, name)
+            code = shown.__init__.__code__
+            code = code.replace(co_consts=tuple(one for one in code.co_consts if one not in rest))
+            return type(name, (shown,), {"__init__": SimpleNamespace(__code__=code)})
         return _Hidden(getattr(self._shown, name), rest)
 
 
