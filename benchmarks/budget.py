@@ -57,7 +57,7 @@ def build(folder: Path, built: Path | None = None) -> Path:
 
     Return the library's path.
     """
-    library = folder / "mindspore_replay" / "_kernels.so"
+    library = folder / "mindspore_replay" / "_kernels.akg_kernel_meta.so"
     if built is not None:
         library.parent.mkdir()
         shutil.copy(built, library)

@@ -1,8 +1,11 @@
 """The kernel library for the current device target, and its custom operators for graphs."""
 
+import contextlib
 import ctypes
 import itertools
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -13,6 +16,7 @@ from ..store.library import FAILURES, OK, KernelError, Library, library_for, tab
 from ..store.signatures import Signature
 
 _instances = itertools.count()
+_LEGAL = "MS_CUSTOM_AOT_WHITE_LIST"
 
 
 def _library() -> Library:
@@ -76,6 +80,27 @@ def choose_backend(backend: str, cls_name: str) -> str:
     return backend
 
 
+_widening = threading.Lock()
+
+
+@contextlib.contextmanager
+def _legal(path: str) -> Iterator[None]:
+    """Widen the folder that the environment allows operators to be from, if it does, to one that has this file too.
+
+    Some programs set it to their own. MindSpore checks it when an operator is made, and again in C++ when a graph is
+    compiled, where it takes the file by its name (`store.library`).
+    """
+    with _widening:
+        before = os.environ.get(_LEGAL)
+        if before is not None:
+            os.environ[_LEGAL] = os.path.commonpath([os.path.realpath(before), os.path.realpath(path)])
+        try:
+            yield
+        finally:
+            if before is not None:
+                os.environ[_LEGAL] = before
+
+
 def custom(function: str, out_shapes: Callable[..., Any], out_types: object) -> ops.Custom:
     """Make the custom operator of a kernel, for compiled graphs. It may write to its Parameters.
 
@@ -84,7 +109,9 @@ def custom(function: str, out_shapes: Callable[..., Any], out_types: object) -> 
         out_shapes (Callable): Returns the output's shape, or a tuple of shapes, from the inputs' shapes.
         out_types (Union[mindspore.dtype, tuple[mindspore.dtype]]): The output's dtype, or a tuple of dtypes.
     """
-    operator = ops.Custom(f"{_library().path}:{function}", out_shapes, lambda *_: out_types, func_type="aot")
+    path = library_path()
+    with _legal(path):
+        operator = ops.Custom(f"{path}:{function}", out_shapes, lambda *_: out_types, func_type="aot")
     operator.add_prim_attr("side_effect_mem", True)
     # MindSpore caches inferred shapes by an operator's name, attributes and inputs; ours depend on more than these.
     operator.add_prim_attr("instance", next(_instances))

@@ -38,8 +38,9 @@ FAILURES = {
 
 _NO_LOCK = "the buffer was closed, or the lock in the memory of its folder is not usable"
 
-#: File name of the kernel library for each device target that has one.
-_NAMES = {"CPU": "_kernels", "GPU": "_kernels_cuda"}
+#: File name of the kernel library for each device target that has one. When MindSpore compiles a graph, it takes files
+#: with "akg_kernel_meta" in their path, where its own kernels are, whatever folder MS_CUSTOM_AOT_WHITE_LIST allows.
+_NAMES = {"CPU": "_kernels.akg_kernel_meta", "GPU": "_kernels_cuda.akg_kernel_meta"}
 _FOLDER = Path(__file__).resolve().parent.parent
 
 

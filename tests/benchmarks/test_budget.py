@@ -61,7 +61,7 @@ def run(budget: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Return the exit code of the script with these figures in place of a build and a count."""
     monkeypatch.setattr(budget, "BUDGET", tmp_path / "budget.json")
     budget.BUDGET.write_text(json.dumps({"tools": TOOLS, "instructions": COUNTS}), encoding="utf-8")
-    monkeypatch.setattr(budget, "build", lambda folder, built: folder / "_kernels.so")
+    monkeypatch.setattr(budget, "build", lambda folder, built: folder / "_kernels.akg_kernel_meta.so")
     monkeypatch.setattr(budget, "kernels", lambda library: KERNELS)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
 

@@ -24,7 +24,7 @@ def exports(path: Path) -> set[str]:
 
 @pytest.mark.skipif(not (shutil.which("nvcc") and shutil.which("nm")), reason="there is no nvcc, or no nm")
 def test_the_library_that_nvcc_builds():
-    path = PACKAGE / "_kernels_cuda.so"
+    path = PACKAGE / "_kernels_cuda.akg_kernel_meta.so"
     note = path.with_suffix(".txt")
     assert path.exists(), note.read_text(encoding="utf-8") if note.exists() else "nothing was built"
     ctypes.CDLL(str(path))
@@ -33,7 +33,7 @@ def test_the_library_that_nvcc_builds():
     of_logs = {"copy_differences", "take_changes"}
     of_items = {"pieces", "insert_items", "read_items", "sample_items", "sample_groups_items"}
     of_host = {f"replay_{function}" for function in of_locks | of_files | of_logs | of_items}  # for memory of the host
-    assert exports(path) == exports(PACKAGE / "_kernels.so") - of_host | {"replay_take_failure"}
+    assert exports(path) == exports(PACKAGE / "_kernels.akg_kernel_meta.so") - of_host | {"replay_take_failure"}
 
 
 def test_what_the_page_says():

@@ -1,5 +1,6 @@
 """The kernel library: the report on it, its absence, and the errors of kernels."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import nn, ops
 
 import mindspore_replay
 from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
@@ -51,6 +53,48 @@ def test_the_choice_of_a_backend():
         *("native", "native", "composite")
     ]
     assert make_buffer().backend == "native"
+
+
+class Step(nn.Cell):
+    """Stores a row and draws one."""
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self, row):
+        self.buffer.add([row])
+        return self.buffer.sample()[0]
+
+
+LIST = "MS_CUSTOM_AOT_WHITE_LIST"
+
+
+@pytest.mark.parametrize("allowed", ["/usr", str(PACKAGE), str(PACKAGE / "csrc")])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_program_that_allows_operators_of_its_own_folder_alone(
+    allowed: str, first: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Before or after the buffer is made: it works in calls and in graphs, and the program's folder stays as it is."""
+    custom, seen = ops.Custom, list[str]()
+
+    def strict(function: str, *arguments: Any, **keywords: Any) -> ops.Custom:  # as MindSpore 2.7 checks it
+        seen.append(os.environ.get(LIST, ""))
+        assert os.path.realpath(seen[-1]) in function or LIST not in os.environ
+        return custom(function, *arguments, **keywords)
+
+    monkeypatch.setattr(native.ops, "Custom", strict)
+    buffer = None if first else make_buffer()
+    monkeypatch.setenv(LIST, allowed)
+    with contextlib.suppress(ZeroDivisionError), native._legal(native.library_path()):
+        raise ZeroDivisionError
+    buffer = buffer or make_buffer()
+    assert int(buffer.insert([[3]]).sample()[0]) == 3
+    assert int(ms.jit(Step(buffer.with_sample_size(1)))(ms.Tensor(3, ms.int32))) == 3
+    assert os.environ[LIST] == allowed
+    assert seen
+    with pytest.raises(TypeError, match="the legal path for the file"):
+        custom("/tmp/other.so:f", lambda x: x, lambda x: x, func_type="aot")
 
 
 @pytest.fixture
@@ -97,11 +141,11 @@ CUDA = {
 @pytest.mark.parametrize("case", CUDA)
 def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[str], None]):
     content, note, reason = CUDA[case]
-    path = folder / "_kernels_cuda.so"
+    path = folder / "_kernels_cuda.akg_kernel_meta.so"
     if content is not None:
         path.write_bytes(content)
     if note is not None:
-        (folder / "_kernels_cuda.txt").write_text(note, encoding="utf-8")
+        (folder / "_kernels_cuda.akg_kernel_meta.txt").write_text(note, encoding="utf-8")
     reason = reason.format(path=path)
     assert native.why_not("GPU") == kernel_status().cuda == reason
     target("GPU")
@@ -114,8 +158,8 @@ def test_a_gpu_without_its_library(case: str, folder: Path, target: Callable[[st
 @pytest.mark.cpu_only("the library for the CPU")
 def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     """Any loadable library can stand in: its content is looked up when a kernel is called."""
-    path = folder / "_kernels_cuda.so"
-    shutil.copy(PACKAGE / "_kernels.so", path)
+    path = folder / "_kernels_cuda.akg_kernel_meta.so"
+    shutil.copy(PACKAGE / "_kernels.akg_kernel_meta.so", path)
     assert kernel_status().cuda == ""
     assert native.library_path() == ""  # there is none for the CPU here
     assert (native.on_cpu(), native.direct_calls("native"), native.direct_calls("composite")) == (True, True, False)
@@ -185,7 +229,7 @@ LIBRARIES = {
         f"the package in {{path.parent}} has no kernels, the installed one in {PACKAGE} has: start Python outside of "
         "{path.parent.parent}, or build the kernels there with pip install -e {path.parent.parent}",
     ),
-    "no module": ((PACKAGE / "_kernels.so").read_bytes(), None, MODULE),
+    "no module": ((PACKAGE / "_kernels.akg_kernel_meta.so").read_bytes(), None, MODULE),
 }
 
 
@@ -194,11 +238,11 @@ def copy_without_library(folder: Path, case: str) -> Path:
     content, note, _ = LIBRARIES[case]
     copy = folder / "mindspore_replay"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("_kernels*", "__pycache__"))
-    path = copy / "_kernels.so"
+    path = copy / "_kernels.akg_kernel_meta.so"
     if content is not None:
         path.write_bytes(content)
     if note is not None:
-        (copy / "_kernels.txt").write_text(note, encoding="utf-8")
+        (copy / "_kernels.akg_kernel_meta.txt").write_text(note, encoding="utf-8")
     if case == "no module":  # an empty file: a missing one might be found in an editable installation
         next(copy.glob("_calls*.so")).write_bytes(b"")
     return path

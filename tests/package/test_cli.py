@@ -303,7 +303,7 @@ def test_doctor_finds_a_source_folder_that_shadows_the_package(
         f"PROBLEM: for a prompt or script in this folder, the package in {source} has no kernels, the installed one in "
         f"{used} has: start Python outside of {folder}, or build the kernels there with pip install -e {folder}\n"
     )
-    (source / "_kernels.so").touch()
+    (source / "_kernels.akg_kernel_meta.so").touch()
     assert main(["doctor"]) == 1
     assert capsys.readouterr().err == (
         f"PROBLEM: for a prompt or script in this folder, Python imports the package in {source}, and not the "

@@ -58,8 +58,8 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
     result = build(tmp_path, NVCC.format(help=HELPS[version], fail=""))
     assert result.returncode == 0, result.stderr
     out = tmp_path / "out" / "mindspore_replay"
-    arguments = (out / "_kernels_cuda.so").read_text().split()
-    assert not (out / "_kernels_cuda.txt").exists()
+    arguments = (out / "_kernels_cuda.akg_kernel_meta.so").read_text().split()
+    assert not (out / "_kernels_cuda.akg_kernel_meta.txt").exists()
     assert kinds_of(arguments) == KINDS[version]
     assert ("--threads" in arguments) == (version == "CUDA 13")
     assert sum(argument.endswith(".cu") for argument in arguments) == 2
@@ -70,22 +70,22 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
 def test_code_for_the_kinds_that_are_asked_for(asked: str, kinds: list[int], tmp_path: Path):
     result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), CUDAARCHS=asked)
     assert result.returncode == 0, result.stderr
-    assert kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.so").read_text().split()) == kinds
+    assert kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text().split()) == kinds
 
 
 def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
     """In the folder of CUDA_HOME, before any other."""
     result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), "cuda/bin/nvcc", "CUDA_HOME")
     assert result.returncode == 0, result.stderr
-    assert "--fmad=false" in (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.so").read_text()
+    assert "--fmad=false" in (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text()
 
 
 def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):
     result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2"))
     assert result.returncode == 0, result.stderr
     out = tmp_path / "out" / "mindspore_replay"
-    assert not (out / "_kernels_cuda.so").exists()
+    assert not (out / "_kernels_cuda.akg_kernel_meta.so").exists()
     reason = f"{tmp_path / 'nvcc'} failed: some error"
-    assert (out / "_kernels_cuda.txt").read_text() == reason + "\n"
+    assert (out / "_kernels_cuda.akg_kernel_meta.txt").read_text() == reason + "\n"
     said = "the CUDA kernels are left out, on a GPU the composite backend serves"
     assert f"{said}: {reason}" in result.stdout + result.stderr

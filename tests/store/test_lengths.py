@@ -73,7 +73,7 @@ def built(wrong: str, folder: Path) -> ctypes.CDLL:
         text = (CSRC / name).read_text(encoding="utf-8")
         (folder / name).parent.mkdir()
         (folder / name).write_text(text.replace(*WRONG[wrong]))
-    library = CSRC.parent / "_kernels.so"
+    library = CSRC.parent / "_kernels.akg_kernel_meta.so"
     command = ["g++", "-std=c++17", "-shared", "-fPIC", "-I", folder, "-I", CSRC, folder / "cpu" / "items.cc", library]
     subprocess.run([*command, f"-Wl,-rpath,{CSRC.parent}", "-o", folder / "wrong.so"], check=True)
     return ctypes.CDLL(str(folder / "wrong.so"))

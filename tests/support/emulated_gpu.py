@@ -73,7 +73,7 @@ def build(folder: Path) -> dict[str, str]:
     nvcc.chmod(0o755)
     package = folder / "package"
     package.mkdir()
-    (package / "_kernels_cuda.so").symlink_to(kernels)
-    (package / "_kernels.so").symlink_to(library._FOLDER / "_kernels.so")
+    (package / "_kernels_cuda.akg_kernel_meta.so").symlink_to(kernels)
+    (package / "_kernels.akg_kernel_meta.so").symlink_to(library._FOLDER / "_kernels.akg_kernel_meta.so")
     path = f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     return {"CUDA_HOME": str(folder / "cuda"), "LD_LIBRARY_PATH": path, _FOLDER: str(package), "GLOG_v": "3"}
