@@ -63,7 +63,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
          [5 6 0 0]]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
 
@@ -73,6 +73,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         *_misplaced: NoReturn,
         beta: Values | None = None,
         as_dict: bool = False,
+        with_indices: bool = False,
         longest: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -83,6 +84,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"lengths"``,
                 ``"mask"`` and the columns' names. Default: ``False``.
+            with_indices (bool): Accepted as by other buffers. Handles always come first here. Default: ``False``.
             longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
@@ -107,7 +109,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)
+        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)
 
     def _sample_groups_graph(self, key, groups, size_in_group, ordered=True, *, as_dict=False):
         column = self._group_column(key, groups, size_in_group, ordered)

@@ -95,7 +95,6 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in front.counts)
         self._with_handles = tuple(spec.has_handles for spec in front.specs)
         self._prioritized = tuple(spec.prioritized for spec in front.specs)
-        self._asks = tuple(spec.has_handles and not spec.always_handles for spec in front.specs)
         self._zero, self._invalid = Tensor(0, ms.int32), Tensor(-1, ms.int64)
         self._check_source = check("update", "there is no such source")
         self._check_given = check("set_ratios", "a ratio is outside its range")
@@ -170,7 +169,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
 
     def _batch_of(self, i):
         """Return handles, importance weights and the other outputs of source i."""
-        batch = self._parts[i].sample(with_indices=True) if self._asks[i] else self._parts[i].sample()
+        batch = self._parts[i].sample(with_indices=True) if self._with_handles[i] else self._parts[i].sample()
         head = (self._no_handles[i],)
         if self._with_handles[i]:
             head = batch[:1]

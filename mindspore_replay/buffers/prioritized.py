@@ -70,7 +70,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         [1. 4. 4.] [1 2 2]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
 
@@ -80,6 +80,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         *_misplaced: NoReturn,
         beta: Values | None = None,
         as_dict: bool = False,
+        with_indices: bool = False,
         longest: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -94,6 +95,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
                 Default: ``None``, for the Parameter `beta`, which advances in either case.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
                 Default: ``False``.
+            with_indices (bool): Accepted as by other buffers. Handles always come first here. Default: ``False``.
             longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
@@ -119,4 +121,4 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)
+        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

@@ -85,7 +85,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         [[1.5 1.5 1. ]] [[0.25 0.   0.  ]]
     """
 
-    def _sample_graph(self, *misplaced, beta=None, as_dict=False, longest=False, **unknown):
+    def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
 
@@ -95,6 +95,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         *_misplaced: NoReturn,
         beta: Values | None = None,
         as_dict: bool = False,
+        with_indices: bool = False,
         longest: bool = False,
         **_unknown: NoReturn,
     ) -> tuple[Tensor, ...] | dict[str, Tensor]:
@@ -105,6 +106,7 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
                 `prioritized`. Default: ``None``.
             as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
                 the columns' names. Default: ``False``.
+            with_indices (bool): Accepted as by other buffers. Handles always come first here. Default: ``False``.
             longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
                 Default: ``False``, to ``sample_length``.
 
@@ -128,4 +130,4 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
         """
         if _misplaced or _unknown:
             raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, False, LONGEST if longest else None)
+        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

@@ -84,7 +84,9 @@ def test_beta_by_keyword_alone(kind: str):
     buffer = BUFFERS[kind]()
     buffer.insert([np.zeros(9, np.float32), np.zeros(9, np.int32), np.zeros(9, np.float32)])
     for beta in (1, 0.4):
-        with pytest.raises(TypeError, match=r"'sample' takes beta, as_dict, longest by keyword, but got sample\("):
+        with pytest.raises(
+            TypeError, match=r"'sample' takes beta, as_dict, with_indices, longest by keyword, but got sample\("
+        ):
             buffer.sample(beta)
     assert buffer.sample(beta=1)[1].shape == (4,)
 

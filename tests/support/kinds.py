@@ -1,6 +1,5 @@
 """Every kind of buffer: its class, the arguments that make it one, and what its samples begin with."""
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ class Kind(NamedTuple):
         cls (type): Its class.
         options (dict): Arguments, beside sizes and columns.
         plain (tuple): Names of what a sample holds before the columns.
-        handles (tuple): The same of a sample ``with_indices``; ``None`` if the class has no such argument.
+        handles (tuple): The same of a sample ``with_indices``; ``None`` if rows have no handles.
     """
 
     cls: Callable[..., Any]
@@ -38,6 +37,8 @@ class Kind(NamedTuple):
 
 STEPS, WHOLE = {"sequence_length": 2}, {"max_episode_length": 4}
 INDICES, BY_PRIORITY, MASKED = ("indices",), ("indices", "weights"), ("indices", "mask")
+WEIGHED, LENGTHS = (*BY_PRIORITY, "mask"), ("indices", "lengths", "mask")
+RANKED = (*BY_PRIORITY, "lengths", "mask")
 KINDS: dict[str, Kind] = {
     "uniform": Kind(ReplayBuffer, {}),
     "distinct": Kind(ReplayBuffer, {"replace": False}),
@@ -45,18 +46,16 @@ KINDS: dict[str, Kind] = {
     "distinct, weighted": Kind(ReplayBuffer, {"weighted": True, "replace": False}, (), INDICES),
     "limits": Kind(ReplayBuffer, {"max_use": 3, "max_staleness": 9}, (), INDICES),
     "compressed": Kind(ReplayBuffer, {"compress": [0], "backend": "native"}),
-    "prioritized": Kind(PrioritizedReplayBuffer, {}, BY_PRIORITY),
+    "prioritized": Kind(PrioritizedReplayBuffer, {}, BY_PRIORITY, BY_PRIORITY),
     "reservoir": Kind(ReservoirReplayBuffer, {}, (), INDICES),
     "reservoir, weighted": Kind(ReservoirReplayBuffer, {"weighted": True}, (), INDICES),
     "elastic": Kind(ElasticReplayBuffer, {"window": 4}),
     "elastic, weighted": Kind(ElasticReplayBuffer, {"window": 4, "weighted": True}, (), INDICES),
     "elastic by priority": Kind(ElasticReplayBuffer, {"window": 4, "prioritized": True}, BY_PRIORITY, BY_PRIORITY),
-    "sequences": Kind(SequenceReplayBuffer, STEPS, MASKED),
-    "sequences by priority": Kind(SequenceReplayBuffer, {**STEPS, "prioritized": True}, (*BY_PRIORITY, "mask")),
-    "episodes": Kind(EpisodeReplayBuffer, WHOLE, ("indices", "lengths", "mask")),
-    "episodes by priority": Kind(
-        EpisodeReplayBuffer, {**WHOLE, "prioritized": True}, (*BY_PRIORITY, "lengths", "mask")
-    ),
+    "sequences": Kind(SequenceReplayBuffer, STEPS, MASKED, MASKED),
+    "sequences by priority": Kind(SequenceReplayBuffer, {**STEPS, "prioritized": True}, WEIGHED, WEIGHED),
+    "episodes": Kind(EpisodeReplayBuffer, WHOLE, LENGTHS, LENGTHS),
+    "episodes by priority": Kind(EpisodeReplayBuffer, {**WHOLE, "prioritized": True}, RANKED, RANKED),
     "epochs": Kind(EpochReplayBuffer, {}),
     "epochs, weighted": Kind(EpochReplayBuffer, {"weighted": True}, (), INDICES),
     "padded epochs": Kind(EpochReplayBuffer, {"last": "pad"}, ("mask",)),
@@ -77,6 +76,4 @@ def ends_every(buffer: Any, steps: int, n: int) -> dict[str, list[bool]]:
 
 def full_sample(buffer: Any) -> tuple[Any, ...]:
     """Return a sample with all of its bookkeeping."""
-    takes = inspect.signature(buffer.sample).parameters
-    options = {"with_indices": True} if "with_indices" in takes and buffer.has_handles else {}
-    return buffer.sample(**options)  # type: ignore[no-any-return]
+    return buffer.sample(with_indices=buffer.has_handles)  # type: ignore[no-any-return]
