@@ -25,8 +25,9 @@ from .store.compressed import CompressedColumn
 from .store.folder import Folder
 from .store.front import LocalFront
 from .store.groups import as_groups
+from .store.habits import only_from_python
 from .store.library import library_for
-from .store.limiter import RateLimiter, check_limiter, share_limiter
+from .store.limiter import RateLimiter, begin_limits, check_limiter
 from .store.locks import FolderLock
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
@@ -119,6 +120,7 @@ class HostFront(LocalFront):
 
 
 @mixin
+@only_from_python
 class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     """The base class of buffers on arrays. A subclass has the constructor of a public class."""
 
@@ -168,8 +170,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         front = self._front
         front.ready()
         check_limiter(type(self).__name__, front.limiter, limiter)
-        if front.shared.folder is not None:
-            share_limiter(front.shared.folder, FolderLock(front.shared.lock, front.calls), limiter)
+        begin_limits(front.calls, self.lock, front.shared.folder, limiter)
         if limiter is not None:
             limiter.closing = front.shared.closed
         front.limiter = limiter
@@ -177,6 +178,10 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     def rows(self, *, as_dict: bool = False) -> Any:
         """Read all rows of a full buffer, as `Buffer.rows` does."""
         return self._front.rows(as_dict)
+
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+        """Wait until the limiter allows a sample, as `Buffer.turn_to_sample` does."""
+        return self._front.turn_to_sample(stop, self.spec.sample_size)
 
     def eligible(self) -> int:
         """Return the number of rows at which a sample may start now, as `Buffer.eligible` does."""

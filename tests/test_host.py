@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import os
 import pickle
 import subprocess
 import sys
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mindspore as ms
 import numpy as np
 import pytest
 from kinds import CLASSES, KINDS, ends_every
-from mindspore import Tensor
+from mindspore import Tensor, nn
 
 import mindspore_replay
-from mindspore_replay import HindsightRelabel, NStep, ReplayBuffer, host, save
+from mindspore_replay import HindsightRelabel, JSONLinesSink, NStep, Prefetch, ReplayBuffer, ReplayMonitor, host, save
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -474,6 +476,64 @@ def test_it_has_all_classes():
     assert set(host.__all__) == buffers | {"MixedReplay", "RateLimiter", "attach", "create_buffer", "load", "save"}
     for name in buffers:
         assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
+
+
+def test_what_takes_both():
+    there, here = pair("prioritized")
+    fill(there, here)
+    mixed = [of.MixedReplay([(one, 1.0)], 4) for of, one in ((host, there), (mindspore_replay, here))]
+    for first, second in ((there, here), mixed):
+        with Prefetch(first, as_dict=True) as ahead, Prefetch(second, as_dict=True) as expected:
+            for _ in range(3):
+                assert_same(ahead.sample(), expected.sample())
+            with pytest.raises(TypeError, match=r"got sample\(4, as_dict=\.\.\.\): give them to the constructor"):
+                ahead.sample(4, as_dict=True)
+    there.limiter = host.RateLimiter((0, 1), 1, 1)  # it allows no batch of four
+    waiting = Prefetch(there)
+    threading.Timer(0.1, waiting.close).start()
+    with pytest.raises(RuntimeError, match="this one was closed"):
+        waiting.sample()
+    with ReplayMonitor({"there": there, "here": here}, JSONLinesSink(os.devnull)) as monitor:
+        values = monitor.write().values
+    assert values["there/inserted"] == values["here/inserted"] == 20
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("in_folder", [False, True])
+def test_what_takes_one_of_them(in_folder: bool, before: bool, tmp_path: Path):
+    there, here = pair("uniform")
+    if in_folder:
+        here = ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=tmp_path / "rows")
+    fill(there, here)
+    if before:
+        here.limiter = mindspore_replay.RateLimiter(1, 1, 64)
+    limiter, state = here.limiter, here.state_dict().keys()
+    with pytest.raises(TypeError, match=r"must be a RateLimiter of mindspore_replay, .* one of mindspore_replay\.host"):
+        here.limiter = host.RateLimiter(1, 1, 64)
+    assert here.limiter is limiter
+    assert here.insert(rows(0, 1)).state_dict().keys() == state
+    for of, other, named in ((host, here, "mindspore_replay"), (mindspore_replay, there, r"mindspore_replay\.host")):
+        with pytest.raises(TypeError, match=rf"For 'MixedReplay' of .* got a ReplayBuffer of {named}\."):
+            of.MixedReplay([(other, 1.0)], 4)
+
+
+@pytest.mark.parametrize(
+    "method", ["sample", "size", "insert", "add", "update_priorities", "can_sample", "reset", "rows"]
+)
+def test_graphs_refuse_it(method: str):
+    class Asks(nn.Cell):
+        def __init__(self, buffer: Any) -> None:
+            super().__init__()
+            self.buffer = buffer
+
+        def construct(self):
+            return getattr(self.buffer, method)()
+
+    there, _ = pair("uniform")
+    for buffer in (there, host.MixedReplay([(there, 1.0)], 4)):
+        if hasattr(buffer, method):
+            with pytest.raises(TypeError, match=r"cannot use a buffer of mindspore_replay\.host"):
+                ms.jit(Asks(buffer).construct)()
 
 
 @pytest.mark.parametrize("adjustable", [False, True])

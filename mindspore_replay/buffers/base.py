@@ -19,7 +19,7 @@ from ..store import library, state
 from ..store.call import Tensors
 from ..store.episodes import END, FINAL
 from ..store.habits import NoContainer
-from ..store.limiter import check_limiter, share_limiter
+from ..store.limiter import begin_limits, check_limiter
 from ..store.locks import FolderLock
 from ..store.memory import block_of
 from ..store.place import DEVICE, checked_storage, folder_of
@@ -339,9 +339,10 @@ class Buffer(
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":
-            check_limiter(type(self).__name__, vars(self).get("limiter"), value)
-            if (folder := vars(self).get("_folder")) is not None:
-                share_limiter(folder, self._outer_lock, value)
+            check_limiter(type(self).__name__, vars(self).get("limiter"), value, nn.Cell)
+            if "_front" in vars(self):
+                self._front.ready()
+                begin_limits(self._calls, self._outer_lock, self._folder, value)
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.

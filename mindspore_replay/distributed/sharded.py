@@ -177,7 +177,9 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
         check_limiter(_NAME, None, limiter)
         if limiter is not None:
             limiter.check_sizes(self._writers.batch, self.sample_size)
-        self._front.calls.settled()  # earlier insertions do not count for the new limiter
+        stored = self._front.calls.count()  # which do not count for the ratio
+        if limiter is not None:
+            limiter.count_stored(stored)
         self._exchange.limiter = limiter
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":

@@ -5,7 +5,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from .habits import NoContainer, wrong_sample
+from .habits import NoContainer, only_from_python, wrong_sample
 from .items import with_lengths
 from .kinds import LONGEST, Form
 from .mixins import mixin
@@ -20,6 +20,7 @@ _Number = TypeVar("_Number")
 
 
 @mixin
+@only_from_python
 class Insertable:
     """What rows are inserted into: it has their columns, and checks them.
 
@@ -92,6 +93,7 @@ class Insertable:
 
 
 @mixin
+@only_from_python
 class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
     """The methods of a buffer that need no order of its rows, with arrays or with Tensors."""
 
@@ -133,6 +135,7 @@ class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
 
 
 @mixin
+@only_from_python
 class ArrayBuffer(FrontMethods[np.ndarray, int]):
     """A buffer on NumPy arrays: the methods of `Buffer`, with arrays in place of Tensors."""
 

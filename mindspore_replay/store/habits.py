@@ -3,7 +3,7 @@
 import difflib
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from .mixins import mixin
 
@@ -29,6 +29,25 @@ _NEEDLESS = {
 }
 
 
+_Class = TypeVar("_Class", bound=type)
+
+
+def _in_graph(self: object, *_given: object, **_named: object) -> NoReturn:
+    raise TypeError(
+        "A compiled graph cannot use a buffer of mindspore_replay.host, an attached or a sharded one: call its methods "
+        "from Python, and pass the batch to the graph."
+    )
+
+
+def only_from_python(cls: _Class) -> _Class:
+    """Let MindSpore's compiler, which reads what a method wraps, raise an error for the public methods of a class."""
+    for name, method in vars(cls).items():
+        if inspect.isfunction(method) and not name.startswith("_"):
+            method.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+            method.__wrapped__ = _in_graph  # type: ignore[attr-defined]
+    return cls
+
+
 @mixin
 class NoContainer:
     """A buffer refuses the syntax of containers: its errors name the methods to call."""
@@ -42,6 +61,11 @@ class NoContainer:
 
     def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
+
+
+def package_of(value: object) -> str:
+    """Return the module of a buffer, a mixture or a limiter, of which there is one for Tensors and one for arrays."""
+    return "mindspore_replay" if hasattr(type(value), "parameters_and_names") else "mindspore_replay.host"
 
 
 def check_arguments(cls: type, names: Iterable[str]) -> None:

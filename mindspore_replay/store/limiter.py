@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .calls import Calls
 from .checks import check_size
 from .folder import Folder
 from .mixins import mixin
@@ -16,8 +17,8 @@ from .state import fitting
 from .waiting import QueueLimiter, Waiting
 
 
-def check_limiter(cls_name: str, now: object, limiter: object) -> None:
-    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one."""
+def check_limiter(cls_name: str, now: object, limiter: object, base: type = object) -> None:
+    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one, derived from `base`."""
     if isinstance(now, QueueLimiter):
         raise TypeError(
             f"For '{cls_name}', 'limiter' cannot be set, but got {limiter!r}: a queue has its own, whose timeout is an "
@@ -25,17 +26,29 @@ def check_limiter(cls_name: str, now: object, limiter: object) -> None:
         )
     if limiter is not None and not isinstance(limiter, RateLimiter):
         raise TypeError(f"For '{cls_name}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}.")
+    if limiter is not None and not isinstance(limiter, base):
+        raise TypeError(
+            f"For '{cls_name}', 'limiter' must be a RateLimiter of mindspore_replay, as the buffer is, but got one of "
+            "mindspore_replay.host."
+        )
 
 
-def share_limiter(
-    folder: Folder, lock: contextlib.AbstractContextManager[object], limiter: "RateLimiter | None"
+def begin_limits(
+    calls: Calls, lock: contextlib.AbstractContextManager[object], folder: Folder | None, limiter: "RateLimiter | None"
 ) -> None:
-    """Let the processes attached to a folder see its limiter, or that there is none."""
-    changed = SharedCondition(lock, folder.signals)
-    if limiter is not None:
-        limiter.move_to(folder, changed)
-        return
-    with changed:
+    """Let a limiter count the rows stored, and processes attached to a folder see it, or that there is none.
+
+    The caller must have waited for work in flight.
+    """
+    with lock:
+        if limiter is not None:
+            limiter.count_stored(calls.count())
+        if folder is None:
+            return
+        changed = SharedCondition(lock, folder.signals)
+        if limiter is not None:
+            limiter.move_to(folder, changed)
+            return
         folder.arrays["shared.limited"][0] = 0
         changed.notify_all()
 
@@ -46,7 +59,7 @@ class RateLimiter(Waiting):
 
     Args:
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or ``(low, high)``.
-        min_size (int): Rows to insert before the first sample.
+        min_size (int): Rows to store before the first sample.
         error_buffer (float): How far one side may be ahead, in sampled rows.
         timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for no limit.
 
@@ -81,7 +94,7 @@ class RateLimiter(Waiting):
 
     @property
     def inserted(self) -> int:
-        """Rows inserted.
+        """Rows inserted, and those that the buffer stored when it got the limiter.
 
         Examples:
             >>> from mindspore_replay import RateLimiter
@@ -302,6 +315,12 @@ class RateLimiter(Waiting):
         check_size("RateLimiter", "rows", rows, minimum=0)
         with self._changed:
             self._count(self.account().increments("insert", rows, self._in_progress))
+            self._changed.notify_all()
+
+    def count_stored(self, rows: int) -> None:
+        """Count rows that a buffer stores for `min_size`, not for the ratio, unless as many were counted."""
+        with self._changed:
+            self._counts[0] = max(self._counts[0], rows)
             self._changed.notify_all()
 
     def _on(self, counts: np.ndarray, rule: np.ndarray) -> None:

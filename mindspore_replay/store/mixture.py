@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from .checks import check_bool, check_number, check_seed, check_size
 from .front import LocalFront
-from .habits import NoContainer, wrong_sample
+from .habits import NoContainer, only_from_python, package_of, wrong_sample
 from .inputs import as_array, as_priority, as_values
 from .locks import hold_locks
 from .mixins import mixin
@@ -22,7 +22,7 @@ from .naming import named, sample_names
 from .nested import NO_NAMES, Names
 from .random import initial_state, random_bits
 from .recipe.arguments import given_arguments, keeps_arguments
-from .recipe.spec import BufferSpec
+from .recipe.spec import BufferSpec, Recipe
 from .saved import Plain
 from .schema import is_tensor
 from .showing import title
@@ -419,8 +419,13 @@ class MixedRecipe:
         if not isinstance(parts, (list, tuple)) or not parts:
             raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
         for part in parts:
-            if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], self._source_class):
+            if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], Recipe):
                 raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
+            if not isinstance(part[0], self._source_class):
+                raise TypeError(
+                    f"For '{name}' of {package_of(self)}, each of 'parts' must be a pair (buffer, ratio) with a buffer "
+                    f"of the same module, but got a {type(part[0]).__name__} of {package_of(part[0])}."
+                )
         if len({id(buffer) for buffer, _ in parts}) < len(parts):
             raise ValueError(f"For '{name}', each buffer may come only once in 'parts', but got one twice.")
         return tuple(buffer for buffer, _ in parts)
@@ -466,6 +471,7 @@ class MixedRecipe:
 
 
 @mixin
+@only_from_python
 class ArrayMixture(MixedRecipe, NoContainer):
     """A mixture of buffers on NumPy arrays: the methods of `MixedReplay`, with arrays in place of Tensors."""
 
@@ -476,6 +482,10 @@ class ArrayMixture(MixedRecipe, NoContainer):
         if _misplaced or _unknown:
             raise wrong_sample(type(self).__name__, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(as_dict, with_indices)
+
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
+        return self._front.turn_to_sample(stop)
 
     def can_sample(self) -> bool:
         """Return True if each source has enough eligible rows for a batch, and its limiter allows the sample now."""

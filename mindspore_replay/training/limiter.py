@@ -18,7 +18,8 @@ class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
 
     .. math:: s_{low} (I + n) - S \le e, \qquad S + B - s_{high} I \le e
 
-    Until `min_size` rows are inserted, insertions never wait, and nothing is sampled.
+    Until `min_size` rows are inserted, insertions never wait, and nothing is sampled. Rows that the buffer stores when
+    it gets the limiter count among them.
 
     Set it as ``buffer.limiter``, one limiter per buffer. Calls of `insert` and `sample` from Python then wait for it,
     and its counters belong to the buffer's state and checkpoints. A compiled graph cannot wait: call it within
@@ -32,7 +33,7 @@ class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
         samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or their minimum and
             maximum, ``(low, high)``. If low is 0, insertions never wait. If high is infinite, samples wait for
             `min_size` only.
-        min_size (int): Rows to insert before the first sample.
+        min_size (int): Rows to store before the first sample.
         error_buffer (float): How far one side may be ahead, in sampled rows. At least 1, and at least
             ``(low n + B) / 2`` for insertions of n rows and samples of B, else both sides could wait for each other for
             ever.

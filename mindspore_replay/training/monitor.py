@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..buffers.base import Buffer
+from ..host import HostBuffer
 from ..store.checks import check_size
 from ..store.mixins import Closing
 from .sinks import Sink
@@ -34,7 +35,7 @@ class ReplayMonitor(Closing):
     ``inserts_per_second``, ``samples_per_second`` (of rows, sequences or episodes) and ``samples_per_insert``.
 
     Args:
-        buffer (Union[Cell, ShardedReplay, Mapping]): A buffer, or several by name. Values are then called
+        buffer (Union[Cell, HostBuffer, ShardedReplay, Mapping]): A buffer, or several by name. Values are then called
             ``name/value``.
         sink (Union[Sink, Sequence[Sink]]): Destination of readings: `TensorBoardSink`, `JSONLinesSink`, `TerminalSink`,
             or any object with their methods.
@@ -63,7 +64,7 @@ class ReplayMonitor(Closing):
 
     def __init__(
         self,
-        buffer: Buffer | Measured | Mapping[str, Buffer | Measured],
+        buffer: Buffer | HostBuffer | Measured | Mapping[str, Buffer | HostBuffer | Measured],
         sink: Sink | Sequence[Sink],
         every: int = 1000,
         *,
@@ -73,7 +74,7 @@ class ReplayMonitor(Closing):
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
         for one in self._buffers.values():
-            if not (isinstance(one, Buffer) or hasattr(one, "statistics")):
+            if not (isinstance(one, (Buffer, HostBuffer)) or hasattr(one, "statistics")):
                 raise TypeError(
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
@@ -168,13 +169,13 @@ class ReplayMonitor(Closing):
             sink.close()
 
 
-def _reading(buffer: Buffer | Measured) -> Statistics:
-    if not isinstance(buffer, Buffer):
+def _reading(buffer: Buffer | HostBuffer | Measured) -> Statistics:
+    if not isinstance(buffer, (Buffer, HostBuffer)):
         return buffer.statistics()
     with buffer.snapshot() as state:
         return statistics_of(state)
 
 
-def _totals(buffer: Buffer | Measured) -> tuple[float, float]:
+def _totals(buffer: Buffer | HostBuffer | Measured) -> tuple[float, float]:
     values = _reading(buffer).values
     return values["inserted"], values["sampled"]

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ..store.checks import check_size
 from ..store.mixins import Closing
@@ -173,7 +173,8 @@ class Prefetch(Closing):
 
 
     Args:
-        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from.
+        buffer (Union[ReplayBuffer, MixedReplay, ShardedReplay]): The buffer to draw from, also one of
+            `mindspore_replay.host`.
         depth (int): Batches to keep ready. Default: ``2``.
         sample_arguments (Any): Arguments for ``buffer.sample``.
 
@@ -213,8 +214,8 @@ class Prefetch(Closing):
         self._turn = threading.Lock()  # held by a caller of `sample`; `close` takes no lock
         self._batches, self._sampling, self._waited, self._hidden = 0, 0.0, 0.0, 0.0
 
-    def sample(self) -> Any:
-        """Return the oldest batch, waiting for it if necessary.
+    def sample(self, *_misplaced: NoReturn, **_unknown: NoReturn) -> Any:
+        """Return the oldest batch, waiting for it if necessary. Give the arguments of samples to the constructor.
 
         Returns:
             Union[tuple[Tensor, ...], dict[str, Tensor]]: The result of ``buffer.sample`` with the arguments.
@@ -232,6 +233,12 @@ class Prefetch(Closing):
             ...     print(*batches.sample())
             [11 12]
         """
+        if _misplaced or _unknown:
+            given = [*map(repr, _misplaced), *map("{}=...".format, _unknown)]
+            raise TypeError(
+                f"For 'Prefetch', 'sample' takes no arguments, but got sample({', '.join(given)}): give them to the "
+                "constructor, as Prefetch(buffer, as_dict=True), and for n rows Prefetch(buffer.with_sample_size(n))."
+            )
         with self._turn:
             self._drawing.check_open()
             start = time.perf_counter()

@@ -214,13 +214,13 @@ def test_a_limiter_that_comes_later():
     with ShardedReplay(config(capacity=10_000), batch=5) as replay:
         fill(replay, 0, range(200))
         replay.limiter = limiter = RateLimiter(1.0, 10, 20.0)
-        assert not bool(replay.can_sample())
+        assert bool(replay.can_sample())  # more than `min_size` rows are stored
         write(replay.writer(0), 100)
-        # The limiter counts from its own beginning: it allows ten rows for `min_size`, and twenty more.
-        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 30)
+        # The ratio counts from the limiter's own beginning: it allows twenty rows more.
+        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 220)
         time.sleep(0.3)
         replay.can_sample()
-        assert limiter.inserted == 30
-        assert stored(replay) == 230
+        assert limiter.inserted == 220
+        assert stored(replay) == 220
         limiter.change(error_buffer=1000.0)
-        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 100)
+        wait_until(lambda: bool(replay.can_sample()) and limiter.inserted == 300)

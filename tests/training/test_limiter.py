@@ -1,6 +1,7 @@
 """`RateLimiter`: hand-worked cases, its own rules on random operations, threads, checkpoints, errors."""
 
 import contextlib
+import copy
 import logging
 import math
 import threading
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mindspore import nn
 from workers import run
 
+import mindspore_replay
 from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
@@ -24,7 +26,9 @@ from mindspore_replay import (
     ReplayBuffer,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
+    attach,
     create_buffer,
+    host,
 )
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.store import rate_rule
@@ -326,6 +330,37 @@ def test_from_a_configuration():
         create_buffer(config | {"limiter": 3})
 
 
+PLACES = [("native", False), ("native", True), ("composite", False), ("host", False), ("host", True)]
+
+
+@pytest.mark.parametrize(("face", "in_folder"), PLACES)
+def test_rows_that_are_there_count_for_the_smallest_size(face: str, in_folder: bool, tmp_path: Path):
+    place: dict[str, Any] = {"storage": tmp_path / "rows"} if in_folder else {}
+    of, backend = (host, "native") if face == "host" else (mindspore_replay, face)
+    buffer = of.ReplayBuffer(4, 30, [()], ["int32"], seed=0, backend=backend, **place)
+    insert_into = attach(tmp_path / "rows", timeout=0).insert if in_folder else buffer.insert
+    insert_into([list(range(7))])
+    buffer.limiter = limiter = of.RateLimiter(2, 10, 8, timeout=0)
+    assert (bool(buffer.can_sample()), limiter.inserted) == (False, 7)
+    insert_into([list(range(4))])  # three of these for `min_size`, one for the ratio
+    for _ in range(2):
+        assert bool(buffer.can_sample())
+        assert limiter.arrays()["counts"].tolist() == [11, 0, 1, 0]
+        buffer.limiter = limiter  # the same rows do not count again
+    assert copy.deepcopy(buffer).limiter.arrays()["counts"].tolist() == [11, 0, 1, 0]
+    buffer.limiter = of.RateLimiter(2, 10, 8, timeout=0)
+    if in_folder:
+        attach(tmp_path / "rows", timeout=0).sample()
+        buffer.close()
+        buffer = type(buffer).open(tmp_path / "rows")
+    else:
+        buffer.sample()
+    assert buffer.limiter.arrays()["counts"].tolist() == [11, 4, 0, 4]
+    buffer.reset()
+    assert (buffer.limiter.inserted, bool(buffer.limiter.can_sample())) == (0, False)
+    buffer.close()
+
+
 def test_a_mixture_waits_for_the_limiters_of_its_sources():
     buffer, other = (ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0) for _ in range(2))
     for one in (buffer, other):
@@ -338,7 +373,7 @@ def test_a_mixture_waits_for_the_limiters_of_its_sources():
     assert not bool(mixed.can_sample())
     with pytest.raises(TimeoutError, match="3 rows could not be sampled"):
         mixed.sample()
-    assert counted(buffer.limiter) == [2, 3, 0, 3]
+    assert counted(buffer.limiter) == [6, 3, 2, 3]
 
 
 def test_the_smallest_error_buffer_never_blocks_both():
