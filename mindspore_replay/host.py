@@ -344,7 +344,8 @@ class ElasticReplayBuffer(ElasticRecipe, HostBuffer):
 
     def set_window(self, window: int) -> "ElasticReplayBuffer":
         """Set the number of newest rows to draw from, as `mindspore_replay.ElasticReplayBuffer.set_window` does."""
-        size = check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
+        least = self.spec.options.min_rows_to_sample
+        size = check_size(type(self).__name__, "window", window, self.capacity, least)
         with self.exclusive():
             self.arrays["window"][0] = size
         return self

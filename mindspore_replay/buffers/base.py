@@ -202,7 +202,7 @@ class Buffer(
     def _is(self, spec: BufferSpec) -> None:
         """Set the attributes that depend on the sample size."""
         self.spec, self.options, self.sample_size = spec, spec.options, spec.sample_size
-        self._min_rows_to_sample = spec.options.min_rows_to_sample
+        self._smallest_window = spec.options.min_rows_to_sample
 
     def _begin(self) -> None:
         """Set the attributes of a subclass. The constructor calls this last."""

@@ -111,8 +111,8 @@ class Changes:
                 shape ``[n]``, in a graph a Tensor. Finite and >= 0. Cast to float32. Subnormal values become 0.
 
         Returns:
-            Tensor: Number of handles skipped: the row was evicted or removed, or no sample can start there. Shape
-            ``[]``, int32.
+            Tensor: Number of handles skipped: the row was evicted or removed. A row that cannot be sampled yet keeps
+            the priority for later. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer does not draw by priority.

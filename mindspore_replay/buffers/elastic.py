@@ -70,7 +70,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         if isinstance(window, Tensor):
             self._check_window_tensor(window.dtype, window.shape)
             given = ops.reshape(ops.cast(window, ms.int64), (1,))
-            ok = ops.logical_and(given >= self.sample_size, given <= self.capacity)
+            ok = ops.logical_and(given >= self._smallest_window, given <= self.capacity)
             self._check(ok, (given,))
             ops.assign(self.window, ops.select(ok, given, self.window))
         else:
@@ -106,7 +106,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         return self
 
     def _checked_window(self, window: object) -> int:
-        return check_size(type(self).__name__, "window", window, self.capacity, self.sample_size)
+        return check_size(type(self).__name__, "window", window, self.capacity, self._smallest_window)
 
     @compile_time
     def _check_window(self, window: object) -> bool:

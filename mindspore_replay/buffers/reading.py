@@ -46,7 +46,7 @@ class Reading:
 
         Returns:
             Union[tuple[Tensor, ...], dict]: Copies of the rows, one Tensor for each column. Shape ``[*F]`` or
-            ``[k, *F]``.
+            ``[k, *F]``; from Python k may be 0.
 
         Raises:
             TypeError: If `index` is not of ints.

@@ -25,7 +25,7 @@ class UniformReplayBuffer(ReplayBuffer):
     """A `ReplayBuffer` with the attributes that MindSpore RL's trainers use.
 
     Args:
-        sample_size (int): ``B``, rows of one sample, at most `capacity`.
+        sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored. In a full buffer each new row replaces the oldest.
         shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column.
         types (Sequence[mindspore.dtype]): Dtype of each column.

@@ -9,7 +9,7 @@ from mindspore import Tensor, ops
 from ..ops import native, random, ring
 from ..ops.checks import blank
 from ..ops.eager import graph_body
-from ..store.checks import check_bool, check_seed, check_size
+from ..store.checks import MAX_CAPACITY, check_bool, check_seed, check_size
 from ..store.plan import WINDOW, Output, SamplePlan
 from ..store.random import ALL_ROWS
 from ..store.schema import type_name
@@ -178,8 +178,8 @@ class BufferSample(RingOperator):
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If `batch_size` is larger than `capacity`, or sizes, shapes or the columns do not fit.
-        RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
+        ValueError: If `batch_size` is larger than `capacity` with `unique`, or sizes, shapes or the columns do not fit.
+        RuntimeError: If no row is stored, or with `unique` fewer than `batch_size`. In a graph the operator fails.
     """
 
     def __init__(
@@ -194,16 +194,18 @@ class BufferSample(RingOperator):
         backend: str = "auto",
     ) -> None:
         self._set_up(capacity, buffer_shape, buffer_dtype, backend, check_seed("BufferSample", seed or None))
-        self.batch_size = check_size("BufferSample", "batch_size", batch_size, maximum=self.capacity)
         replace = not check_bool("BufferSample", "unique", unique)
+        most = MAX_CAPACITY if replace else self.capacity
+        self.batch_size = check_size("BufferSample", "batch_size", batch_size, maximum=most)
         outputs = tuple(Output(WINDOW, column) for column in range(len(self.columns)))
         plan = SamplePlan(self.batch_size, "uniform", outputs, replace=replace)
+        self.needed = plan.needed
         if self.native:
             self.plan = Tensor(plan.options())
             shapes = tuple(shape for shape, _ in plan.specs(self.columns))
             self.sample = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
-            self.draw = random.DrawUniform(self.batch_size, self.capacity, replace, False)
+            self.draw = random.DrawUniform(plan, self.capacity)
             self.gather, self.blank = ring.Gather(self.columns), blank()
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
 
@@ -223,8 +225,7 @@ class BufferSample(RingOperator):
         """Return the rows of a sample."""
         self._checked_in_python(buffer, count, head)
         stored = int(count)
-        if stored < self.batch_size:
-            raise RuntimeError(
-                f"For 'BufferSample', a sample needs batch_size={self.batch_size} rows, but {stored} are stored."
-            )
+        if stored < self.needed:
+            rows = "at least 1 row" if self.needed == 1 else f"batch_size={self.needed} rows"
+            raise RuntimeError(f"For 'BufferSample', a sample needs {rows}, but {stored} are stored.")
         return self._rows(buffer, count, head)

@@ -271,8 +271,9 @@ class Shared : public ProcessLock {
       for (int64_t i = 0; i < *state_.count; ++i) rows.FinishDeletion(SlotOf(i, *state_.head, capacity));
       row_state.tree.Clear(kFill);
       for (int64_t i = 0; i < *state_.count; ++i) {
-        const int64_t slot = rows.StartSlot(rows.places().HandleOf(SlotOf(i, *state_.head, capacity)));
-        if (slot >= 0) row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
+        const int64_t handle = rows.places().HandleOf(SlotOf(i, *state_.head, capacity)), slot = KeptSlot(rows, handle);
+        if (slot < 0 || !rows.MayStart(handle, slot)) continue;
+        row_state.tree.SetLeaf(slot, (*row_state.rule)(row_state.priorities[slot]));
       }
       Vector<int64_t> slots(static_cast<size_t>(capacity));
       std::iota(slots.begin(), slots.end(), 0);

@@ -103,15 +103,20 @@ def shard_specs(whole: BufferSpec, number: int, seed: int | None) -> list[Buffer
     return [read({**json, "capacity": rows + (i < more)}, None if seed is None else seed + i) for i in range(number)]
 
 
+def most_starts(spec: BufferSpec, capacity: int, shards: int) -> int:
+    """Return the most rows of so many shards of a capacity together at which samples can start."""
+    return capacity - shards * (spec.capacity - spec.options.most_starts)
+
+
 def check_sample_size(specs: Sequence[BufferSpec], size: object) -> int:
     """Return a sample size. Raise a TypeError if it is not an int, or a ValueError if shards can never deliver it.
 
     The last shard must be the smallest.
     """
     size = check_size(_NAME, "sample_size", size)
-    capacity, smallest = sum(spec.capacity for spec in specs), specs[-1]
-    most = capacity - len(specs) * (smallest.capacity - smallest.options.most_starts)
-    if size > most:
+    capacity = sum(spec.capacity for spec in specs)
+    most = most_starts(specs[-1], capacity, len(specs))
+    if size > most and not specs[-1].options.plan.repeats:
         raise ValueError(
             f"For '{_NAME}', 'sample_size' must be at most {most}, what {len(specs)} shards of capacity={capacity} "
             f"rows together can give, but got {size}."

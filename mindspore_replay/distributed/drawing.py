@@ -83,7 +83,7 @@ class Batches:
         plan, pieces, left = self.plan, list[Piece](), np.arange(self.plan.n)
         known, final = self._totals()
         while left.size:
-            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else plan.n)
+            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else plan.needed)
             asked = self._allocated(known, left)
             answers = self.exchange.draw({link: len(places) for link, places in asked.items()})
             drawn = {link: part for link, part in answers.items() if part.report.identity == known[link].identity}
@@ -100,7 +100,7 @@ class Batches:
         """Return the reports to draw by, and whether they are new. New ones are requested only if needed."""
         known = self.exchange.known()
         usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
-        if usable and not self.exchange.outdated and _eligible(known) >= self.plan.n:
+        if usable and not self.exchange.outdated and _eligible(known) >= self.plan.needed:
             return known, False
         now = self.exchange.reports()
         same = {link: report.total for link, report in now.items()} == {k: report.total for k, report in known.items()}
@@ -111,7 +111,7 @@ class Batches:
         """Return True if changed totals made some rows impossible to draw, or gave them a wrong probability."""
         if not self._repeats:
             return False
-        if len(before) == len(known) and _eligible(before) < self.plan.n:
+        if len(before) == len(known) and _eligible(before) < self.plan.needed:
             return True
         if self._weighs:
             return any(report.total and not known[link].total for link, report in before.items())
@@ -122,7 +122,7 @@ class Batches:
         if not reports:
             raise self.exchange.links.no_answer()
         if _eligible(reports) < needed:
-            counts = self.plan.n, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
+            counts = self.plan, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
             raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")
 
     def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:

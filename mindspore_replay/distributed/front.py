@@ -16,6 +16,7 @@ from ..store.inputs import NewRows, as_handles_for, as_priorities, as_values
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link
+from .configuration import most_starts
 from .drawing import Batches
 from .exchange import Exchange
 from .own_writers import POLL, OwnWriters
@@ -66,6 +67,11 @@ class ShardCalls:
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start, in the shards that answer."""
         return sum(report.eligible for report in self.settled().values())
+
+    def rows_to_wait_for(self) -> int:
+        """Return the number of eligible rows from which on `can_sample` is true."""
+        spec, shards = self.spec, len(self.exchange.links.all)
+        return min(spec.options.rows_to_wait_for, most_starts(spec, spec.capacity, shards))
 
     def clock(self) -> int:
         """Return the learner's clock."""

@@ -252,21 +252,16 @@ class Shard:
             take_back (bool): As for `report`. Default: ``False``.
 
         Returns:
-            Drawn: As many rows, or fewer if fewer could be drawn without replacement or were left after use.
+            Drawn: As many rows, or fewer if fewer could be drawn without replacement, or none if none could be.
         """
         with self.rows.lock:
             before = self.report(learner_state, take_back)
-            left = before.eligible
             # The draw sets the weights of used-up rows to 0; those before the draw are needed.
             plan, tree = self.rows.spec.options.plan, self.rows.arrays.get("weights", np.empty(0))
             leaves = tree if plan.max_use is None else tree.copy()
-            draws: list[tuple[np.ndarray, ...]] = []
-            # A sample of one buffer has at most as many rows as can be drawn; the whole sample may need more.
-            while rows and left and (plan.replace or not draws):
-                draws.append(self._draw(min(left, rows)))
-                rows -= len(draws[-1][0])
-                left = self._weights()[2]
-            parts = [np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*draws)]
+            if not (plan.repeats and before.eligible):
+                rows = min(before.eligible, rows)
+            parts = [*self._draw(rows)] if rows else []
             weights = None
             if parts and self._prioritized:  # a handle is a serial number; slots are filled in turn since a reset
                 weights = leaves[(parts[0] - self.rows.arrays["serials"][1]) % self.rows.capacity]

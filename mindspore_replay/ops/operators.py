@@ -64,6 +64,7 @@ class Operators:
         self.but_size = Tensor([1, 1, 0, 1, 1], ms.int64)
         self.weighted = options.weighting is not None
         self.has_episodes = options.rule is not None
+        self.wanted = options.rows_to_wait_for
         self.single, self.rank = SingleRow(delivered(columns, True).shapes), len(columns.shapes[0])
         plan, rule = options.plan, options.rule
         #: What composite operators share: made if there are any.
@@ -239,6 +240,12 @@ class Operators:
         if self.state.window is None:
             return item(self.summary(), 2)
         return self.eligible_in(self.default_range())
+
+    def rows_to_wait_for(self):
+        """Return the number of eligible rows from which on `can_sample` is true: not more than fit into the window."""
+        if self.state.window is None:
+            return self.wanted
+        return ops.minimum(item(self.state.window, 0), self.wanted)
 
     def eligible_in(self, sample_range):
         """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""

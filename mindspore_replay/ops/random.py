@@ -13,6 +13,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..store.library import FAILURES, TOO_FEW_ROWS
+from ..store.plan import SamplePlan
 from ..store.random import GAMMA, MIX, signed
 from .checks import check
 from .primitives import gather, int64, item, range_of, searchsorted, stack
@@ -106,11 +107,12 @@ def ranks(bits, size, replace):
 class DrawUniform:
     """``(state, head, count, sample_range [2]) -> slots [n] int64, ok``: each row of the range is equally likely.
 
-    Not `ok`, and the graph fails, if there are fewer than n. Changes the state.
+    Not `ok`, and the graph fails, if there are too few: none, or without replacement fewer than n. Changes the state.
     """
 
-    def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.n, self.capacity, self.replace, self.ordered = n, capacity, replace, ordered
+    def __init__(self, plan: SamplePlan, capacity: int) -> None:
+        self.n, self.needed, self.replace, self.ordered = plan.n, plan.needed, plan.replace, plan.ordered
+        self.capacity = capacity
         self.check = check("sample", FAILURES[TOO_FEW_ROWS])
 
     def __call__(self, state, head, count, sample_range):
@@ -119,8 +121,8 @@ class DrawUniform:
         count = ops.cast(count, ms.int64)
         first = slice_bound(item(sample_range, 0), count)
         size = ops.maximum(slice_bound(item(sample_range, 1), count) - first, int64(0))
-        enough = size >= int64(self.n)
-        self.check(enough, (size, int64(self.n)))
+        enough = size >= int64(self.needed)
+        self.check(enough, (size, int64(self.needed)))
         bits, advanced = random_bits(state, self.n)
         rows = ranks(bits, size, self.replace) + first
         ops.assign(state, ops.select(enough, advanced, state))  # a failed check does not stop what follows it

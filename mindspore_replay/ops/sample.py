@@ -28,7 +28,7 @@ class _Uniform:
 
     def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
-        self.draw = DrawUniform(plan.n, state.capacity, plan.replace, plan.ordered)
+        self.draw = DrawUniform(plan, state.capacity)
 
     def __call__(self, sample_range, given_beta):
         slots, ok = self.draw(self.state.random_state, self.state.head, self.state.count, sample_range)
@@ -45,7 +45,7 @@ class _ByRank:
 
     def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
-        self.n, self.replace = plan.n, plan.replace
+        self.n, self.needed, self.replace = plan.n, plan.needed, plan.replace
         self.in_order, self.newest = plan.in_order, plan.draw == "newest_first"
         self.from_oldest = plan.ordered or plan.in_order
         self.advance = Tensor([0, plan.n], ms.int64)
@@ -60,8 +60,8 @@ class _ByRank:
         first = slice_bound(items(sample_range, 0, 1), count)
         size = ops.maximum(slice_bound(items(sample_range, 1, 2), count) - first, int64(0))
         eligible = item(ops.cast(tree.sum_rows(view, first, size, head), ms.int64), 0)
-        enough = eligible >= int64(self.n)
-        self.check(enough, (eligible, int64(self.n)))
+        enough = eligible >= int64(self.needed)
+        self.check(enough, (eligible, int64(self.needed)))
         if self.in_order:
             drawn, advanced = range_of(self.n), random_state + self.advance
             if self.newest:
@@ -90,7 +90,7 @@ class _ByPriority:
 
     def __init__(self, state: Access, plan: SamplePlan) -> None:
         self.state = state
-        self.n = Tensor(plan.n, ms.float64)
+        self.n, self.needed = Tensor(plan.n, ms.float64), Tensor(plan.needed, ms.float64)
         self.index = Tensor(np.arange(plan.n), ms.float64)
         self.by_buffer = plan.by_buffer
         self.moves = plan.beta_step > 0
@@ -111,8 +111,8 @@ class _ByPriority:
             ends = self.ends(sample_range)
             edges, total, least = tree.within(view, item(ends, 0), item(ends, 1))
             positive = self.counts(sample_range)
-        ok = positive >= self.n
-        self.check(ok, (positive, self.n))
+        ok = positive >= self.needed
+        self.check(ok, (positive, self.needed))
         now = self.beta.view()
         if given_beta is None:
             given_beta = now

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.episodes import DELETED, END, FINAL, OPEN, WindowRule
+from ..store.episodes import DELETED, END, FINAL, OPEN, PAD_OPEN, WindowRule
 from ..store.library import FAILURES, TOO_LONG
 from .access import Access
 from .checks import check
@@ -76,7 +76,7 @@ class UpdateEnds:
     """
 
     def __init__(self, state: Access, rule: WindowRule) -> None:
-        self.state, self.rule, self.marks = state, rule, Marks(rule)
+        self.state, self.rule, self.marks, self.needs_next = state, rule, Marks(rule), int(rule.needs_next)
         self.ended, self.unknown = Tensor(END | OPEN, ms.uint8), Tensor(FINAL | OPEN, ms.uint8)
         self.known = Tensor(255 - FINAL, ms.uint8)
         steps, streams = -(-state.capacity // rule.streams), rule.streams
@@ -97,7 +97,7 @@ class UpdateEnds:
         drawn = self.by_stream(self.state.use_counts.at(slots)) >= 0
         drawn = ops.logical_and(drawn, ops.bitwise_and(flags, FINAL) == 0)
         going_on = ops.logical_and(stored, ops.bitwise_and(flags, DELETED) == 0)
-        self.set_weights(slots, ops.logical_and(drawn, self.are_starts(steps, ends, going_on)))
+        self.set_weights(slots, ops.logical_and(drawn, self.are_starts(steps, ends, going_on, stored)))
 
     def by_stream(self, rows):
         """Return rows in time as ``[S, E]``."""
@@ -137,22 +137,30 @@ class UpdateEnds:
         ops.scatter_update(self.state.steps.parameter, slots[:capacity], ops.reshape(steps, (-1,))[:capacity])
         return steps
 
-    def are_starts(self, steps, ends, going_on):
+    def are_starts(self, steps, ends, going_on, stored):
         """Return at which rows a window may start, judging by the rows around them, as store/episodes.py does."""
         past, most = ops.minimum(steps, self.rule.past), self.index + (self.rule.future - 1)
         barrier = self.last(ops.logical_not(going_on))
         starts = ops.logical_and(barrier < self.index - past, self.index >= past)
-        followed = ops.cast(going_on, ms.int64)
-        followed = concat((followed[1:], zeros_like(followed[:1]))) > 0
-        stop = self.first(ops.logical_or(ends, ops.logical_not(followed)))
+        stop = self.first(ops.logical_or(ends, ops.logical_not(self.following(going_on))))
         whole = stop >= most
-        by_end = ops.gather_elements(ops.cast(ends, ms.int32), 0, ops.minimum(stop, most)) > 0
+        last = ops.minimum(stop, most)
+        by_end = ops.gather_elements(ops.cast(ends, ms.int32), 0, last) > 0
         on_stride = ops.floor_mod(steps, self.rule.stride) == 0
         if self.rule.pad_end:
             whole = ops.logical_or(whole, by_end)
-        else:
+        if self.rule.pad_end == PAD_OPEN:
+            newest = ops.cast(ops.logical_not(self.following(stored)), ms.int32)
+            is_open = ops.gather_elements(newest, 0, last) > 0
+            whole = ops.logical_or(whole, ops.logical_and(is_open, last - self.index >= self.needs_next))
+        if not self.rule.pad_end:
             on_stride = ops.logical_or(on_stride, by_end)
         return ops.logical_and(starts, ops.logical_and(whole, on_stride))
+
+    def following(self, rows):
+        """Return what is said of the row after each, and False after the last of a stream."""
+        rows = ops.cast(rows, ms.int64)
+        return concat((rows[1:], zeros_like(rows[:1]))) > 0
 
     def set_weights(self, slots, starts):
         """Set the weights of all rows: those of their priorities for starts, and zero for the others."""
@@ -178,6 +186,8 @@ class Windows:
         # Starts that a new row may complete are this many steps before it.
         before = np.arange(0, rule.future, rule.stride) if rule.pad_end else np.array([rule.future - 1])
         self.before = Tensor(before[None], ms.int64)
+        # Steps of a window that may be missing because they are not there yet: not the next observation of the start.
+        self.may_be_missing = Tensor(np.arange(rule.future)[None] != rule.needs_next)
         self.oldest = Tensor(np.arange(rule.past * rule.streams), ms.int64) if rule.past else None
         self.offsets = Tensor(np.arange(1 - rule.future, rule.past + 1)[None], ms.int64)
         self.deleted, self.undeleted = Tensor(DELETED, ms.uint8), Tensor(255 - DELETED, ms.uint8)
@@ -189,7 +199,8 @@ class Windows:
         slots, stored = self.state.slots(handles)
         steps = self.state.steps.at(slots)
         uses = self.state.use_counts.at(slots)
-        window, exists = self.state.slots(ops.expand_dims(handles, 1) + self.window * streams)
+        serials = ops.expand_dims(handles, 1) + self.window * streams
+        window, exists = self.state.slots(serials)
         flags = ops.cast(self.state.flags.at(window), ms.int32)
         good = ops.logical_and(exists, ops.bitwise_and(flags, DELETED) == 0)
         good = ops.cast(good, ms.int32)
@@ -202,8 +213,11 @@ class Windows:
             valid = ops.logical_and(valid, ops.all(ops.logical_or(outside, columns(good, 0, past) > 0), (1,)))
         ends = ops.bitwise_and(columns(flags, past, past + future), END)
         ended = ops.cumsum(ends, 1) - ends  # before this step
-        whole = ops.all(ops.logical_or(ended > 0, columns(good, past, past + future) > 0), (1,))
-        valid = ops.logical_and(valid, whole)
+        whole = ops.logical_or(ended > 0, columns(good, past, past + future) > 0)
+        if self.rule.pad_end == PAD_OPEN:
+            missing = ops.logical_and(columns(serials, past, past + future) >= self.state.next(), self.may_be_missing)
+            whole = ops.logical_or(whole, missing)
+        valid = ops.logical_and(valid, ops.all(whole, (1,)))
         starts = ops.floor_mod(steps, self.rule.stride) == 0
         if not self.rule.pad_end:
             valid = ops.logical_and(valid, column(ended, future - 1) == 0)

@@ -25,7 +25,8 @@ from .sum_tree import last_of_each
 class CompositeUpdatePriorities:
     """``(handles [n], priority) -> invalid handles``, int32 ``[]``. Sets the priorities and weights of rows.
 
-    `priority` is float32, one for all handles or one for each, shape ``[]`` or ``[n]``.
+    A row that cannot be drawn yet gets its weight later. `priority` is float32, one for all handles or one for each,
+    shape ``[]`` or ``[n]``.
     """
 
     def __init__(self, state: Access, rows: Rows | Windows) -> None:
@@ -37,16 +38,17 @@ class CompositeUpdatePriorities:
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check(ok, (priority,))
         slots, stored = self.state.slots(handles)
-        live = self.rows.live(handles, slots, stored)
-        written = ops.logical_and(live, ok)
+        kept = ops.logical_and(stored, self.state.kept(self.state.use_counts.at(slots)))
+        written = ops.logical_and(kept, ok)
         priorities = ops.broadcast_to(normal(priority), slots.shape)
+        weights = self.state.weight_of(priorities)
+        weights = ops.select(self.rows.live(handles, slots, stored), weights, zeros_like(weights))
         last, exists, counted = last_of_each(slots, written)
-        new = gather(priorities, last, 0)
-        self.state.priorities.replace(slots, exists, new)
-        self.state.tree.put(slots, exists, self.state.weight_of(new), counted)
+        self.state.priorities.replace(slots, exists, gather(priorities, last, 0))
+        self.state.tree.put(slots, exists, gather(weights, last, 0), counted)
         largest = ops.reduce_max(ops.select(written, priorities, zeros_like(priorities)))
         ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
-        invalid = ops.logical_not(live)
+        invalid = ops.logical_not(kept)
         self.state.count_events(((INVALID, self.state.named(handles, ops.logical_and(invalid, ok))),))
         if self.goes_on:
             invalid = ops.logical_and(invalid, ok)

@@ -150,7 +150,7 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
 
         Returns:
             Union[tuple[numpy.ndarray, ...], dict]: Copies of the rows, one array for each column. Shape ``[*F]`` or
-            ``[k, *F]``.
+            ``[k, *F]``; k may be 0.
 
         Raises:
             TypeError, ValueError: If `index` is not of ints, or has more than one axis.

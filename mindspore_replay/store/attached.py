@@ -100,7 +100,7 @@ class AttachedBuffer(ArrayBuffer):
         with contextlib.ExitStack() as stack:
             stack.callback(opened.close)
             wanted = options.plan.n if sample_size is None else sample_size
-            spec = opened.spec.resized(check_size("attach", "sample_size", wanted, options.most_starts))
+            spec = opened.spec.resized(check_size("attach", "sample_size", wanted, opened.spec.largest_sample))
             try:
                 store = make_store(spec, folder=opened)
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
@@ -164,7 +164,7 @@ class AttachedFront(Front):
         with self._exclusive():
             in_progress = self._folder.arrays["shared.in_progress"]
             allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
-            return bool(allowed and self.calls.eligible() >= self.spec.options.min_rows_to_sample)
+            return bool(allowed and self.has_rows())
 
     def close(self) -> None:
         """Give up the folder."""

@@ -30,6 +30,9 @@ class BaseCalls(Protocol):
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start, in a slice of logical rows."""
 
+    def rows_to_wait_for(self) -> int:
+        """Return the number of eligible rows from which on `can_sample` is true."""
+
     def clock(self) -> int:
         """Return the learner's clock."""
 
@@ -84,6 +87,11 @@ class Calls(BaseCalls, Protocol):
     def usual_bounds(self) -> tuple[int, int]:
         """Return the range of logical rows to draw from by default."""
         return ALL_ROWS if self.options.window is None else (-int(self._arrays("window")["window"][0]), ALL_ROWS[1])
+
+    def rows_to_wait_for(self) -> int:
+        """Return the number of eligible rows from which on `can_sample` is true: not more than fit into the window."""
+        wanted = self.options.rows_to_wait_for
+        return wanted if self.options.window is None else min(wanted, -self.usual_bounds()[0])
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""

@@ -7,6 +7,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .options import Options
+    from .plan import SamplePlan
 
 #: Most rows of a buffer, since its cursors are int32.
 MAX_CAPACITY = 2**31 - 1
@@ -107,13 +108,14 @@ def need_episodes(options: "Options", what: str) -> None:
     if options.rule is None:
         raise RuntimeError(
             f"For '{options.cls_name}', {what!r} needs a buffer that stores the episode of each row: make it with "
-            "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer."
+            "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer. Leave it out for samples of "
+            "single rows, which need no ends."
         )
 
 
 def too_few_rows(
     cls_name: str,
-    sample_size: int,
+    plan: "SamplePlan",
     weighted: bool,
     eligible: int,
     stored: int,
@@ -123,10 +125,11 @@ def too_few_rows(
     place: str = "",
 ) -> RuntimeError:
     """Return the error for a sample of more rows than are eligible, and a note on rows that are pending."""
-    kind = "eligible rows" if weighted else "rows"
+    kind = "eligible row" if weighted else "row"
+    needs = f"at least 1 {kind}" if plan.repeats else f"sample_size={plan.n} {kind}s"
     return RuntimeError(
-        f"For '{cls_name}', a sample needs sample_size={sample_size} {kind}{source}, but got {eligible} in the "
-        f"range to draw from, of {stored} stored{place}. Wait until can_sample() is true.{pending}"
+        f"For '{cls_name}', a sample needs {needs}{source}, but got {eligible} in the range to draw from, of {stored} "
+        f"stored{place}. Wait until can_sample() is true.{pending}"
     )
 
 

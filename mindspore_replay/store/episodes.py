@@ -14,6 +14,7 @@ from .ring import stored_slots
 #: its episode or its next one is not known; no window may contain it; a final row may follow it in its episode, or, if
 #: it is no `END`, has followed it.
 END, FINAL, DELETED, OPEN = 1, 2, 4, 8
+PAD_OPEN = 2
 
 
 class WindowRule(NamedTuple):
@@ -23,7 +24,7 @@ class WindowRule(NamedTuple):
         past (int): Steps before the start, fewer at the beginning of an episode.
         future (int): Steps from the start on, including it.
         stride (int): Period of starts, counted from the first step of the episode.
-        pad_end (bool): Whether a window may extend beyond the end of its episode.
+        pad_end (int): 1: a window may extend beyond the end of its episode, `PAD_OPEN`: also beyond the newest row.
         streams (int): Environments that insert in step.
         max_length (int): Steps of the longest episode, 0 for no limit.
         terminated (int): Column that is nonzero where an episode has terminated, -1 for none.
@@ -39,7 +40,7 @@ class WindowRule(NamedTuple):
     past: int
     future: int
     stride: int
-    pad_end: bool
+    pad_end: int
     streams: int
     max_length: int
     terminated: int = -1
@@ -93,6 +94,8 @@ def _valid_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, 
     barrier = np.maximum.accumulate(np.where(deleted, index, -1))
     past = np.minimum(rule.past, steps)
     fits = whole | ends[last] if rule.pad_end else whole
+    if rule.pad_end == PAD_OPEN:
+        fits |= (last == len(steps) - 1) & (last - index >= rule.needs_next)
     on_stride = steps % rule.stride == 0
     if not rule.pad_end:
         on_stride |= ends[last]

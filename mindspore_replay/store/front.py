@@ -12,7 +12,7 @@ from .calls import BaseCalls, Calls
 from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .epochs import BEGUN
 from .groups import Groups, names_of_groups, sampled_groups
-from .inputs import as_beta, as_new_rows, as_steps
+from .inputs import as_beta, as_new_rows, as_steps, is_empty
 from .kinds import Form
 from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
@@ -152,6 +152,12 @@ class BaseFront:
             self.ready()
             return self.calls.eligible()
 
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+        with self.lock:
+            self.ready()
+            return self.calls.eligible() >= self.calls.rows_to_wait_for()
+
 
 class Front(BaseFront):
     """The methods of a buffer whose rows are in one place: they have an order, positions and episodes."""
@@ -191,15 +197,23 @@ class Front(BaseFront):
         """Return the error for a sample of more rows than are eligible; of a mixture's source, with both names."""
         spec, stored, pending = self.spec, self.calls.count(), self.calls.pending_note()
         name = cls_name or spec.cls_name
-        return too_few_rows(name, spec.sample_size, spec.weighted, rows, stored, pending, source=source)
+        return too_few_rows(name, spec.options.plan, spec.weighted, rows, stored, pending, source=source)
 
     def get_item(self, index: Values, as_dict: bool) -> Sample:
         """Read rows by logical position."""
         names = self.spec.row_names(as_dict)
         with self.lock:
             self.ready_to_read()
-            rows = self.calls.read(index)
+            rows = self._no_rows() if is_empty(index) else self.calls.read(index)
         return named(names, rows) if as_dict else rows
+
+    def _no_rows(self) -> tuple[Any, ...]:
+        """Return a batch of no rows, with the shapes and dtypes of any other."""
+        columns = self.spec.columns
+        shapes = ((0, *shape[1:]) if i in columns.kind_of else shape for i, shape in enumerate(columns.shapes))
+        empty = [np.zeros(0, np.int32) for _ in columns.kinds]
+        empty += (np.zeros((0, *shape), dtype) for shape, dtype in zip(shapes, columns.numpy_types))
+        return tuple(map(self.share, empty))
 
     def rows(self, as_dict: bool) -> Sample:
         """Read all rows of a full buffer."""
@@ -282,7 +296,7 @@ class LimitedFront(BaseFront):
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        return self.eligible() >= self.spec.options.min_rows_to_sample and self.lets_sample(self.spec.sample_size)
+        return self.has_rows() and self.lets_sample(self.spec.sample_size)
 
     def lets_sample(self, rows: int) -> bool:
         """Return True if the limiter allows a sample of so many rows now."""

@@ -23,6 +23,11 @@ def as_array(value: object) -> np.ndarray:
     return value.asnumpy() if is_tensor(value) else np.asarray(value)
 
 
+def is_empty(value: object) -> bool:
+    """Return True if there is no number in a list, or in an array or Tensor ``[0]``."""
+    return not value if isinstance(value, (list, tuple, range)) else getattr(value, "shape", None) == (0,)
+
+
 def _one_or_many(
     cls_name: str, value: object, kinds: str, what: str, rule: str, shape: str = "[] or [n]"
 ) -> np.ndarray:

@@ -156,7 +156,7 @@ class Mixture:
                 f"For '{name}', each source must get a row, but with ratios {ratios.tolist()} the sample_size={n} rows "
                 f"are {counts}."
             )
-        most = [spec.options.most_starts for spec in self.specs]
+        most = [spec.largest_sample for spec in self.specs]
         wrong = [f"source {i}: {count} of at most {most[i]}" for i, count in enumerate(counts) if count > most[i]]
         if wrong:
             raise ValueError(
@@ -283,8 +283,7 @@ class Mixture:
     def can_sample(self) -> bool:
         """Return True if each source has enough eligible rows, and its limiter allows the sample now."""
         return all(
-            part.eligible() >= part.spec.options.min_rows_to_sample and front.lets_sample(n)
-            for front, part, n in zip(self._limited, self.fronts, self.counts)
+            part.has_rows() and front.lets_sample(n) for front, part, n in zip(self._limited, self.fronts, self.counts)
         )
 
     # The state.

@@ -125,11 +125,20 @@ class Options(NamedTuple):
     def min_rows_to_sample(self) -> int:
         """Smallest number of rows that can be drawn with which a sample succeeds."""
         if self.epochs is None:
-            return self.plan.n
+            return self.plan.needed
         return 1 if self.epochs.pad else self.plan.n * self.epochs.world
 
     @property
+    def rows_to_wait_for(self) -> int:
+        """Number of rows that can be drawn from which on `can_sample` is true, unless a window is smaller.
+
+        With replacement that is more than a sample needs: the rows of a sample, or all that can be drawn if they are
+        fewer.
+        """
+        return min(self.plan.n, self.most_starts) if self.plan.repeats else self.min_rows_to_sample
+
+    @property
     def most_starts(self) -> int:
-        """Largest number of rows at which samples can start, and so the largest sample."""
+        """Largest number of rows at which samples can start."""
         unfinished = 0 if self.rule is None or self.rule.pad_end else self.rule.future - 1
         return self.capacity - unfinished * self.num_envs

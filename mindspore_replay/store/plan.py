@@ -157,6 +157,16 @@ class SamplePlan(NamedTuple):
         return self.draw in ("oldest_first", "newest_first")
 
     @property
+    def repeats(self) -> bool:
+        """True if a row may occur twice in one sample, for which one row is enough."""
+        return self.replace and self.draw in ("uniform", "rank", "priority")
+
+    @property
+    def needed(self) -> int:
+        """Eligible rows that a sample needs, but for those of epochs."""
+        return 1 if self.repeats else self.n
+
+    @property
     def always_handles(self) -> bool:
         """True if a sample has handles even if they are not asked for: those with priorities, and those of windows."""
         return any(output.kind in (WEIGHT, MASK) for output in self.outputs)

@@ -203,7 +203,7 @@ class Buffer {
     state = state.With(
         {{"steps", Zeros("int64", {capacity_})},
          {"flags", Zeros("uint8", {capacity_})},
-         {"window_rule", Int64({random_.Below(4), random_.Between(1, 7), 1, random_.Below(2), streams_, max_length_,
+         {"window_rule", Int64({random_.Below(4), random_.Between(1, 7), 1, random_.Below(3), streams_, max_length_,
                                 random_.Of<int64_t>({-1, kTerminated, kTerminated}), random_.Below(2)})}});
   }
 

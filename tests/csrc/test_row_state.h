@@ -367,6 +367,13 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("sample", by_rank, kTooFewRows, a["sample_range"] = Int64({0, 3}));
   REFUSES("sample", by_rank, kTooFewRows, a["weights"] = Doubles(FreshTree({1, 0, 1, 0})));
   REFUSES("sample", by_priority, kTooFewRows, a["weights"] = Doubles(FreshTree({1, 0, 1, 0})));
+  for (const Arguments &sample : {by_rank, by_priority}) {  // with replacement one row is enough
+    Arguments again = sample;
+    again["plan"].as<int64_t>()[1] = 1;
+    REFUSES("sample", again, kTooFewRows, a["weights"] = Doubles(FreshTree({0, 0, 0, 0})));
+    again["weights"] = Doubles(FreshTree({0, 0, 1, 0}));
+    CHECK(Call("sample", &again) == replay::kOk && again.All("outputs")[0].bytes == Int64({6, 6, 6}).bytes);
+  }
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({1.1}));
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({-0.1}));
   REFUSES("sample", by_priority, kBadWeight, a["given_beta"] = Doubles({NAN}));

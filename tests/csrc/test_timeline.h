@@ -89,6 +89,7 @@ struct Twin {
     }
     for (int64_t i = 0; i < kFuture; ++i) {
       const TwinRow *row = At(serial + i * streams);
+      if (row == nullptr && pad_end == replay::kPadOpen && i > needs_next) return start->step % kStride == 0;
       if (row == nullptr || row->deleted) return false;
       const bool last = i == kFuture - 1;
       if (row->end) return pad_end ? start->step % kStride == 0 : last;
@@ -153,13 +154,18 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
       }
       same = same && HasLeaves(buffer, twin.Leaves());
     }
-    // An ineligible start ignores a new priority; an eligible one takes it.
+    // A row takes a new priority, whether a sample may start there yet or not.
     const int64_t serial = twin.Oldest() + random(capacity);
+    const auto priority = static_cast<float>(i);
     Arguments after = buffer;
-    const Arguments update = {{"handles", Int64({serial})}, {"priority", Floats({1})}, {"invalid", One("int32")}};
+    const Arguments update = {
+        {"handles", Int64({serial})}, {"priority", Floats({priority})}, {"invalid", One("int32")}};
     CHECK(On(&buffer, "update_priorities", update, &after) == replay::kOk);
-    CHECK(*after["invalid"].as<int32_t>() == !twin.IsValidStart(serial));
-    invalid += !twin.IsValidStart(serial);
+    const bool kept = twin.At(serial) != nullptr && !twin.At(serial)->deleted;
+    CHECK(*after["invalid"].as<int32_t>() == !kept);
+    CHECK(!kept || buffer["priorities"].as<float>()[serial % capacity] == priority);
+    invalid += !kept;
+    same = same && HasLeaves(buffer, twin.Leaves());
   }
   CHECK(same);
   const int64_t counts[] = {0, 0, 0, deleted_rows, invalid};
@@ -326,9 +332,9 @@ void TestGroupRefusals() {
 
 void TestTimelines() {
   for (const int64_t capacity : {5, 8, 13}) {
-    for (const int64_t pad_end : {0, 1}) TestAgainstTwin(capacity, pad_end, 1);
+    for (const int64_t pad_end : {0, 1, 2}) TestAgainstTwin(capacity, pad_end, 1);
   }
-  for (const int64_t pad_end : {0, 1}) {
+  for (const int64_t pad_end : {0, 1, 2}) {
     TestAgainstTwin(17, pad_end, 3);
     for (const bool needs_next : {false, true}) {
       for (const int64_t streams : {1, 3}) TestAgainstTwin(17, pad_end, streams, true, needs_next);

@@ -96,18 +96,19 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   const SumTree &tree = reach.row_state().tree;
   const Cursors &ring = reach.places();
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
+  const int64_t needed = plan.Needed(n);
   if (plan.draw == kByPriority && rows.size == ring.count) {
-    if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
+    if (tree.Positive() < static_cast<double>(needed)) return kTooFewRows;
     DrawByWeight(random, tree, n, slots);
     return kOk;
   }
   if (plan.draw == kByPriority) {
-    if (!HasPositive(tree, rows, ring, n)) return kTooFewRows;
+    if (!HasPositive(tree, rows, ring, needed)) return kTooFewRows;
     DrawByWeight(random, TreeRange(tree, rows, ring), n, slots);
     return kOk;
   }
   const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
-  if (eligible < n) return kTooFewRows;
+  if (eligible < needed) return kTooFewRows;
   if (plan.InOrder()) {
     for (int64_t i = 0; i < n; ++i) slots[i] = RankInOrder(plan.draw, eligible, i);
     SlotsOfRanks(tree, ring, rows, true, n, slots);
@@ -122,7 +123,7 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
 inline Status DrawUniformly(const Plan &plan, const Cursors &ring, RandomState *random, const int64_t *bounds,
                             int64_t n, int64_t *slots) {
   const RowRange rows = SliceRows(bounds[0], bounds[1], ring.count);
-  if (rows.size < n) return kTooFewRows;
+  if (rows.size < plan.Needed(n)) return kTooFewRows;
   if (plan.replace != 0) {
     DrawWithReplacement(random, rows, n, slots);
   } else {

@@ -41,6 +41,8 @@ struct Plan {
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
   REPLAY_BOTH bool InOrder() const { return draw == kOldestFirst || draw == kNewestFirst; }
+  // Returns the eligible rows that a sample of n needs: with replacement one is enough.
+  REPLAY_BOTH int64_t Needed(int64_t n) const { return replace != 0 && !InOrder() ? 1 : n; }
 };
 
 static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");

@@ -122,6 +122,8 @@ struct RowState {
   // True if the row in a slot is not drawn: removed or pending.
   REPLAY_BOTH bool Removed(int64_t slot) const { return use_counts[slot] < 0; }
   REPLAY_BOTH bool Pending(int64_t slot) const { return use_counts[slot] <= kPending + kMissing; }
+  // True if it was not removed: it is drawn, now or once its window and its late columns are complete.
+  REPLAY_BOTH bool Kept(int64_t slot) const { return !Removed(slot) || Pending(slot); }
   REPLAY_BOTH bool HasLate() const { return rule->late != 0; }
 
   REPLAY_BOTH int32_t Uses(int64_t slot) const {
@@ -236,11 +238,8 @@ class SingleRows {
   REPLAY_BOTH const Places &places() const { return places_; }
   REPLAY_BOTH const RowState &row_state() const { return row_state_; }
 
-  // Returns the slot of an eligible start row, or -1.
-  REPLAY_BOTH int64_t StartSlot(int64_t handle) const {
-    const int64_t slot = places_.SlotOf(handle);
-    return slot >= 0 && !row_state_.Removed(slot) ? slot : -1;
-  }
+  // True if a sample may start at a stored row.
+  REPLAY_BOTH bool MayStart(int64_t, int64_t slot) const { return !row_state_.Removed(slot); }
 
   // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t handle) const {
@@ -248,7 +247,7 @@ class SingleRows {
     return slot >= 0 && !Deleted(slot) ? slot : -1;
   }
 
-  REPLAY_BOTH bool Deleted(int64_t slot) const { return row_state_.Removed(slot) && !row_state_.Pending(slot); }
+  REPLAY_BOTH bool Deleted(int64_t slot) const { return !row_state_.Kept(slot); }
 
   template <typename Changed>
   REPLAY_BOTH void Delete(int64_t slot, Changed *changed) const {
@@ -278,6 +277,13 @@ class SingleRows {
   Places places_;
   RowState row_state_;
 };
+
+// Returns the slot of a row that is stored and not removed, or -1.
+template <typename Reach>
+REPLAY_BOTH inline int64_t KeptSlot(const Reach &reach, int64_t handle) {
+  const int64_t slot = reach.places().SlotOf(handle);
+  return slot >= 0 && reach.row_state().Kept(slot) ? slot : -1;
+}
 
 // Sets the state of new rows: for_each(visit) calls visit(row of the batch, slot) for each. `priorities` holds one for
 // all n rows of the batch or one for each. The nodes above the slots in `changed` still have to be refreshed.
@@ -364,8 +370,8 @@ void SetVersions(const Reach &reach, int64_t n, const int64_t *versions, int64_t
   }
 }
 
-// Sets the priorities of eligible start rows; of repeated handles the last one counts. Returns the number of invalid
-// handles.
+// Sets the priorities of rows, also of those that cannot be drawn yet; of repeated handles the last one counts. Returns
+// the number of invalid handles.
 template <typename Reach>
 int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, const float *priorities,
                          int64_t given) {
@@ -377,7 +383,7 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
   changed.reserve(static_cast<size_t>(n));
   int64_t invalid = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t slot = reach.StartSlot(handles[i]);
+    const int64_t slot = KeptSlot(reach, handles[i]);
     if (slot < 0) {
       ++invalid;
       row_state.counts->invalid += handles[i] >= 0;
@@ -386,7 +392,7 @@ int64_t UpdatePriorities(const Reach &reach, const int64_t *handles, int64_t n, 
     const int64_t at = given == n ? i : 0;
     const float priority = Normal(priorities[at]);
     row_state.priorities[slot] = priority;
-    row_state.Set(slot, weights[static_cast<size_t>(at)], &changed);
+    if (reach.MayStart(handles[i], slot)) row_state.Set(slot, weights[static_cast<size_t>(at)], &changed);
     *row_state.max_priority = std::max(*row_state.max_priority, priority);
   }
   reach.row_state().tree.Refresh(&changed);

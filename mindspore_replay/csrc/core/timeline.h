@@ -21,12 +21,14 @@ struct WindowRule {
   int64_t past;        // steps before the start; fewer at the beginning of an episode
   int64_t future;      // steps from the start on, start included
   int64_t stride;      // period of starts, counted from the first step of the episode
-  int64_t pad_end;     // 1: a window may extend beyond the end of its episode
+  int64_t pad_end;     // 1: a window may extend beyond the end of its episode, kPadOpen: also beyond the newest row
   int64_t streams;     // environments that write in lockstep
   int64_t max_length;  // maximum steps of an episode, 0 for no limit
   int64_t terminated;  // column that is nonzero where an episode has terminated, -1 for none
   int64_t needs_next;  // 1: the observation after a row is that of the next row
 };
+
+constexpr int64_t kPadOpen = 2;
 
 REPLAY_BOTH inline bool IsRule(const WindowRule &rule, int64_t capacity) {
   const int64_t most = std::numeric_limits<int32_t>::max();
@@ -90,8 +92,14 @@ class Timeline {
     }
     const int64_t after = After(serial, slot, rule_.future);
     const bool ends = (flags_[Shifted(slot, after - 1)] & kEnd) != 0;
-    if (after < rule_.future && !(rule_.pad_end && ends)) return false;
+    if (after < rule_.future && !(rule_.pad_end && ends) && !IsOpen(serial, after)) return false;
     return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
+  }
+
+  // True if a window with so many steps from a row on may end here because the newest row does. The observation after
+  // that one may be missing, so it does not count.
+  REPLAY_BOTH bool IsOpen(int64_t serial, int64_t after) const {
+    return rule_.pad_end == kPadOpen && after > rule_.needs_next && serial + after * rule_.streams >= ring_.inserted;
   }
 
   // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`: its last step
@@ -183,17 +191,18 @@ class Timeline {
     if (serial - std::min(rule_.past, steps_[slot]) * rule_.streams < Oldest()) row_state_.Set(slot, 0, changed);
   }
 
-  // Makes the starts eligible whose windows a new row completes.
+  // Makes the starts eligible whose windows a new row completes, and those not that it leaves incomplete.
   template <typename Changed>
   REPLAY_BOTH void ActivateCompletedStarts(int64_t serial, Changed *changed) const {
     const int64_t slot = ring_.SlotOf(serial);
     const int64_t last = std::min(rule_.future - 1, steps_[slot]);
-    if (!rule_.pad_end || !(flags_[slot] & kEnd)) {
+    if (rule_.pad_end != kPadOpen && !(rule_.pad_end && (flags_[slot] & kEnd))) {
       if (last == rule_.future - 1) Enable(serial - last * rule_.streams, changed);
       return;
     }
     for (int64_t step = steps_[slot] % rule_.stride; step <= last; step += rule_.stride) {
-      Enable(serial - step * rule_.streams, changed);
+      const int64_t start = ring_.SlotOf(serial - step * rule_.streams);
+      if (start >= 0) SetStartWeight(start, changed);
     }
   }
 
@@ -244,8 +253,8 @@ class Timeline {
     return first >= 0 && row_state_.tree.Leaf(SlotOf(first, ring_.head, ring_.capacity)) > 0;
   }
 
-  // Returns the slot of an eligible start row, or -1.
-  REPLAY_BOTH int64_t StartSlot(int64_t handle) const { return IsValidStart(handle) ? ring_.SlotOf(handle) : -1; }
+  // True if a sample may start at a stored row.
+  REPLAY_BOTH bool MayStart(int64_t serial, int64_t) const { return IsValidStart(serial); }
 
   // Returns the slot of a row that is stored and not deleted, or -1.
   REPLAY_BOTH int64_t StoredSlot(int64_t serial) const {

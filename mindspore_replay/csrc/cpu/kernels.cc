@@ -290,7 +290,7 @@ MINDSPORE_REPLAY_KERNEL(read) {
   return kOk;
 }
 
-// Sets priorities. Skips and counts handles of rows that no sample may start at.
+// Sets priorities. Skips and counts invalid handles.
 MINDSPORE_REPLAY_KERNEL(update_priorities) {
   const float *priorities = args.data<float>(NAMED("priority"));
   const int64_t given = args.elements(NAMED("priority"));

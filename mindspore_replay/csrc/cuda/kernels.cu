@@ -358,7 +358,7 @@ __device__ void CompleteRows(const Rows &rows, const int64_t *slots, int64_t n, 
     }
   };
   for_starts([&](int64_t start) {
-    if (rows.StartSlot(rows.places().HandleOf(start)) < 0) return;
+    if (!rows.MayStart(rows.places().HandleOf(start), start)) return;
     row_state.tree.SetLeaf(start, (*row_state.rule)(row_state.priorities[start]));
   });
   ForLevels(row_state.tree, [&](int level) {
@@ -469,7 +469,7 @@ __global__ void __launch_bounds__(kThreads)
   int64_t skipped = 0, unknown = 0;
   for (int64_t first = 0; first < n; first += blockDim.x) {
     const int64_t i = first + threadIdx.x;
-    const int64_t slot = i < n ? rows.StartSlot(handles[i]) : -1;
+    const int64_t slot = i < n ? KeptSlot(rows, handles[i]) : -1;
     __syncthreads();
     slots[threadIdx.x] = slot;
     __syncthreads();
@@ -480,7 +480,7 @@ __global__ void __launch_bounds__(kThreads)
       for (unsigned j = threadIdx.x + 1; j < blockDim.x; ++j) last &= slots[j] != slot;
       if (last) {
         row_state.priorities[slot] = priority;
-        row_state.tree.SetLeaf(slot, (*row_state.rule)(priority));
+        if (rows.MayStart(handles[i], slot)) row_state.tree.SetLeaf(slot, (*row_state.rule)(priority));
       }
     } else if (i < n) {
       ++skipped;
@@ -489,7 +489,7 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
   }
   AddTo(&row_state.counts->invalid, unknown);
-  RefreshAbove(row_state.tree, n, [&](int64_t i) { return rows.StartSlot(handles[i]); });
+  RefreshAbove(row_state.tree, n, [&](int64_t i) { return KeptSlot(rows, handles[i]); });
   const int64_t all = SumOfBlock(skipped);
   if (threadIdx.x == 0) *invalid = static_cast<int32_t>(all);
 }

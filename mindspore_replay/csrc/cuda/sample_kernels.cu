@@ -117,11 +117,11 @@ struct Sample {
     draws->rotates = plan->ordered != 0 || draws->in_order || rows.size < ring.capacity;
     if constexpr (kHasRowState<Rows>) {
       draws->ranks.size = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
-      if (draws->ranks.size < n) return kTooFewRows;
+      if (draws->ranks.size < plan->Needed(n)) return kTooFewRows;
       draws->offset = draws->rotates ? tree.Before(replay::SlotOf(rows.first, ring.head, ring.capacity)) : 0;
     } else {
       draws->ranks.size = rows.size;
-      if (rows.size < n) return kTooFewRows;
+      if (rows.size < plan->Needed(n)) return kTooFewRows;
       draws->first = rows.first;
       draws->head = draws->rotates ? ring.head : 0;
     }
@@ -236,7 +236,7 @@ struct Sample {
       draws->total = range.Total();
       draws->least = range.Minimum();
     } else {
-      if (tree.Positive() < static_cast<double>(n)) return kTooFewRows;
+      if (tree.Positive() < static_cast<double>(plan->Needed(n))) return kTooFewRows;
       draws->total = tree.Total();
       draws->least = tree.Minimum();
     }
@@ -244,15 +244,16 @@ struct Sample {
     return kOk;
   }
 
-  // True if n rows of a range have positive weight; the same for all threads of a block.
+  // True if enough rows of a range have positive weight; the same for all threads of a block.
   __device__ bool HasPositive(const SumTree &tree, const Cursors &ring, RowRange rows) const {
+    const int64_t needed = plan->Needed(n);
     int64_t found = 0;
-    for (int64_t begin = 0; begin < rows.size && found < n; begin += blockDim.x) {
+    for (int64_t begin = 0; begin < rows.size && found < needed; begin += blockDim.x) {
       const int64_t back = begin + threadIdx.x;
       const int64_t row = rows.first + rows.size - 1 - back;
       found += __syncthreads_count(back < rows.size && tree.Leaf(replay::SlotOf(row, ring.head, ring.capacity)) > 0);
     }
-    return found >= n;
+    return found >= needed;
   }
 
   __device__ float WeightOf(int64_t slot, double smallest) const {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..checks import check_bool, check_choice, check_number, check_size
-from ..episodes import WindowRule
+from ..episodes import PAD_OPEN, WindowRule
 from ..epochs import EpochRule
 from ..options import Options
 from ..plan import DISCOUNT, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan
@@ -54,7 +54,7 @@ class Sampler:
     def check_window(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the window, if there is one."""
         if self.window is not None:
-            self.window = check_size(name, "window", self.window, capacity, sample_size)
+            self.window = check_size(name, "window", self.window, capacity, 1 if self.replace else sample_size)
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw in `ops.sample.DRAWS`, for a buffer with or without weights."""
@@ -123,6 +123,8 @@ class Prioritized(Sampler):
 class InOrder(Sampler):
     """Draws the oldest valid rows, or the newest ones first."""
 
+    replace = False
+
     def __init__(self, order: str, when_full: str, timeout: float | None = 0) -> None:
         self.order, self.when_full, self.timeout = order, when_full, timeout
 
@@ -140,6 +142,8 @@ class InOrder(Sampler):
 
 class InEpochs(Sampler):
     """Draws each valid row once an epoch, in a random order, and shares out the batches among `world` learners."""
+
+    replace = False
 
     def __init__(self, last: str, rank: int, world: int) -> None:
         self.last, self.rank, self.world = last, rank, world
@@ -339,6 +343,8 @@ class Parts(NamedTuple):
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
         has_episodes = bool(self.views) or not isinstance(self.span, Rows)
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
+        if rule is not None and sampler.epochs is not None and isinstance(self.span, Sequences) and rule.pad_end:
+            rule = rule._replace(pad_end=PAD_OPEN)  # an epoch is over the rows that are stored now
         needs_weights = prioritized or has_episodes or bool(layout.columns.late or layout.columns.kinds)
         weighted = limits.weighted or needs_weights
         hindsight = layout.hindsight

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ..checks import check_seed, check_size, need_handles
+from ..checks import MAX_CAPACITY, check_seed, check_size, need_handles
 from ..kinds import LengthOptions
 from ..lengths import kinds_of
 from ..naming import sample_names
@@ -58,7 +58,7 @@ class BufferSpec:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        name, options, rule = self.cls_name, self.options, self.options.rule
+        name, rule = self.cls_name, self.options.rule
         if rule is not None:
             needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
             if needed > self.capacity:
@@ -66,12 +66,22 @@ class BufferSpec:
                     f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
                     f"{self.num_envs} environments, but got {self.capacity}."
                 )
-        if self.sample_size > options.most_starts:
+        elif self.options.plan.in_order and self.num_envs > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least num_envs={self.num_envs}, the rows of one step, but got "
+                f"{self.capacity}."
+            )
+        if self.sample_size > self.largest_sample:
             kind = "rows" if rule is None else "starts of sequences"
             raise ValueError(
-                f"For '{name}', 'sample_size' must be at most {options.most_starts}, the most {kind} that "
+                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {kind} that "
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
+
+    @property
+    def largest_sample(self) -> int:
+        """Most rows of a sample."""
+        return MAX_CAPACITY if self.options.plan.repeats else self.options.most_starts
 
     def resized(self, sample_size: object) -> "BufferSpec":
         """Return the same buffer for another sample size. Raise an error if that is not valid."""
@@ -262,7 +272,7 @@ class Recipe:
     ) -> None:
         name = type(self).__name__
         size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
-        if size > most:
+        if size > most and not parts.sampler.replace:
             raise ValueError(
                 f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={size} and "
                 f"capacity={most}. The order of the arguments is {positional_arguments(type(self))}; give the sizes by "
