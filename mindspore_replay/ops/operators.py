@@ -120,7 +120,7 @@ class Operators:
 
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
-        self.lower_largest = updates.LowerLargest(shared()) if options.largest_held else None
+        self.largest_held = updates.LargestHeld(shared()) if options.largest_held else None
         if self.weighted:
             limit = options.max_staleness
             most = Tensor(options.stale_after())
@@ -171,8 +171,17 @@ class Operators:
         float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority` ``None`` means
         the largest, and `version` ``None`` the clock. `ends` is ``None`` in a buffer whose rows know no episodes.
         """
-        if priority is None:
-            priority = self.state.max_priority if self.lower_largest is None else self.lower_largest()
+        if priority is not None:
+            return self._inserted(rows, priority, ends, version)
+        if self.largest_held is None:
+            return self._inserted(rows, self.state.max_priority, ends, version)
+        priority = self.largest_held()
+        first = self._inserted(rows, priority, ends, version)
+        stored = ops.reshape(first, ()) >= 0
+        ops.assign(self.state.max_priority, ops.select(stored, priority, self.state.max_priority))
+        return first
+
+    def _inserted(self, rows, priority, ends, version):
         if not self.native:
             n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
             before = item(self.state.serials, 0) if self.goes_on else None

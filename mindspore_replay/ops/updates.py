@@ -4,6 +4,7 @@ Axes: ``C`` capacity.
 """
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
@@ -56,22 +57,22 @@ class CompositeUpdatePriorities:
 
 
 @ms.jit_class
-class LowerLargest:
-    """``() -> priority``, float32 ``[]``: lowers the largest priority to that of the rows stored. Costs O(C)."""
+class LargestHeld:
+    """``() -> priority``, float32 ``[]``: the largest of the rows stored, the initial one if there are none. O(C)."""
 
     def __init__(self, state: Access) -> None:
-        self.state = state
+        self.state, self.slots = state, Tensor(np.arange(state.capacity, dtype=np.int32))
+        self.none = Tensor(-1, ms.float32)
 
     def __call__(self):
-        """Return the largest priority of the rows stored, or the initial one if there are none."""
-        held = self.state.kept(self.state.use_counts.view())
+        """Return the priority."""
+        head, end = self.state.head, self.state.head + self.state.count
+        up_to_end = ops.logical_and(self.slots >= head, self.slots < end)
+        stored = ops.logical_or(up_to_end, self.slots < end - self.state.capacity)
+        held = ops.logical_and(stored, self.state.kept(self.state.use_counts.view()))
         priorities = self.state.priorities.view()
-        unused = self.state.capacity - self.state.count  # slots without a row, which look like rows of priority 0
-        rows = ops.reduce_sum(ops.cast(held, ms.int32)) - unused
-        largest = ops.reduce_max(ops.select(held, priorities, zeros_like(priorities)))
-        largest = ops.select(rows > 0, largest, self.state.initial_priority)
-        ops.assign(self.state.max_priority, largest)
-        return largest
+        largest = ops.reduce_max(ops.select(held, priorities, ops.broadcast_to(self.none, priorities.shape)))
+        return ops.select(largest < 0, self.state.initial_priority, largest)
 
 
 @ms.jit_class

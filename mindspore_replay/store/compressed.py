@@ -134,19 +134,11 @@ class CompressedInsertion(Insertion):
     Args:
         rows_schema (Schema): The columns of the rows.
         compressed (Mapping[int, CompressedColumn]): The compressed ones, by index.
-        schema, options, state, tensors: As for `Insertion`, for the columns that kernels store.
+        given: The arguments of `Insertion`, for the columns that kernels store.
     """
 
-    def __init__(
-        self,
-        rows_schema: Schema,
-        compressed: Mapping[int, CompressedColumn],
-        schema: Schema,
-        options: Options,
-        state: Mapping[str, Any],
-        tensors: Tensors,
-    ) -> None:
-        super().__init__(schema, options, state, tensors)
+    def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *given: Any) -> None:
+        super().__init__(*given)
         self._rows_schema, self._compressed = rows_schema, compressed
         self.now, self.rows = lambda *_: False, lambda *_: -1
 
@@ -211,7 +203,7 @@ class CompressedStore(Store):
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks, compresses and stores rows for `insert`."""
-        arguments = self.schema, self.options, self._state, self._tensors
+        arguments = self.schema, self.options, self._state, self._tensors, self.kernels_kept_out
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property

@@ -1,6 +1,7 @@
 """Passes rows from Python to the kernel that stores them."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from .inputs import NewRows, check_versions, too_long
 from .invocations import column_inputs, inputs_of
 from .options import Options
 from .schema import Schema
-from .state import OF_LARGEST, ROOM, lower_largest, pending_note, room
+from .state import OF_LARGEST, ROOM, largest_held, pending_note, room
 
 
 class Insertion:
@@ -26,10 +27,18 @@ class Insertion:
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
         tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
+        held (Callable): Returns a block in which only this thread changes the rows.
     """
 
-    def __init__(self, schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:
-        self._schema, self._options, self._state = schema, options, state
+    def __init__(
+        self,
+        schema: Schema,
+        options: Options,
+        state: Mapping[str, Any],
+        tensors: Tensors,
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._schema, self._options, self._state, self._held = schema, options, state, held
         self._first = np.zeros((), np.int64)
         arguments = {
             **state,
@@ -41,7 +50,7 @@ class Insertion:
             arguments["priority"] = kept(state["max_priority"].memory.reshape(1))
         of_priority, of_version = inputs_of("insert", ("priority", "version"), tensors)
         fits = library.calls.Insert(
-            tensors.guard,
+            None if options.largest_held else tensors.guard,  # which waits for graphs, and these for the block
             self._kernels(arguments),
             schema.given_names,
             self._inputs(tensors),
@@ -83,10 +92,17 @@ class Insertion:
 
     def __call__(self, new: NewRows) -> None:
         """Store one row or a batch."""
-        if new.batch.rows:
-            if self._options.largest_held and new.priority is None:
-                lower_largest(self._options, {name: self._state[name].memory for name in OF_LARGEST})
+        if not new.batch.rows:
+            return
+        if not self._options.largest_held or new.priority is not None:
             self._check(self._status(new), new)
+            return
+        state = {name: self._state[name].memory for name in OF_LARGEST}
+        arrays = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]  # not in the block
+        with self._held():
+            priority = np.array(largest_held(self._options, state), np.float32)
+            self._check(self._status(new._replace(fields=arrays, priority=priority)), new)
+            state["max_priority"][...] = priority
 
     def _status(self, new: NewRows) -> int:
         """Store rows, and return the kernel's status."""

@@ -86,7 +86,7 @@ class RaggedStore(ArenaStore):
     @functools.cached_property
     def insertion(self) -> RaggedInsertion:
         """The object that checks and stores rows for `insert`."""
-        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors)
+        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors, self.kernels_kept_out)
 
     @functools.cached_property
     def try_sample(self) -> Any:

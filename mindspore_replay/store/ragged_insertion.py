@@ -20,12 +20,14 @@ class RaggedInsertion(Insertion):
         rows_schema (Schema): The columns of the rows.
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
-        tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
+        tensors, held: As for `Insertion`.
     """
 
-    def __init__(self, rows_schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors) -> None:
+    def __init__(
+        self, rows_schema: Schema, options: Options, state: Mapping[str, Any], tensors: Tensors, held: Any
+    ) -> None:
         self._rows_schema, self._ends = rows_schema, np.zeros(1, np.uint8)
-        super().__init__(rows_schema.references, options, state, tensors)
+        super().__init__(rows_schema.references, options, state, tensors, held)
         self.rows = lambda *_: -1  # a queue counts items too
 
     def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:

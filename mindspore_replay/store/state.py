@@ -12,7 +12,7 @@ from .late import pending
 from .memory import zeros
 from .options import Options
 from .random import initial_state
-from .ring import stored_slots
+from .ring import stored_slots, stored_spans
 from .schema import Schema
 from .tree import build_weights, first_positive, initial_weights, tree_size
 from .types import Arrays
@@ -175,23 +175,30 @@ def _waiting(options: Options, state: Arrays) -> np.ndarray:
     return pending(state["use_counts"][stored_slots(state, options.capacity)])
 
 
-#: The arrays that `lower_largest` reads.
+#: The arrays that `largest_held` reads.
 OF_LARGEST = ("head", "count", "priorities", "use_counts", "max_priority")
 
 
 def largest_held(options: Options, state: Arrays) -> float:
-    """Return the largest priority of the rows stored, or `initial_priority` if there are none. Costs O(C)."""
-    count = int(state["count"])  # until the ring is full, its rows are in the first slots
-    uses = state["use_counts"][:count]
-    largest = float(state["priorities"][:count].max(where=(uses >= 0) | pending(uses), initial=-1))
+    """Return the largest priority of the rows stored, or `initial_priority` if there are none.
+
+    `max_priority` must not be less than that. Costs O(C), or O(1) if the newest row has it.
+    """
+    newest = (int(state["head"]) + int(state["count"]) - 1) % options.capacity
+    if state["count"] and state["use_counts"][newest] >= 0 and state["priorities"][newest] >= state["max_priority"]:
+        return float(state["max_priority"])
+    largest = _largest_held(options, state)
     return options.initial_priority if largest < 0 else largest
 
 
-def lower_largest(options: Options, state: Arrays) -> None:
-    """Lower `max_priority` to the largest priority of the rows stored. Costs O(C), or O(1) if the newest has it."""
-    newest = (int(state["head"]) + int(state["count"]) - 1) % options.capacity
-    if state["use_counts"][newest] < 0 or state["priorities"][newest] < state["max_priority"]:
-        state["max_priority"][...] = largest_held(options, state)
+def _largest_held(options: Options, state: Arrays) -> float:
+    """Return the largest priority of the rows stored, or -1 if there are none. Costs O(C)."""
+    largest = -1.0
+    for span in stored_spans(state, options.capacity):
+        uses = state["use_counts"][span]
+        kept = (uses >= 0) | pending(uses)
+        largest = max(largest, float(state["priorities"][span].max(where=kept, initial=-1)))
+    return largest
 
 
 def pending_note(options: Options, state: Arrays) -> str:
@@ -378,7 +385,7 @@ def check_weights(cls_name: str, capacity: int, state: Arrays, eligible: np.ndar
         slot = different[0]
         wrong.append(f"the weight in slot {slot} must be {expected[slot]}, but got {leaves[slot]}")
     least = (
-        largest_held(options, state)
+        max(_largest_held(options, state), 0.0)
         if options.largest_held
         else max(np.float32(options.initial_priority), priorities.max())
     )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..store.late import pending
+from ..store.ring import stored_spans
 from ..store.state import COUNTS
 
 _AGE_BINS = 32
@@ -65,7 +66,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
         "sampled": counts.pop("drawn"),
         "overwritten": inserted - base - rows,
     }
-    of_rows, spans = _numbers(state, rows)
+    of_rows, ranges = _numbers(state, rows)
     if weighted:
         values |= {"eligible": of_rows["age"].size, "invalid_handles": counts.pop("invalid"), **counts}
     if "beta" in state:
@@ -76,7 +77,7 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
             values |= {f"{name}_mean": mean, f"{name}_max": numbers.max().item()}
     if not of_rows["age"].size:
         return Statistics(values, {})
-    histograms = {name: _in_equal_parts(of_rows[name], span) for name, span in spans.items()}
+    histograms = {name: _in_equal_parts(of_rows[name], span) for name, span in ranges.items()}
     if "priority" in of_rows:
         values["priority_min"] = float(of_rows["priority"].min())
         histograms["priority"] = _by_doublings(of_rows["priority"])
@@ -84,24 +85,26 @@ def statistics_of(state: Mapping[str, np.ndarray]) -> Statistics:
 
 
 def _numbers(state: Mapping[str, np.ndarray], rows: int) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """Return the use count of each row, and the numbers of those that can be drawn, and bounds above some of these.
-
-    Until a ring is full its oldest row is in slot 0, so the rows stored are always in the first slots.
-    """
+    """Return the use count of each row, and the numbers of those that can be drawn, and bounds above some of these."""
     weighted, newest = "counts" in state, int(state["serials"][0]) - 1
-    live = (state["weights"][:rows] > 0).nonzero()[0] if weighted else np.arange(rows)
+    spans = stored_spans(state, int(state["capacity"]))
+
+    def stored(name: str) -> np.ndarray:
+        return np.concatenate([state[name][span] for span in spans])
+
+    live = (stored("weights") > 0).nonzero()[0] if weighted else np.arange(rows)
     if "row_serials" in state:
-        serials = state["row_serials"][:rows]
-        ages, spans = newest - serials[live], {"age": newest + 1 - int(serials.min(initial=newest))}
+        serials = stored("row_serials")
+        ages, ranges = newest - serials[live], {"age": newest + 1 - int(serials.min(initial=newest))}
     else:
-        ages, spans = (int(state["head"]) + rows - 1 - live) % int(state["capacity"]), {"age": max(rows, 1)}
+        ages, ranges = rows - 1 - live, {"age": max(rows, 1)}
     if not weighted:
-        return {"age": ages}, spans
-    uses, clocks, now = state["use_counts"][:rows], state["insertion_clocks"][:rows], int(state["clock"][0])
-    spans["staleness"] = now + 1 - int(clocks.min(initial=now))
+        return {"age": ages}, ranges
+    uses, clocks, now = stored("use_counts"), stored("insertion_clocks"), int(state["clock"][0])
+    ranges["staleness"] = now + 1 - int(clocks.min(initial=now))
     # The count of a removed row is stored as its complement.
     found = {"use_count": np.where(pending(uses), 0, np.maximum(uses, ~uses)), "staleness": now - clocks[live]}
-    return found | {"age": ages} | ({"priority": state["priorities"][live]} if "beta" in state else {}), spans
+    return found | {"age": ages} | ({"priority": stored("priorities")[live]} if "beta" in state else {}), ranges
 
 
 def merged(shards: Mapping[int, Statistics]) -> Statistics:

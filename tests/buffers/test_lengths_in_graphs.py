@@ -209,6 +209,29 @@ def test_a_wrong_cut_is_noticed(monkeypatch: pytest.MonkeyPatch):
         test_samples_are_those_from_python("ReplayBuffer", "first")
 
 
+def test_a_row_gets_the_largest_priority_of_those_stored():
+    """Not of those that were evicted for their items, and an insertion that fails changes nothing."""
+    columns: dict[str, Any] = {**LARGE, "items": 12, "default_priority": "largest_held"}
+    buffer, other = (PrioritizedReplayBuffer(1, 16, **columns) for _ in range(2))
+    graph, random = InGraph(buffer), np.random.default_rng(0)
+    for k in range(40):
+        one, priority = row(k, int(random.integers(1, 6))), [None, float(random.integers(1, 9))][k % 2]
+        if priority is None:
+            graph.insert_rows([one])
+        else:
+            buffer.insert(one, priority=priority)
+        other.insert(one, priority=priority)
+        for name in ("priorities", "max_priority", "weights"):
+            np.testing.assert_array_equal(*(each.state_dict()[name] for each in (buffer, other)))
+    assert len(buffer) < 12
+    before = buffer.state_dict()["max_priority"]
+    given = graph.given([one])
+    with pytest.raises(RuntimeError, match="a length is negative or above max_length"):
+        graph.insert(*given[:-1], Tensor([9], ms.int32)).asnumpy()
+    ms.ms_memory_recycle()
+    assert buffer.state_dict()["max_priority"] == before
+
+
 def test_an_update_with_priorities_is_that_from_python():
     buffer, other = (filled(PrioritizedReplayBuffer, 4, 16) for _ in range(2))
 

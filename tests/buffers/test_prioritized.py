@@ -18,6 +18,7 @@ from reference import ReferenceBuffer, stack
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, host
+from mindspore_replay.store.tree import build_weights
 
 Make = Callable[..., Any]
 
@@ -154,6 +155,40 @@ def test_the_largest_priority_of_the_rows_held_in_a_graph():
     assert buffer.priorities.asnumpy().tolist() == [1, 1, 2, 3]
     body(Tensor(6, ms.int32))  # evicts row 0
     assert buffer.priorities.asnumpy().tolist() == [3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_only_the_rows_stored_have_a_largest_priority(backend: str):
+    """A ring that is not full may begin at any slot, when the process died that evicted its oldest rows."""
+    columns: dict[str, Any] = {"shapes": [()], "types": ["int32"], "default_priority": "largest_held", "seed": 0}
+    buffer = PrioritizedReplayBuffer(2, 6, **columns, backend=backend, initial_priority=0.5)
+    host_buffer = host.PrioritizedReplayBuffer(2, 6, **columns, alpha=1.0)
+    host_buffer.insert([np.arange(9, dtype=np.int32)], priority=[1, 1, 1, 9, 8, 7, 2, 3, 1])
+    whole = host_buffer.state_dict()
+    step = Tensor(5, ms.int32)
+
+    @ms.jit
+    def body(step, version):
+        buffer.insert([step])
+        return buffer.insert([step], version=version, with_indices=True)
+
+    for count, largest in ((6, 9), (3, 3), (1, 1), (0, 0.5)):
+        slots = (np.arange(9 - count, 9)) % 6
+        leaves = np.where(np.isin(np.arange(6), slots), whole["priorities"] + 1e-6, 0) ** 0.6
+        own = {"head": np.int32((9 - count) % 6), "count": np.int32(count), "weights": build_weights(leaves)}
+        own["clock"] = np.array([0, 9 - count, 0])
+        for each in (buffer, host.PrioritizedReplayBuffer(2, 6, **columns, initial_priority=0.5)):
+            each.load_state_dict(whole | own)
+            each.insert([np.int32(5)])
+            assert each.info([9])[0] == largest
+            each.check_valid()
+        buffer.load_state_dict(whole | own)
+        with pytest.raises(RuntimeError):
+            body(step, Tensor(1)).asnumpy()
+        ms.ms_memory_recycle()
+        assert buffer.info(Tensor([9]))[0] == largest
+        buffer.check_valid()
+        assert value(buffer, "max_priority") == np.float32(largest)
 
 
 def test_composite_operators_reset_to_the_first_priority():

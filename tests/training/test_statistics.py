@@ -14,6 +14,11 @@ def rows(n: int) -> list[np.ndarray]:
     return [np.zeros(n, np.float32)]
 
 
+#: Rows of any length, of which the oldest are evicted before the ring is full.
+LENGTHS: dict[str, Any] = {"shapes": [(None,)], "types": ["float32"], "max_length": 5, "items": 90}
+FIXED: dict[str, Any] = {"shapes": [()], "types": ["float32"]}
+
+
 def test_a_plain_buffer_by_hand():
     buffer = ReplayBuffer(sample_size=3, capacity=4, shapes=[()], types=["float32"], seed=0)
     values, histograms = statistics_of(buffer.state_dict())
@@ -94,7 +99,8 @@ def operate(buffer: Any, rng: np.random.Generator) -> None:
     kind = rng.integers(6)
     if kind < 2:
         n = int(rng.integers(1, 9))
-        buffer.insert(rows(n), priority=rng.exponential(10.0, n).astype(np.float32))
+        lists = [[np.zeros(rng.integers(6), np.float32) for _ in range(n)]]
+        buffer.insert(lists if buffer.columns.kinds else rows(n), priority=rng.exponential(10.0, n).astype(np.float32))
     elif kind == 2 and buffer.can_sample():
         buffer.sample()
     elif kind == 3 and rng.random() < 0.3:
@@ -110,15 +116,16 @@ def in_bins(histogram: Histogram, values: np.ndarray) -> list[int]:
     return [int(((values >= low) & (values < high)).sum()) for low, high in itertools.pairwise(edges)]
 
 
-def test_against_what_is_known_of_each_row():
+@pytest.mark.parametrize("columns", [FIXED, pytest.param(LENGTHS, marks=pytest.mark.cpu_only("needs its kernels"))])
+def test_against_what_is_known_of_each_row(columns: dict[str, Any]):
     rng = np.random.default_rng(0)
-    buffer = PrioritizedReplayBuffer(
-        sample_size=4, capacity=50, shapes=[()], types=["float32"], seed=0, max_use=2, max_staleness=4
-    )
+    buffer = PrioritizedReplayBuffer(4, 50, **columns, seed=0, max_use=2, max_staleness=4)
+    evicts_early = False
     for _ in range(400):
         operate(buffer, rng)
         values, histograms = statistics_of(buffer.state_dict())
         inserted, size = int(buffer.serials.asnumpy()[0]), int(buffer.size())
+        evicts_early |= size < min(inserted, 50)
         if size == 0:
             continue
         handles = np.arange(inserted - size, inserted)
@@ -140,6 +147,7 @@ def test_against_what_is_known_of_each_row():
         assert all(histogram.counts.sum() == live.sum() for histogram in histograms.values())
     removed = values["used_up"], values["stale"], values["deleted"], values["invalid_handles"]
     assert min(removed) > 10
+    assert evicts_early == (columns is LENGTHS)
 
 
 def test_more_rows_than_are_looked_at_together():
