@@ -99,7 +99,7 @@ class Drawing:
         """
         return self._front.eligible()
 
-    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[object]:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         return self._front.turn_to_sample(stop, self.spec.sample_size)
 

@@ -13,6 +13,7 @@ from mindspore import Tensor
 from ..mindspore_api import share
 from ..store.front import LimitedFront
 from ..store.inputs import NewRows, as_handles_for, as_priorities, as_values
+from ..store.rate_rule import Turn
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link
@@ -164,18 +165,18 @@ class ShardFront(InsertionFront, LimitedFront):
         return True
 
     @contextlib.contextmanager
-    def turn(self, what: str, rows: int, stop: threading.Event | None = None) -> Iterator[None]:
+    def turn(self, what: str, rows: int, stop: threading.Event | None = None) -> Iterator[Turn | None]:
         """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
         limiter = self.limiter
         self.calls.writers.land()
         if limiter is None:
-            wait: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            wait: contextlib.AbstractContextManager[Turn | None] = contextlib.nullcontext()
         else:
             if not limiter.lets_sample(rows):
                 self.calls.settled()  # other processes may have inserted
             wait = limiter.turn("sample", rows, stop, poll=self._ask_again)
-        with wait, self.calls.drawing:
-            yield
+        with wait as turn, self.calls.drawing:
+            yield turn
         self.calls.exchange.regulate()
 
     def _ask_again(self, seconds: float) -> None:

@@ -271,7 +271,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
             raise wrong_sample(_NAME, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(None, beta, as_dict, with_indices)
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[object]:
         """Wait until the limiter allows a sample, for the block to draw. Raise a RuntimeError once `stop` is set."""
         return self._front.turn("sample", self.sample_size, stop)
 

@@ -16,7 +16,7 @@ from .folder_opening import open_to_attach
 from .front import Front
 from .kinds import Form
 from .ragged import make_store
-from .rate_rule import Account, QueueAccount, Wait, seconds_of
+from .rate_rule import Account, QueueAccount, Turn, Wait, seconds_of
 from .recipe.spec import BufferSpec
 from .store import Store
 
@@ -211,12 +211,13 @@ class AttachedFront(Front):
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
     @contextlib.contextmanager
-    def turn(self, what: str, rows: int) -> Iterator[None]:
+    def turn(self, what: str, rows: int) -> Iterator[Turn]:
         """Wait until rows may be inserted or sampled, and count them. Other threads go on meanwhile."""
         arrays, signals, name = self._folder.arrays, self._folder.signals, self.spec.cls_name
+        turn = Turn(rows)
         if rows == 0:
             with self._exclusive():
-                yield
+                yield turn
             return
         wait = Wait(self._account, what, rows, self.timeout)
         while True:
@@ -228,8 +229,8 @@ class AttachedFront(Front):
                 elif self.timeout != 0:
                     now.check_room(what, rows)
                 if not self.is_limited or now.allows(what, rows, in_progress):
-                    yield
-                    arrays["shared.counts"] += now.increments(what, rows, in_progress)
+                    yield turn
+                    arrays["shared.counts"] += now.increments(what, turn.rows, in_progress)
                     signals.send()
                     return
                 if isinstance(now, QueueAccount) and self.timeout == 0:

@@ -18,6 +18,7 @@ from .library import TOO_FEW_ROWS, KernelError
 from .naming import named
 from .nested import NO_NAMES, Names
 from .random import ALL_ROWS
+from .rate_rule import Turn
 from .recipe.spec import BufferSpec
 from .types import Experience, Sample, Values
 from .waiting import Waiting
@@ -61,8 +62,8 @@ class BaseFront:
         """True if insertions and samples may have to wait."""
         raise NotImplementedError
 
-    def turn(self, what: str, rows: int) -> contextlib.AbstractContextManager[None]:
-        """Wait until rows may be inserted or sampled. The block does so, in the lock."""
+    def turn(self, what: str, rows: int) -> contextlib.AbstractContextManager[Turn | None]:
+        """Wait until rows may be inserted or sampled. The block does so, in the lock, and says how many there were."""
         raise NotImplementedError
 
     # Rows in and out.
@@ -85,9 +86,11 @@ class BaseFront:
             own = spec.names_of_lengths  # not columns of that name
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
-        with self.turn("sample", spec.sample_size) if self.is_limited else self.lock:
+        with self.turn("sample", spec.sample_size) if self.is_limited else self.lock as turn:
             self.ready()
             batch = self.drawn(bounds, given, form)
+            if isinstance(turn, Turn):
+                turn.rows = len(batch[0])
         if self.finish is not None:
             batch = self.finish(batch)
         if self.drops_handles and not with_indices:
@@ -303,7 +306,7 @@ class LimitedFront(BaseFront):
         limiter = self.limiter
         return limiter is None or limiter.lets_sample(rows)
 
-    def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[object]:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         limiter = self.limiter
         return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
@@ -322,13 +325,13 @@ class LimitedFront(BaseFront):
             limiter.restart()
 
     @contextlib.contextmanager
-    def turn(self, what: str, rows: int) -> Iterator[None]:
+    def turn(self, what: str, rows: int) -> Iterator[Turn | None]:
         """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""
         self.ready()
         limiter = self.limiter
         assert limiter is not None
-        with limiter.turn(what, rows) if rows else contextlib.nullcontext(), self.lock:
-            yield
+        with limiter.turn(what, rows) if rows else contextlib.nullcontext() as turn, self.lock:
+            yield turn
 
 
 class LocalFront(LimitedFront, Front):

@@ -43,6 +43,11 @@ class Kind(NamedTuple):
     at_random: bool
 
     @property
+    def takes_bits(self) -> bool:
+        """True if each row of a padded sample takes a random number, to be cut there if it is longer."""
+        return self.at_random and self.sampled < self.longest
+
+    @property
     def name_of_lengths(self) -> str:
         """Name of the lengths of its rows, where there are others."""
         return f"{self.name}_lengths"

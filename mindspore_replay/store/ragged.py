@@ -25,7 +25,7 @@ from .kinds import LONGEST, Form, Kind
 from .late import pending
 from .nested import at
 from .options import Options
-from .plan import HANDLE
+from .plan import HANDLE, WEIGHT
 from .ragged_insertion import RaggedInsertion
 from .random import random_bits
 from .recipe.spec import BufferSpec
@@ -152,18 +152,27 @@ class RaggedStore(ArenaStore):
 
     def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
         """Return references of rows; if longer ones are cut at random, of a part of them."""
-        if not kind.at_random:
+        if not kind.takes_bits:
             return rows
         more = np.maximum(rows[..., 1] - kind.sampled, 0)
-        key, counter = self.arrays["random_state"].tolist()
-        bits = random_bits(~key, counter + np.arange(more.size)).reshape(more.shape)
+        bits = self._random_bits(more.size).reshape(more.shape)
         offsets = rows[..., 0] + (bits % (more + 1).astype(np.uint64)).astype(np.int64)
         return np.stack([offsets, rows[..., 1] - more], -1)
+
+    def _random_bits(self, n: int) -> np.ndarray:
+        """Take n random numbers that no draw of rows takes, 64 bits each. Shape ``[n]``, uint64."""
+        state = self.arrays["random_state"]
+        key, counter = state.tolist()
+        state[1] = counter + n
+        return random_bits(~key, counter + np.arange(n))
 
     # Batches with a bound on their items.
 
     def _drawn_within(self, max_items: int, bounds: tuple[int, int] | None, beta: float | None) -> Sequence[Any]:
-        """Draw the rows before the first one that does not fit, each once."""
+        """Draw the rows before the first one that does not fit, each once.
+
+        Rows drawn by priority are put in a random order before, since they come in that of their slots, a stratum each.
+        """
         options, plan = self.options, self.options.plan
         check_size(options.cls_name, "max_items", max_items, 2**31 - 1, max(kind.longest for kind in options.kinds))
         if plan.draw == "epochs" or (plan.max_use is not None and not plan.in_order):
@@ -181,16 +190,23 @@ class RaggedStore(ArenaStore):
             if fitting not in self._sized:
                 self._sized[fitting] = self.resized(options._replace(plan=plan._replace(n=fitting)))
             return Store.sample(self._sized[fitting], bounds, beta)
+        by_priority, kinds = plan.draw == "priority", [output.kind for output in plan.outputs]
+        if by_priority and beta is None:
+            beta = float(self.arrays["beta"][0])  # which the draw moves
         drawn: Sequence[Any] = super().sample(bounds, beta)
-        handles = drawn[[output.kind for output in plan.outputs].index(HANDLE)]
-        slots = self._slots(handles)
-        _, chosen = np.unique(slots, return_index=True)
-        chosen = np.sort(chosen)
+        slots = self._slots(drawn[kinds.index(HANDLE)])
+        order = np.argsort(self._random_bits(plan.n)) if by_priority else np.arange(plan.n)
+        _, first = np.unique(slots[order], return_index=True)
+        chosen = order[np.sort(first)]
         chosen = chosen[: self._fitting(slots[chosen], max_items)]
         rest = np.setdiff1d(np.arange(plan.n), chosen)
         np.subtract.at(self.arrays["use_counts"], slots[rest], 1)  # they are not delivered
         self.arrays["counts"][state.COUNTS.index("drawn")] -= len(rest)
-        return [np.ascontiguousarray(array[chosen]) for array in drawn]
+        batch = [np.ascontiguousarray(array[chosen]) for array in drawn]
+        if by_priority and not plan.by_buffer:  # the largest importance weight is that of a row that stays
+            leaves = self.arrays["weights"][slots[chosen]]
+            batch[kinds.index(WEIGHT)] = ((leaves.min() / leaves) ** beta).astype(np.float32)
+        return batch
 
     def _fitting(self, slots: np.ndarray, max_items: int) -> int:
         """Return how many of the first rows have at most so many items of each kind together."""

@@ -110,6 +110,17 @@ class Account(NamedTuple):
             sizes[kind] = rows
 
 
+class Turn:
+    """A turn to insert or to sample.
+
+    Attributes:
+        rows (int): Rows to count after it. A sample sets it if it delivers fewer than it waited for.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+
 class QueueAccount(NamedTuple):
     """Counts of what a queue can deliver, and its room.
 

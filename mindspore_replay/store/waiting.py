@@ -11,7 +11,7 @@ import numpy as np
 from .calls import Calls
 from .checks import check_size
 from .mixins import mixin
-from .rate_rule import KINDS, Account, QueueAccount, Wait, seconds_of
+from .rate_rule import KINDS, Account, QueueAccount, Turn, Wait, seconds_of
 from .types import Outputs
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Waiting:
         with self._changed:
             return bool(self.account().allows(what, rows, self._in_progress))
 
-    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[object]:
         """Wait until rows may be inserted, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
@@ -146,7 +146,7 @@ class Waiting:
         """
         return self.turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
-    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[None]:
+    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[object]:
         """Wait until rows may be sampled, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
@@ -181,23 +181,24 @@ class Waiting:
         stop: threading.Event | None = None,
         seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
-    ) -> Iterator[None]:
+    ) -> Iterator[Turn]:
         """Run the block of `inserting` or `sampling`. Raise a RuntimeError if `stop` is set during the wait.
 
         If counts arrive from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may last.
         """
+        turn = Turn(rows)
         if getattr(self._inside, what, False):
-            yield
+            yield turn
             return
         more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop, poll)
         setattr(self._inside, what, True)
         try:
-            yield
+            yield turn
         except BaseException:
             self._end(more, more * 0)
             raise
         else:
-            self._end(more, more)
+            self._end(more, more * turn.rows // rows)
         finally:
             setattr(self._inside, what, False)
 

@@ -32,8 +32,8 @@ struct Arena {
 };
 
 // Cuts n drawn rows that have more than `most` items: after the first of them or, with the state of a generator, at
-// random.
-inline void CutRows(Reference *rows, int64_t n, int64_t most, const RandomState *random) {
+// random. Each row takes a number then, also one that is not cut.
+inline void CutRows(Reference *rows, int64_t n, int64_t most, RandomState *random) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t more = rows[i].length - most;
     if (more <= 0) continue;
@@ -43,6 +43,7 @@ inline void CutRows(Reference *rows, int64_t n, int64_t most, const RandomState 
     }
     rows[i].length = most;
   }
+  if (random != nullptr) random->counter += n;
 }
 
 // Places n new rows, of which the lengths are set, behind `tail`: a row that would cross the arena's end begins behind it,

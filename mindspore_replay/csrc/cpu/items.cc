@@ -68,7 +68,7 @@ class ItemArguments {
 
   bool IsPacked(int field) const { return may_pack_ && Lead(field) == 0; }
   const void *head() const { return raw_.data<void>(1); }
-  const RandomState *random() const { return raw_.data<RandomState>(2); }
+  RandomState *random() const { return raw_.data<RandomState>(2); }
   const ItemsPlan &plan() const { return plan_; }
   Vector<Reference> &rows(int kind) { return rows_[static_cast<size_t>(kind)]; }
   int32_t *lengths(int kind) const { return raw_.data<int32_t>(FirstLengths() + kind); }
@@ -176,8 +176,9 @@ Status ReadItems(ItemArguments *args, Kernel kernel) {
     if (!std::all_of(rows.begin(), rows.end(), [&](const Reference &row) { return arena.Holds(row); })) {
       return kBadArguments;
     }
-    CutRows(rows.data(), static_cast<int64_t>(rows.size()), args->MostOf(kind),
-            plan.Kinds()[kind].at_random != 0 ? args->random() : nullptr);
+    const ItemsPlan::Kind &of_kind = plan.Kinds()[kind];
+    const bool takes_bits = of_kind.at_random != 0 && args->MostOf(kind) < of_kind.longest;
+    CutRows(rows.data(), static_cast<int64_t>(rows.size()), args->MostOf(kind), takes_bits ? args->random() : nullptr);
     std::transform(rows.begin(), rows.end(), args->lengths(kind),
                    [](const Reference &row) { return static_cast<int32_t>(row.length); });
   }
