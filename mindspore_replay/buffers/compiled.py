@@ -193,6 +193,10 @@ class CompiledCalls(Calls):
         updates = enumerate(zip(chosen, arrays))
         return [self._run("update", i, j == 0, flat, Tensor(rows)) for j, (i, rows) in updates][-1].asnumpy()
 
+    def check_update(self, handles: Values, values: Experience) -> None:
+        """Raise the errors of `update`, and write nothing."""
+        as_values(self._schema, self.options, handles, values)
+
     def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""
         where, given = map(Tensor, as_priorities(self.options, handles, priorities))

@@ -142,6 +142,9 @@ class Calls(BaseCalls, Protocol):
     def read(self, index: Values) -> tuple[Any, ...]:
         """Return the rows at logical positions."""
 
+    def check_update(self, handles: Values, values: Experience) -> None:
+        """Raise the errors of `update`, and write nothing."""
+
     @property
     def try_update_priorities(self) -> Callable[[Any, Any], Any]:
         """``(handles, priorities)``: set priorities. The number of invalid handles, or an int if they are not set."""

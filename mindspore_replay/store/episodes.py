@@ -8,13 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .late import pending
 from .ring import stored_slots
+from .types import Arrays
 
 #: Flags of a row: it is the last of its episode; it is read and never drawn, since it holds only the observation after
 #: its episode or its next one is not known; no window may contain it; a final row may follow it in its episode, or, if
 #: it is no `END`, has followed it.
 END, FINAL, DELETED, OPEN = 1, 2, 4, 8
 PAD_OPEN = 2
+
+
+def removed(state: Arrays, slots: np.ndarray) -> np.ndarray:
+    """Return which rows in these slots are removed, so that their handles are invalid. Shape ``[n]``, bool."""
+    uses = state["use_counts"][slots]
+    gone = state["flags"][slots] & DELETED > 0 if "flags" in state else uses < 0
+    return gone & ~pending(uses)
 
 
 class WindowRule(NamedTuple):

@@ -71,11 +71,11 @@ def as_items(schema: Schema, i: int, value: Any) -> Items:
         if not value:
             return Items(np.zeros((0, *schema.shapes[i][1:]), schema.numpy_types[i]), None)
         if _rank(value[0]) == rank:
-            parts = [schema.to_array(i, row) if len(row) else as_items(schema, i, ()).rows for row in value]
-            if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
+            parts = [as_items(schema, i, ()).rows if _is_empty(row) else schema.to_array(i, row) for row in value]
+            if len(got := {f"{p.dtype.name} {p.shape[1:] if p.ndim else 'without items'}" for p in parts}) > 1:
                 raise ValueError(
                     f"For '{schema.cls_name}', the rows of a column must have one dtype, and items of one shape. "
-                    f"Column {schema.names[i]!r}: got {sorted({f'{p.dtype.name} {p.shape[1:]}' for p in parts})}."
+                    f"Column {schema.names[i]!r}: got {sorted(got)}."
                 )
             return Items(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
     array = schema.to_array(i, value)
@@ -88,16 +88,28 @@ def _rank(value: Any) -> int:
     return len(value.shape) if hasattr(value, "shape") else np.ndim(value)
 
 
+def _is_empty(row: Any) -> bool:
+    """Return True if a row has no items, of which the dtype then says nothing."""
+    return bool(row.shape[:1] == (0,)) if hasattr(row, "shape") else isinstance(row, (list, tuple)) and not row
+
+
 def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
-    """Raise a TypeError or ValueError unless the rows of these columns have their dtypes, shapes and lengths."""
+    """Raise a TypeError or ValueError unless the items of these columns have their dtypes and shapes."""
     schema.check_types(list(given), schema.names_of(given, [items.rows for items in given.values()]))
-    name, wrong = schema.cls_name, []
+    wrong = []
     for i, (rows, _) in given.items():
         if rows.shape[1:] != schema.shapes[i][1:] or not rows.ndim:
             expected = str(("n", *schema.shapes[i][1:])).replace("'", "")
             wrong.append(f"column {schema.names[i]!r}: expected {expected}, but got {rows.shape}")
     if wrong:
-        raise ValueError(f"For '{name}', rows must hold any number of items of the column's shape. {'; '.join(wrong)}.")
+        raise ValueError(
+            f"For '{schema.cls_name}', rows must hold any number of items of the column's shape. {'; '.join(wrong)}."
+        )
+
+
+def check_lengths(schema: Schema, given: Mapping[int, Items]) -> None:
+    """Raise a ValueError unless new rows of these columns have lengths that may be stored."""
+    name = schema.cls_name
     for kind in schema.kinds:
         own = [given[i] for i in kind.columns if i in given]
         for one in own:
@@ -120,12 +132,13 @@ def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
 
 def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]]:
     """Return the fields of new rows as kernels store them, of which only lengths are set, and the items by column."""
-    fields, given = list(schema.present_fields(exp)), {}
-    for place, i in enumerate(schema.present):
-        if i in schema.kind_of:
-            given[i] = items = as_items(schema, i, fields[place])
-            fields[place] = reference_of(schema, i, items)
+    fields = list(schema.present_fields(exp))
+    places = {i: place for place, i in enumerate(schema.present) if i in schema.kind_of}
+    given = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
     check_items(schema, given)
+    check_lengths(schema, given)
+    for i, place in places.items():
+        fields[place] = reference_of(schema, i, given[i])
     return fields, {i: items.rows for i, items in given.items()}
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .checks import check_bool, check_number, check_seed, check_size
 from .front import LocalFront
 from .habits import NoContainer, only_from_python, package_of, wrong_sample
-from .inputs import as_array, as_priority, as_values
+from .inputs import as_array, as_priority
 from .locks import hold_locks
 from .mixins import mixin
 from .naming import named, sample_names
@@ -302,8 +302,8 @@ class Mixture:
         """Write columns of stored rows, each in its own buffer. Return the number of invalid handles."""
         owners, handles = self.pairs(source, indices)
         members = [(i, front) for i, front in enumerate(self.fronts) if front.has_handles]
-        for _, front in members:  # check all before anything is written
-            as_values(front.spec.columns, front.spec.options, handles, values)
+        for i, front in members:  # check all before anything is written
+            front.calls.check_update(np.where(owners == i, handles, -1), values)
         invalid = 0
         for i, front in members:
             mine = owners == i

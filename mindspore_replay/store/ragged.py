@@ -19,8 +19,9 @@ from .arenas import ArenaStore
 from .call import NO_TENSORS, Tensors
 from .checks import check_size
 from .compressed import CompressedStore
+from .episodes import removed
 from .inputs import as_handles, as_positions, as_values
-from .items import as_items, check_items, reference_of
+from .items import Items, as_items, check_items, reference_of
 from .kinds import LONGEST, Form, Kind
 from .late import pending
 from .nested import at
@@ -228,52 +229,65 @@ class RaggedStore(ArenaStore):
             TypeError, ValueError: If an argument does not fit, or a row has another length. Nothing is written then.
             RuntimeError: If a row in a folder has its items already: a process that dies would leave a part of them.
         """
-        schema, name = self._rows_schema, self.options.cls_name
-        paths = schema.chosen(values)
-        given = {i: as_items(schema, i, at(values, path)) for i, path in paths.items() if i in self.kind_of}
-        check_items(schema, given)
-        where = as_handles(name, handles)
-        others = {i: schema.to_array(i, at(values, path)) for i, path in paths.items() if i not in given}
+        where, given = self._given(handles, values)
         with self.held():
-            slots, fields, writes = self._slots(where.reshape(-1)), [], []
-            for i in paths:
-                if i in others:
-                    fields.append(others[i])
-                    continue
-                items, rows = given[i], np.where(slots[:, None] >= 0, self.references(self.kind_of[i])[slots], 0)
-                lengths = items.of_rows
-                if (items.lengths is None) != (where.ndim == 0) or len(lengths) != len(slots):
-                    raise ValueError(
-                        f"For '{name}', 'values' must hold a row of each column for each of 'indices', but got "
-                        f"{len(lengths)} rows of column {schema.names[i]!r} for {len(slots)}."
-                    )
-                if (wrong := np.flatnonzero((slots >= 0) & (lengths != rows[:, 1]))).size:
-                    raise ValueError(
-                        f"For '{name}', rows keep their lengths, but got {lengths[wrong[0]]} items of column "
-                        f"{schema.names[i]!r} for the row {where.reshape(-1)[wrong[0]]}, which has "
-                        f"{rows[wrong[0], 1]}. Insert another row."
-                    )
-                self._check_unwritten(i, slots)
-                is_leader = i == self.kind_of[i].column
-                fields.append(rows.reshape(*where.shape, 2) if is_leader else reference_of(schema, i, items))
-                writes.append((i, rows, items.rows, lengths))
-            stored = dict(zip([schema.names[i] for i in paths], fields)) if isinstance(values, Mapping) else fields
-            converted = as_values(self.schema, self.options, where, stored)
-            last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
-            last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
-            last &= slots >= 0
-            for i, rows, items_of, lengths in writes:
-                self.place(i, np.ascontiguousarray(rows[last]), items_of[np.repeat(last, lengths)])
+            converted, writes = self._converted(where, given, isinstance(values, Mapping))
+            for write in writes:
+                self.place(*write)
             return self._write(*converted)
 
-    def _check_unwritten(self, i: int, slots: np.ndarray) -> None:
-        """Raise a RuntimeError if rows in a folder are not pending for want of this column."""
-        if self.folder is None:
-            return
+    def check_update(self, handles: Values, values: Experience) -> None:
+        """Raise the errors of `update`, and write nothing."""
+        where, given = self._given(handles, values)
+        with self.held():
+            self._converted(where, given, isinstance(values, Mapping))
+
+    def _given(self, handles: Values, values: Experience) -> tuple[np.ndarray, dict[int, Any]]:
+        """Return handles and, for each column given, its rows: `Items`, or an array."""
+        schema = self._rows_schema
+        found = {i: at(values, path) for i, path in schema.chosen(values).items()}
+        items = {i: as_items(schema, i, value) for i, value in found.items() if i in self.kind_of}
+        check_items(schema, items)
+        given = {i: items[i] if i in items else schema.to_array(i, value) for i, value in found.items()}
+        return as_handles(self.options.cls_name, handles), given
+
+    def _converted(self, where: np.ndarray, given: Mapping[int, Any], by_name: bool) -> tuple[Any, list[Any]]:
+        """Return the arguments of the kernel of `update`, and those of `place`, for each column whose rows differ."""
+        schema, stored, writes = self._rows_schema, dict(given), []
+        slots = self._slots(where.reshape(-1))
+        slots = np.where(removed(self.arrays, slots), -1, slots)
+        last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
+        last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
+        last &= slots >= 0
+        for i in given.keys() & self.kind_of.keys():
+            items, kind = given[i], self.kind_of[i]
+            references = np.where(slots[:, None] >= 0, self.references(kind)[slots], 0)
+            self._check_rows(i, where, slots, items, references)
+            of_leader = references.reshape(*where.shape, 2)
+            stored[i] = of_leader if i == kind.column else reference_of(schema, i, items)
+            rows = items.rows[np.repeat(last, items.of_rows)]
+            writes.append((i, np.ascontiguousarray(references[last]), rows))
+        values: Any = {schema.names[i]: value for i, value in stored.items()} if by_name else list(stored.values())
+        return as_values(self.schema, self.options, where, values), writes
+
+    def _check_rows(self, i: int, where: np.ndarray, slots: np.ndarray, items: Items, references: np.ndarray) -> None:
+        """Raise an error unless rows of a column have the lengths of the valid rows, and may be written there."""
+        name, column, lengths = self.options.cls_name, self._rows_schema.names[i], items.of_rows
+        if (items.lengths is None) != (where.ndim == 0) or len(lengths) != len(slots):
+            expected = "one row" if where.ndim == 0 else f"a list of {len(slots)}"
+            got = "one row" if items.lengths is None else f"a list of {len(lengths)}"
+            raise ValueError(
+                f"For '{name}', 'values' must hold a row of each column for each of 'indices', of column {column!r} "
+                f"{expected}, but got {got}."
+            )
+        if (wrong := np.flatnonzero((slots >= 0) & (lengths != references[:, 1]))).size:
+            raise ValueError(
+                f"For '{name}', rows keep their lengths, but got {lengths[wrong[0]]} items of column {column!r} for "
+                f"the row {where.reshape(-1)[wrong[0]]}, which has {references[wrong[0], 1]}. Insert another row."
+            )
         uses = self.arrays["use_counts"][slots[slots >= 0]]
-        if not (pending(uses) & ((uses & self.options.late_bits([i])) > 0)).all():
+        if self.folder is not None and not (pending(uses) & ((uses & self.options.late_bits([i])) > 0)).all():
             raise RuntimeError(
-                f"For '{self.options.cls_name}', items of column {self._rows_schema.names[i]!r} in a folder are "
-                "written once, by 'insert', or by 'update' if the column is late: otherwise a killed process could "
-                "leave a part of them. Insert another row."
+                f"For '{name}', items of column {column!r} in a folder are written once, by 'insert', or by 'update' "
+                "if the column is late: otherwise a killed process could leave a part of them. Insert another row."
             )

@@ -425,7 +425,7 @@ class Schema:
                 return value
         elif _is_of_numbers(value):
             return self._cast(i, value)
-        array = self._bits(i, np.asarray(value))
+        array = self._bits(i, self._as_array(i, value))
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
@@ -433,16 +433,18 @@ class Schema:
         both = self.dtypes[i] == array.dtype.name == "bfloat16"
         return array.view(self.numpy_types[i]) if both else array
 
-    def _cast(self, i: int, value: object) -> np.ndarray:
-        """Cast numbers without a dtype to that of the column."""
-        dtype = self.numpy_types[i]
+    def _as_array(self, i: int, value: object) -> np.ndarray:
         try:
-            array = np.asarray(value)
+            return np.asarray(value)
         except ValueError:
             raise ValueError(
                 f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
                 f"{value!r}."
             ) from None
+
+    def _cast(self, i: int, value: object) -> np.ndarray:
+        """Cast numbers without a dtype to that of the column."""
+        dtype, array = self.numpy_types[i], self._as_array(i, value)
         if self.dtypes[i] == array.dtype.name == "bfloat16":
             return self._bits(i, array)
         if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and array.dtype.kind in "biuf":

@@ -254,6 +254,10 @@ class Store(Calls):
                 return invalid
         return self._write(*as_values(self.schema, self.options, handles, values))
 
+    def check_update(self, handles: Values, values: Experience) -> None:
+        """Raise the errors of `update`, and write nothing."""
+        as_values(self.schema, self.options, handles, values)
+
     def _write(self, where: np.ndarray, chosen: list[int], arrays: list[np.ndarray]) -> np.ndarray:
         return self._run(np.ndarray, ("update", tuple(chosen)), where, *arrays)
 
