@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..store.epochs import POSITION, SIZE
+from ..store.kinds import Kind
 from ..store.locks import hold_calls, hold_folders
-from ..store.state import check_cursors, eligible
+from ..store.state import check_cursors, check_references, eligible
 from ..store.tree import build_weights
 from .file_format import UPDATED, damaged, descriptions, is_value, summary
 from .files import progress_bar
@@ -50,6 +51,9 @@ class Restored:
         self._new = new
         self._is_reservoir = "row_serials" in self._parameters
         self._columns = [key for key in self._parameters if key.startswith("column.")]
+        #: The columns that say where the items of rows are. They are read with the state.
+        self._references = {f"column.{kind.name}": kind for kind in part.owner.options.kinds} if part.is_buffer else {}
+        self._contents = [key for key in self._columns if key not in self._references]
         # Arrays of which a file has one entry for each stored row; of the tree of weights it has the leaves alone.
         self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
         self._row_state: dict[str, np.ndarray] = {}
@@ -63,8 +67,8 @@ class Restored:
         return [self.part.prefix + key for key in (*self._parameters, UPDATED)]
 
     def column_bytes(self) -> int:
-        """Return the bytes of its columns in all files."""
-        names = [self.part.prefix + key for key in self._columns]
+        """Return the bytes of the columns that `check_columns` reads, in all files."""
+        names = [self.part.prefix + key for key in self._contents]
         return sum(source.header.entries[name].nbytes for source in self._sources for name in names)
 
     def differences(self, source: Source) -> list[str]:
@@ -77,6 +81,8 @@ class Restored:
             if key in self._of_rows:
                 shape = ("rows", *(() if key == "weights" else shape[1:]))
                 got = ("rows", *got[1:]) if got else got
+            if key.startswith("items."):
+                shape, got = ("items", *shape[1:]), ("items", *got[1:]) if got else got
             dtype = parameter.dtype
             if entry is None:
                 wrong.append(f"{self.part.prefix + key!r}: expected {dtype} {list(shape)}, but got nothing")
@@ -90,9 +96,9 @@ class Restored:
         """Read all arrays but the columns, find the slots of their rows, and check the result."""
         cursors = []
         for source in self._sources:
-            for key in self._parameters:
+            for key, parameter in self._parameters.items():
                 if key not in self._of_rows:
-                    self._row_state[key] = source.array(self.part.prefix + key)
+                    self._row_state[key] = source.array(self.part.prefix + key, parameter.numpy_type)
             if self.part.is_buffer:
                 cursors.append(cursors_of(self._row_state))
         if self.part.is_buffer:
@@ -103,7 +109,7 @@ class Restored:
     def check_columns(self) -> None:
         """Raise a ValueError if columns do not match their checksums."""
         for source in self._sources:
-            for key in self._columns:
+            for key in self._contents:
                 source.check(self.part.prefix + key)
 
     def find_memory(self) -> None:
@@ -118,7 +124,7 @@ class Restored:
     def read_columns(self) -> None:
         """Read the columns into their Parameters, whose previous rows are lost."""
         self.part.owner.last_saved = None
-        for key in self._columns:
+        for key in self._contents:
             parameter, array = self._parameters[key], self._in_memory.get(key)
             if array is None:
                 array = np.zeros(parameter.shape, parameter.numpy_type)
@@ -128,7 +134,7 @@ class Restored:
                 parameter.overwrite(array)
 
     def overwrite_marks(self) -> None:
-        """Write the state that was read to all Parameters but the columns."""
+        """Write the state that was read to all Parameters but the other columns."""
         for key, array in self._row_state.items():
             if key in self._in_memory:
                 self._in_memory[key][...] = array
@@ -141,30 +147,91 @@ class Restored:
         *earlier, last = self._sources
         capacity, saved = self.part.owner.capacity, cursors[-1]
         self._check_rows(cursors)
-        now = self._moved(saved)
+        references = {key: self._read_references(key, cursors) for key in self._references}
+        fitting = (self._fitting(kind, references[key]) for key, kind in self._references.items())
+        now = self._moved(saved, min([saved.count, capacity, *fitting]))
         slots = Slots(capacity, now.head, now.count)
         for key in (key for key in self._of_rows if key not in self._columns):
             self._row_state[key] = self._memory(key)
             last.fill(self.part.prefix + key, self._row_state[key], [(saved.count - now.count, slots)])
             for source in earlier:
                 source.check(self.part.prefix + key)
-        placed = 0
-        for i, source in enumerate(self._sources):
-            updated = self._updated(source)
-            older, places, rows = (
-                self._places_in_reservoir(source, cursors[i], updated)
-                if self._is_reservoir
-                else self._places_in_ring(source, cursors[i], updated, now, slots)
-            )
-            self._places[i] = older + [(len(updated) + start, part) for start, part in places]
-            self._check_row_counts(source, self._columns, len(updated) + rows)
-            placed += sum(len(part) for _, part in places)
-        if not self._is_reservoir and placed != now.count:
-            raise damaged(last.path, f"needs {now.count} rows, of which the files before it hold all but {placed}")
-        if capacity != self._saved_capacity:
+        for key, kind in self._references.items():
+            self._row_state[key] = self._memory(key)
+            kept = references[key][saved.count - now.count :]
+            self._row_state[key][(now.head + np.arange(now.count)) % capacity] = self._replaced(kind, kept)
+        self._places = self._placed(cursors, now, slots)
+        if now != saved or capacity != self._saved_capacity:
             self._fit(now)
         if "weights" in self._row_state:
             self._row_state["weights"] = build_weights(self._row_state["weights"][:capacity])
+
+    def _placed(self, cursors: list[Cursors], now: Cursors, slots: Slots) -> list[_Places]:
+        """Return for each file where the rows of its columns go. Raise a ValueError if it has other rows."""
+        found, placed = [], 0
+        for source, those in zip(self._sources, cursors):
+            updated = self._updated(source)
+            older, places, rows = (
+                self._places_in_reservoir(source, those, updated)
+                if self._is_reservoir
+                else self._places_in_ring(source, those, updated, now, slots)
+            )
+            found.append(older + [(len(updated) + start, part) for start, part in places])
+            self._check_row_counts(source, self._columns, len(updated) + rows)
+            placed += sum(len(part) for _, part in places)
+        if not self._is_reservoir and placed != now.count:
+            raise damaged(
+                self._sources[-1].path, f"needs {now.count} rows, of which the files before it hold all but {placed}"
+            )
+        return found
+
+    # Rows that differ in length.
+
+    def _read_references(self, key: str, cursors: list[Cursors]) -> np.ndarray:
+        """Return where the items of all rows of the files are, the oldest first. Shape ``[n, 2]``, int64."""
+        saved, kind = cursors[-1], self._references[key]
+        slots = Slots(max(saved.count, 1), 0, saved.count)
+        references = np.zeros((slots.capacity, 2), np.int64)
+        places = self._placed(cursors, Cursors(0, saved.count, saved.inserted, saved.base), slots)
+        for source, those in zip(self._sources, places):
+            source.fill(self.part.prefix + key, references, those)
+        path, size = self._sources[-1].path, self._saved_items(kind)
+        if len({len(self._row_state[f"items.{name}"]) for name in kind.names}) > 1 or size < 1:
+            raise damaged(path, f"has different numbers of items in the columns {list(kind.names)}, or none")
+        with _explained(self._sources[-1]), np.errstate(all="ignore"):
+            as_saved = kind._replace(items=size, longest=size)
+            check_references(self.part.owner.options.cls_name, as_saved, references[: saved.count])
+        return references[: saved.count]
+
+    def _saved_items(self, kind: Kind) -> int:
+        """Return the items that the files had memory for."""
+        return len(self._row_state[f"items.{kind.name}"])
+
+    def _fitting(self, kind: Kind, references: np.ndarray) -> int:
+        """Return how many of the newest rows there is memory for."""
+        if self._saved_items(kind) == kind.items:
+            return len(references)
+        return int(np.searchsorted(references[::-1, 1].cumsum(), kind.items, "right"))
+
+    def _replaced(self, kind: Kind, references: np.ndarray) -> np.ndarray:
+        """Return where the items of rows are in this memory, and if it is of another size, bring them there."""
+        offsets, lengths = references.T
+        if (longest := int(lengths.max(initial=0))) > kind.longest:
+            raise ValueError(
+                f"For 'load', 'max_length' of column {kind.name!r} must be at least {longest}, the items of the "
+                f"longest row in {self._sources[-1].path}, but got {kind.longest}."
+            )
+        size, begins = self._saved_items(kind), lengths.cumsum() - lengths
+        if size == kind.items:
+            return references
+        items = np.repeat(offsets % size - begins, lengths) + np.arange(lengths.sum())
+        for name in kind.names:
+            saved = self._row_state[f"items.{name}"]
+            self._row_state[f"items.{name}"] = np.zeros((kind.items, *saved.shape[1:]), saved.dtype)
+            self._row_state[f"items.{name}"][: len(items)] = saved[items]
+        return np.stack([begins, lengths], -1)
+
+    # Rows of any kind.
 
     def _memory(self, key: str) -> np.ndarray:
         """Return zeros to read rows into: the Parameter's own memory, if it is not in use yet."""
@@ -211,19 +278,16 @@ class Restored:
     def _not_older(self, source: Source) -> ValueError:
         return damaged(source.path, f"has {self.part.prefix + UPDATED!r} that are not the numbers of its older rows")
 
-    def _moved(self, saved: Cursors) -> Cursors:
-        """Return the cursors for this capacity. In a smaller one the oldest rows count as overwritten."""
+    def _moved(self, saved: Cursors, count: int) -> Cursors:
+        """Return the cursors for so many of the newest rows in this capacity. Older rows count as overwritten."""
         capacity = self.part.owner.capacity
-        if capacity == self._saved_capacity:
-            return saved
-        if self._is_reservoir:
+        if self._is_reservoir and capacity != self._saved_capacity:
             raise ValueError(
                 f"For 'load', 'capacity' must be {self._saved_capacity}, that of the reservoir in "
                 f"{self._sources[0].path}, since it is a sample of this size, but got {capacity}."
             )
         # In a larger capacity, rows already overwritten would leave a gap, so slots are renumbered.
-        base = saved.base if capacity < self._saved_capacity else saved.oldest
-        count = min(saved.count, capacity)
+        base = saved.base if capacity <= self._saved_capacity else saved.oldest
         return Cursors((saved.inserted - base - count) % capacity, count, saved.inserted, base)
 
     def _places_in_ring(
@@ -256,7 +320,7 @@ class Restored:
         return older, [(0, slots)], len(slots)
 
     def _fit(self, now: Cursors) -> None:
-        """Adapt the state that depends on the capacity."""
+        """Adapt the state that depends on the capacity, or on rows that are left out."""
         row_state, buffer = self._row_state, self.part.owner
         row_state |= now.state()
         if "clock" in row_state:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import DTypeLike
 
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, read_header_at, real_path, staged_path
@@ -47,10 +48,10 @@ class Source:
         """Return True if `path` still names the open file."""
         return os.path.samestat(os.fstat(self._file.fileno()), path.stat())
 
-    def array(self, name: str) -> np.ndarray:
-        """Return an array, in new memory."""
+    def array(self, name: str, dtype: DTypeLike = None) -> np.ndarray:
+        """Return an array, in new memory. `dtype` is that of its bits if NumPy does not know the file's."""
         entry = self.header.entries[name]
-        array = np.empty(entry.shape, entry.dtype)
+        array = np.empty(entry.shape, dtype or entry.dtype)
         self._begin(name)
         self._read(bytes_of(array))
         self._end(name)

@@ -213,9 +213,9 @@ class Folder:
             sharing.evict(arrays, torn.remove_torn(options, arrays, slots))
             library.loaded().replay_repair(self._head)
         if not stopped or since.closed:
-            return f"in {self.path} {lost}" if slots.size else ""
+            return f"in {self.path} {lost}" if lost else ""
         return f"{stopped}: the buffer is as it was at its last flush, with {int(arrays['count'])} rows" + (
-            f"; since they had been changed later, {lost}" if slots.size else ""
+            f"; since they had been changed later, {lost}" if lost else ""
         )
 
     @contextlib.contextmanager

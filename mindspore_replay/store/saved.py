@@ -111,11 +111,14 @@ class SavedState(Generic[_Front]):
         """Return the capacity and the state, with or without columns. Nothing changes it in the block.
 
         Arrays are views of host memory if the state is there, else copies. A compressed column is a `CompressedColumn`.
+        The columns that say where the items of rows are always come.
         """
+        references = {f"column.{kind.name}" for kind in self.spec.options.kinds}
         with self._front.lock:
             self._front.ready()
-            held = self.state_arrays().items()
-            arrays = {key: one.asnumpy() for key, one in held if columns or not key.startswith(state.OF_ROWS)}
+            held = self.state_arrays()
+            chosen = (key for key in held if columns or key in references or not key.startswith(state.OF_ROWS))
+            arrays = {key: held[key].asnumpy() for key in chosen}
             with self.exclusive():
                 yield {"capacity": np.array(self.spec.capacity), **arrays}
 

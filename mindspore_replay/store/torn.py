@@ -6,14 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from . import library, state
+from .episodes import DELETED, removed
 from .epochs import SIZE
 from .flushed import Record, address
 from .late import pending
 from .options import Options
 from .ring import stored_slots
 from .types import Arrays
-
-_DELETED = 4
 
 
 class _RowPart(ctypes.Structure):
@@ -75,13 +74,9 @@ def _columns(arrays: Arrays) -> list[np.ndarray]:
 
 
 def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:
-    """Return the slots of rows that are not as they were at a flush, without rows that are deleted or were changed."""
+    """Return the slots of rows that are not as they were at a flush, without rows that were changed."""
     sums = RowChecksums(options, arrays)
     slots = np.setdiff1d(stored_slots(arrays, options.capacity), sums.changed(since))
-    if "use_counts" in arrays:
-        uses = arrays["use_counts"][slots]
-        kept = (arrays["flags"][slots] & _DELETED == 0) if "flags" in arrays else uses >= 0
-        slots = slots[kept | pending(uses)]
     return slots[sums.of(slots) != arrays["checksums"][slots]]
 
 
@@ -92,13 +87,14 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
     reservoir, where each slot has a row, copies of other rows do.
     """
     if "use_counts" in arrays:
-        uses = arrays["use_counts"][torn]
-        arrays["use_counts"][torn] = np.where(pending(uses), ~0, np.minimum(uses, ~uses))
-        arrays["counts"][state.COUNTS.index("deleted")] += len(torn)
+        lost = torn[~removed(arrays, torn)]
+        uses = arrays["use_counts"][lost]
+        arrays["use_counts"][lost] = np.where(pending(uses), ~0, np.minimum(uses, ~uses))
+        arrays["counts"][state.COUNTS.index("deleted")] += len(lost)
         if "flags" in arrays:
-            arrays["flags"][torn] |= _DELETED
+            arrays["flags"][lost] |= DELETED
         for kind in options.kinds:
-            _empty_deleted(options, arrays, arrays[f"column.{kind.name}"])
+            _empty_deleted(options, arrays, torn, arrays[f"column.{kind.name}"])
         return 0
     stored = stored_slots(arrays, options.capacity)
     whole = np.setdiff1d(stored, torn)
@@ -115,11 +111,10 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
     return 0 if options.reservoir and whole.size else len(torn)
 
 
-def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> None:
+def _empty_deleted(options: Options, arrays: Arrays, torn: np.ndarray, references: np.ndarray) -> None:
     """Set deleted rows, whose offsets and lengths are unknown, to no items, so that others keep their order."""
     slots = stored_slots(arrays, options.capacity)
-    uses = arrays["use_counts"][slots]
-    deleted = (uses < 0) & ~pending(uses)
+    deleted = np.isin(slots, torn)
     ends = np.where(deleted, 0, references[slots].sum(1))
     first = references[slots[~deleted][:1], 0].sum()
     references[slots[deleted], 0] = np.maximum(np.maximum.accumulate(ends), first)[deleted]
@@ -127,7 +122,10 @@ def _empty_deleted(options: Options, arrays: Arrays, references: np.ndarray) -> 
 
 
 def described(arrays: Mapping[str, np.ndarray], options: Options, slots: np.ndarray) -> str:
-    """Return which rows are in these slots, for a message."""
+    """Return which torn rows in these slots are lost, for a message; those deleted before are not."""
+    slots = slots[~removed(arrays, slots)] if "use_counts" in arrays else slots
+    if not slots.size:
+        return ""
     inserted, head, count = int(arrays["serials"][0]), int(arrays["head"]), int(arrays["count"])
     in_ring = inserted - count + (slots - head) % options.capacity
     serials = np.sort(arrays["row_serials"][slots] if options.reservoir else in_ring).tolist()
