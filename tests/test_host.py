@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import os
 import pickle
 import subprocess
@@ -19,7 +20,17 @@ from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor, nn
 
 import mindspore_replay
-from mindspore_replay import HindsightRelabel, JSONLinesSink, NStep, Prefetch, ReplayBuffer, ReplayMonitor, host, save
+from mindspore_replay import (
+    HindsightRelabel,
+    JSONLinesSink,
+    NStep,
+    Prefetch,
+    ReplayBuffer,
+    ReplayMonitor,
+    attach,
+    host,
+    save,
+)
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -109,6 +120,28 @@ def test_states_go_from_one_to_the_other(kind: str):
     _, again = pair(kind)
     again.load_state_dict(there.state_dict())
     assert_same(there.sample() if there.can_sample() else (), again.sample() if again.can_sample() else ())
+
+
+#: Attributes beside the constructor's arguments, which follow from these or are the state.
+FIXED = {"names", "spec", "options", "buffer", "head", "count", "has_episodes", "achieved_goal", "weighted"}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_they_stay_as_they_were_made(kind: str, tmp_path: Path):
+    there, here = pair(kind)
+    mixed = [of.MixedReplay([(one, 1.0)], 4) for of, one in ((host, there), (mindspore_replay, here))]
+    cls, options = KINDS[kind].cls, KINDS[kind].options
+    learner = cls(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=tmp_path / "rows", **options)
+    attached, others = attach(tmp_path / "rows"), (there.with_sample_size(2), here.with_sample_size(2))
+    for buffer in (there, here, learner, attached, *others, copy.deepcopy(there), copy.deepcopy(here), *mixed):
+        known = set(inspect.signature(type(buffer).__init__).parameters) | ({"sources"} if buffer in mixed else FIXED)
+        cls_name = type(buffer).__name__
+        for name in known:
+            before = getattr(buffer, name, None)
+            with pytest.raises(AttributeError, match=rf"^For '{cls_name}', '{name}' is read-only, but got 5"):
+                setattr(buffer, name, 5)
+            assert getattr(buffer, name, None) is before
+        buffer.mine = 5  # of the user
 
 
 def test_a_full_buffer_gives_all_rows():

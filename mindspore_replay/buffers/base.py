@@ -291,8 +291,8 @@ class Buffer(
         """
         made = type(self).__new__(type(self))
         nn.Cell.__init__(made)
-        own = vars(self).keys() - vars(made).keys()
-        kept = {key for key in own - {"_guard"} if not isinstance(getattr(type(self), key, None), compile_time)}
+        own = vars(self).keys() - vars(made).keys() - {"_guard", "_front"}
+        kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
         with self.lock:
             made.__dict__.update({key: vars(self)[key] for key in kept})
         for name, parameter in mindspore_api.parameters_of(self).items():
@@ -343,6 +343,9 @@ class Buffer(
             if "_front" in vars(self):
                 self._front.ready()
                 begin_limits(self._calls, self._outer_lock, self._folder, value)
+        if isinstance(value, Tensor) and name in mindspore_api.parameters_of(self):
+            nn.Cell.__setattr__(self, name, value)  # it becomes the Parameter's data
+            return
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.

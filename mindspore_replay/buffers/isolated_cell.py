@@ -34,6 +34,8 @@ class IsolatedCell:
                 columns.owner_dtype = dtype
         return nn.Cell.add_flags(self, **flags)
 
+    _OTHER_SIZE: str
+
     def _refuse_graph(self, misplaced, unknown):
         """Raise the error for arguments that `sample` does not have, while the graph is compiled."""
         if len(misplaced) + len(unknown) > 0:
@@ -48,9 +50,6 @@ class IsolatedCell:
 
     def _wrong_sample(self, misplaced: Sequence[Any], unknown: Mapping[str, Any]) -> TypeError:
         return wrong_sample(type(self).__name__, self, misplaced, unknown, self._OTHER_SIZE)
-
-    #: Code for a sample of ``{}`` rows, for errors.
-    _OTHER_SIZE = "with_sample_size({}).sample()"
 
     def _len_graph(self):
         raise RuntimeError(

@@ -85,7 +85,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         for key, held in front.state.items():
             parameter = state_parameter(key, held.asnumpy())
             front.state[key] = Held(parameter)
-            setattr(self, key, parameter)
+            nn.Cell.__setattr__(self, key, parameter)  # users cannot
             parameter.name = prefix + key
             load_in_place(parameter)
         self._parts, self._steps, self._place_of_rewards = front.parts, len(front.steps), front.place_of_rewards

@@ -164,8 +164,8 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
             seed = [learner_state["samples"], *np.random.default_rng(seed).integers(1 << 32, size=2)]
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
-        super().__init__(spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
+        super().__init__(spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
 
     @property
     def limiter(self) -> RateLimiter | None:

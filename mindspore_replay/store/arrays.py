@@ -36,10 +36,11 @@ class Insertable:
     """
 
     def __init__(self, spec: BufferSpec, front: Any) -> None:
-        self.spec, self._front, self.options, columns = spec, front, spec.options, spec.columns
+        vars(self).pop("_front", None)  # that of the buffer that this one is a copy of
+        self.spec, self.options, columns = spec, spec.options, spec.columns
         self.names, self.shapes, self.types = columns.given_names, columns.given_shapes, columns.types
         self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
-        self.has_episodes, self.achieved_goal = spec.has_episodes, spec.achieved_goal
+        self.has_episodes, self.achieved_goal, self._front = spec.has_episodes, spec.achieved_goal, front
 
     def insert(
         self,
@@ -96,9 +97,6 @@ class Insertable:
 @only_from_python
 class FrontMethods(Insertable, NoContainer, Generic[_Arrays, _Number]):
     """The methods of a buffer that need no order of its rows, with arrays or with Tensors."""
-
-    #: Code for a sample of ``{}`` rows, for errors.
-    _OTHER_SIZE = "with_sample_size({}).sample()"
 
     def update_priorities(self, indices: Values, priorities: Values) -> _Number:
         """Set the priorities of rows, as `Buffer.update_priorities` does, and return the number of invalid handles."""

@@ -1,9 +1,10 @@
 """Errors for calls in the form of another library, with what to write here."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from .mixins import mixin
 
@@ -48,9 +49,36 @@ def only_from_python(cls: _Class) -> _Class:
     return cls
 
 
+#: Attributes that follow from the constructor's arguments, or are the state, beside those that are arguments.
+_READ_ONLY = {
+    *("achieved_goal", "buffer", "capacity", "columns", "count", "has_episodes", "head", "layout", "names", "num_envs"),
+    *("options", "prioritized", "random_state", "sample_size", "serials", "shapes", "sources", "spec", "types"),
+    *("updates", "weighted"),
+}
+
+
+@functools.cache
+def _read_only(cls: type) -> set[str]:
+    ours = (base for base in cls.__mro__ if base.__module__.startswith("mindspore_replay") and "__init__" in vars(base))
+    return _READ_ONLY.union(*(inspect.signature(vars(base)["__init__"]).parameters for base in ours))
+
+
 @mixin
 class NoContainer:
-    """A buffer refuses the syntax of containers: its errors name the methods to call."""
+    """A buffer refuses the syntax of containers, and to be another than it was made: its errors name what to call."""
+
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE: ClassVar[str] = "with_sample_size({}).sample()"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "_front" in vars(self) and name in _read_only(type(self)):  # type: ignore[arg-type]
+            way_out = f"give the constructor of another {type(self).__name__} other arguments"
+            if name == "sample_size":
+                way_out = f"write {self._OTHER_SIZE.format(value)}"
+            elif name == "window":
+                way_out = f"call set_window({value})"
+            raise AttributeError(f"For '{type(self).__name__}', '{name}' is read-only, but got {value!r}: {way_out}.")
+        super().__setattr__(name, value)
 
     def __iter__(self) -> NoReturn:
         raise TypeError(

@@ -1,6 +1,7 @@
 """Places for the rows of a buffer: the device, the memory of the host, or a folder."""
 
 import contextlib
+import difflib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard, TypeVar
@@ -24,7 +25,10 @@ Storage = str | os.PathLike[str] | Folder
 
 
 def checked_storage(cls_name: str, storage: Any, default: str) -> Storage:
-    """Return the place of the rows, for ``None`` the default. Raise a TypeError or ValueError if it is none."""
+    """Return the place of the rows, for ``None`` the default. Raise a TypeError or ValueError if it is none.
+
+    A bare name is that of a folder only if there is one, and it is like no other place.
+    """
     if storage is None:
         return default
     if isinstance(storage, Folder):
@@ -32,7 +36,11 @@ def checked_storage(cls_name: str, storage: Any, default: str) -> Storage:
     rule = "'storage' must be None, 'device', 'host' or the path of a folder"
     need(isinstance(storage, (str, os.PathLike)), TypeError, cls_name, rule, storage)
     text = os.fspath(storage)
-    need(text and (text in (DEVICE, HOST) or text.lower() not in (DEVICE, HOST)), ValueError, cls_name, rule, storage)
+    need(text, ValueError, cls_name, rule, storage)
+    is_name = isinstance(storage, str) and storage not in IN_MEMORY and os.sep not in storage
+    if is_name and (difflib.get_close_matches(text.lower(), (DEVICE, HOST)) or not os.path.isdir(text)):
+        folder = os.path.join(".", text)
+        raise ValueError(f"For '{cls_name}', {rule}, but got {storage!r}. For a folder write {folder!r}.")
     return storage  # type: ignore[no-any-return]
 
 

@@ -403,7 +403,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "'compress' needs the kernels of the CPU, with backend='native' and, on another device, storage='host', but "
         "got backend='composite' and storage='device'",
     ),
-    "a folder": ({"storage": "rows"}, "'compress' needs the memory of this process, .* but got storage='rows'"),
+    "a folder": ({"storage": "./rows"}, "'compress' needs the memory of this process, .* but got storage='./rows'"),
     "hindsight": (
         {"views": [HindsightRelabel("future", 1.0, lambda a, g: a, achieved_goal="legal", goal="legal2")]},
         "'compress' must be empty with HindsightRelabel, which computes rewards from rows",

@@ -96,7 +96,7 @@ def test_a_limiter_is_copied_with_its_counts():
     insert(buffer, 0)
     made = copy.deepcopy(buffer)
     insert(made, 3)
-    assert (buffer.limiter.inserted, made.limiter.inserted, made.limiter.timeout) == (3, 6, 0.1)
+    assert (buffer.limiter.inserted, made.limiter.inserted, made.limiter.timeout) == (11, 14, 0.1)
     assert made.state_parameters()["limiter.counts"] is made.limiter.counts
     queue = filled("queue that evicts")
     made = copy.deepcopy(queue)

@@ -501,7 +501,7 @@ def updating(buffer: Any, reward: float) -> tuple[Any, tuple[ms.Tensor, ms.Tenso
 
 def test_graphs_wait_until_a_folder_is_saved(monkeypatch: pytest.MonkeyPatch):
     """Both end: the save must not wait for a graph that waits for it."""
-    buffer = filled(RINGS["limits"], storage="rows")
+    buffer = filled(RINGS["limits"], storage="./rows")
     update, _ = updating(buffer, 0)
     before = buffer.state_dict()
     given = ms.Tensor(handles(buffer)), ms.Tensor(np.full(5, 77, np.float32))
@@ -517,7 +517,7 @@ def test_graphs_wait_until_a_folder_is_saved(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("way", ["load", "load_state_dict"])
 def test_graphs_wait_until_a_state_is_loaded_into_a_folder(monkeypatch: pytest.MonkeyPatch, way: str):
-    buffer = filled(RINGS["limits"], storage="rows")
+    buffer = filled(RINGS["limits"], storage="./rows")
     update, given = updating(buffer, 77)
     save(buffer, PATH)
     state, real = buffer.state_dict(), buffer.begin_replacing

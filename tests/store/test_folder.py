@@ -25,6 +25,7 @@ from kinds import KINDS as EVERY
 from kinds import Kind, full_sample
 from mindspore import nn
 
+import mindspore_replay
 from mindspore_replay import (
     Buffer,
     HindsightRelabel,
@@ -36,6 +37,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     attach,
     create_buffer,
+    host,
     load,
     save,
 )
@@ -557,6 +559,20 @@ def test_the_storage_is_checked(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         make("uniform", storage=tmp_path / "file")
+
+
+@pytest.mark.parametrize("of", [mindspore_replay, host])
+def test_a_bare_name_is_a_folder_only_if_there_is_one(of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "hosts").mkdir()
+    for name in ("gpu", "Host", "devcie", "hosts", "rows"):
+        with pytest.raises(ValueError, match=rf"but got '{name}'\. For a folder write '\./{name}'\.$"):
+            of.ReplayBuffer(1, 9, [()], ["int32"], storage=name)
+    assert sorted(os.listdir()) == ["hosts", "there"]
+    for folder in ("there", "./hosts", "./gpu", Path("rows"), tmp_path / "host"):
+        of.ReplayBuffer(1, 9, [()], ["int32"], storage=folder).close()
+    assert sorted(os.listdir()) == ["gpu", "host", "hosts", "rows", "there"]
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

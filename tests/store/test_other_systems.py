@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(len(host.load(f"{folder}/buffer")))
 buffer.close()
 for make in (
-    lambda: host.ReplayBuffer(1, 9, [()], ["int8"], storage="rows"),
+    lambda: host.ReplayBuffer(1, 9, [()], ["int8"], storage="./rows"),
     lambda: host.ReplayBuffer.open("rows"),
     lambda: attach("rows"),
 ):

@@ -136,7 +136,7 @@ class SequenceRecipe(Recipe, kind="SequenceReplayBuffer"):
         lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
         others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
-        self.sequence_length, self.burn_in, self.stride, self.pad_end = span
+        vars(self).update(span._asdict())
 
 
 class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
@@ -181,7 +181,7 @@ class EpisodeRecipe(Recipe, kind="EpisodeReplayBuffer"):
         lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
         others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
-        self.max_episode_length = max_episode_length
+        vars(self).update(max_episode_length=max_episode_length)
 
 
 class ElasticRecipe(Recipe, kind="ElasticReplayBuffer"):
@@ -258,6 +258,10 @@ class ReservoirRecipe(Recipe, kind="ReservoirReplayBuffer"):
 class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
     """The constructor of `EpochReplayBuffer`."""
 
+    sequence_length: int | None
+    rank: int
+    world: int
+
     def __init__(
         self,
         sample_size: int,
@@ -294,13 +298,14 @@ class EpochRecipe(Recipe, kind="EpochReplayBuffer"):
         lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
         others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
-        self.sequence_length, self.last, self.rank, self.world = sequence_length, last, rank, world
-        if isinstance(span, Sequences):
-            self.burn_in, self.stride, self.pad_end = span[1:]
+        steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
+        vars(self).update(steps, last=last, rank=rank, world=world)
 
 
 class QueueRecipe(Recipe, kind="ReplayQueue"):
     """The constructor of `ReplayQueue`."""
+
+    sequence_length: int | None
 
     def __init__(
         self,
@@ -336,9 +341,8 @@ class QueueRecipe(Recipe, kind="ReplayQueue"):
         lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
         others = names, num_envs, late, compress, lengths, seed, storage, backend
         super().__init__(sample_size, capacity, shapes, types, parts, *others)
-        self.sequence_length, self.order, self.when_full = sequence_length, order, when_full
-        if isinstance(span, Sequences):
-            self.burn_in, self.stride, self.pad_end = span[1:]
+        steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
+        vars(self).update(steps, order=order, when_full=when_full)
 
 
 def spec_of(cls: type, arguments: Mapping[str, Any], columns: type[Schema] = Schema) -> BufferSpec:
