@@ -194,7 +194,10 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def with_sample_size(self: _Host, sample_size: int) -> _Host:
         """Return an object on the same rows for another sample size, as `Buffer.with_sample_size` does."""
-        made, front, spec = self._copied(), self._front, self.spec.resized(sample_size)
+        return self._sized(sample_size)  # type: ignore[no-any-return]
+
+    def _resized(self: _Host, size: int) -> _Host:
+        made, front, spec = self._copied(), self._front, self.spec.resized(size)
         resized = HostFront(front.calls.resized(spec.options), spec, front.shared)
         resized.limiter = front.limiter
         ArrayBuffer.__init__(made, spec, resized)
@@ -202,7 +205,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def _copied(self: _Host) -> _Host:
         made: _Host = object.__new__(type(self))
-        vars(made).update(vars(self))
+        vars(made).update({key: value for key, value in vars(self).items() if key != "_sizes"})
         return made
 
     def __deepcopy__(self: _Host, memo: dict[Any, Any]) -> _Host:

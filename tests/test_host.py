@@ -154,6 +154,25 @@ def test_a_full_buffer_gives_all_rows():
         there.sample(9)
 
 
+def test_another_size_is_made_once():
+    for of, buffer in zip((host, mindspore_replay), pair("prioritized")):
+        larger = buffer.with_sample_size(7)
+        assert buffer.with_sample_size(np.int64(7)) is larger
+        assert larger.sample_size == 7
+        assert copy.deepcopy(buffer).with_sample_size(7) is not larger
+        assert larger.with_sample_size(4) is not buffer
+        for owner in (larger, buffer):  # only one of them has this limiter
+            owner.limiter = of.RateLimiter(1, 1, 64)
+            limited = buffer.with_sample_size(7)
+            assert limited is not larger
+            assert limited.limiter is buffer.limiter
+        sizes = [buffer.with_sample_size(n) for n in range(1, 24)]
+        assert [buffer.with_sample_size(n) for n in range(1, 24)] == sizes
+        buffer.close()
+        with pytest.raises(RuntimeError, match="the buffer was closed"):
+            buffer.with_sample_size(7).sample()
+
+
 def test_a_window_is_set():
     there, here = pair("elastic")
     fill(there, here)

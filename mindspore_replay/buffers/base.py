@@ -269,7 +269,8 @@ class Buffer(
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
         """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
 
-        A limiter set afterwards applies to one of the two only.
+        Another call for the same size returns the same object. A limiter set afterwards applies to one of the two only,
+        and another call then makes another object.
 
         Args:
             sample_size (int): Rows of one sample.
@@ -289,16 +290,19 @@ class Buffer(
             >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
             (2,) (3,) 3
         """
+        return self._sized(sample_size)  # type: ignore[no-any-return]
+
+    def _resized(self: _Buffer, size: int) -> _Buffer:
         made = type(self).__new__(type(self))
         nn.Cell.__init__(made)
-        own = vars(self).keys() - vars(made).keys() - {"_guard", "_front"}
+        own = vars(self).keys() - vars(made).keys() - {"_guard", "_front", "_sizes"}
         kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
         with self.lock:
             made.__dict__.update({key: vars(self)[key] for key in kept})
         for name, parameter in mindspore_api.parameters_of(self).items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made.__dict__["limiter"] = self.limiter
-        made._is(self.spec.resized(sample_size))
+        made._is(self.spec.resized(size))
         if isinstance(self._calls, Store):
             made._calls = self._calls.resized(made.options)
         made._make_operators()

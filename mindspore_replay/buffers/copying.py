@@ -34,6 +34,7 @@ _OWN = {
     "_zero",
     "_flag_values",
     "_relabel",
+    "_sizes",
     "_guard",
 }
 

@@ -117,7 +117,6 @@ class Shard:
         self._numbers = itertools.count()
         self._allowed = 0.0
         self._changed = threading.Condition()
-        self._sized: dict[int, HostBuffer] = {}
         #: Whether `settle` loads the rows; and the error that kept the process from starting, which `begin` raises.
         self._resumes, self._error = resume and self._path is not None, None
         replaces = self._path is not None and _replaces()
@@ -268,9 +267,7 @@ class Shard:
             return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
-        if rows not in self._sized:
-            self._sized[rows] = self.rows.with_sample_size(rows)
-        return self._sized[rows].sample(with_indices=self._has_handles)  # type: ignore[no-any-return]
+        return self.rows.with_sample_size(rows).sample(with_indices=self._has_handles)  # type: ignore[no-any-return]
 
     def _weights(self) -> tuple[float, float, int]:
         """Return the sum, the minimum and the number of the positive weights."""

@@ -18,6 +18,8 @@ from .arguments import encoded, keeps_arguments, positional_arguments, without
 from .layout import RelabelPlan, SampleLayout
 from .parts import Parts
 
+#: Most sample sizes of which a buffer remembers the objects, the last ones used.
+_MOST_SIZES = 32
 #: For each public class, that with its constructor.
 recipes: dict[str, type["Recipe"]] = {}
 
@@ -289,6 +291,18 @@ class Recipe:
         parts = parts.checked(name, size, most)
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
+
+    def _sized(self: Any, sample_size: object) -> Any:
+        """Return a buffer on the same rows for another sample size: that of the last call, while the limiter is one."""
+        size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
+        with self.lock:  # not of a closed buffer
+            made = known.pop(size, None)
+        if made is None or made.limiter is not self.limiter:
+            made = self._resized(size)
+        known[size] = made
+        if len(known) > _MOST_SIZES:
+            known.pop(next(iter(known)), None)
+        return made
 
     def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
         """Make the buffer. A class without rows has only its `spec`."""
