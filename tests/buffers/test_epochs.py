@@ -9,16 +9,18 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import compiled
-from drivers import Calls
+from drivers import COMPILED, COMPOSITE, NATIVE, Calls, Combination
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
+from pairs import CORE_OPERATIONS, MORE_OPERATIONS, SETTINGS, SLOW, make_pair, run
 from reference import random_bits
 from reference_epochs import EpochTwin, order_of
 from scipy.stats import chi2
 
 from mindspore_replay import (
     EpochReplayBuffer,
+    FrameStack,
     HindsightRelabel,
     MixedReplay,
     NStep,
@@ -26,6 +28,7 @@ from mindspore_replay import (
     ReplayBuffer,
     attach,
     create_buffer,
+    host,
     load,
     save,
 )
@@ -166,6 +169,76 @@ def test_wrong_orders_are_rejected(order: Callable[[int, int], list[int]]):
     check(make(), None, operations)
     with pytest.raises(AssertionError):
         check(make(), None, operations, order)
+
+
+# Sequences.
+
+SEQUENCES: dict[str, tuple[int, dict[str, Any]]] = {
+    "padded": (4, {"pad_end": True}),
+    "of environments": (3, {"pad_end": True, "num_envs": 3}),
+    "with burn-in, overlapping": (4, {"pad_end": True, "burn_in": 2, "stride": 2, "max_use": 3}),
+    "apart": (2, {"pad_end": True, "stride": 3, "max_staleness": 2}),
+    "whole": (3, {"weighted": True}),
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+@settings(SETTINGS, max_examples=12)
+@given(operations=MORE_OPERATIONS)
+def test_random_operations_on_sequences(kind: str, operations: list[tuple[Any, ...]]):
+    length, options = SEQUENCES[kind]
+    run(make_pair(NATIVE, EpochReplayBuffer, 1, 13, length, **options), operations)
+
+
+@pytest.mark.parametrize("place", [COMPILED, COMPOSITE], ids=str)
+@settings(SLOW, max_examples=4)
+@given(operations=CORE_OPERATIONS)
+def test_random_operations_on_sequences_in_graphs(place: Combination, operations: list[tuple[Any, ...]]):
+    options = {"pad_end": True, "burn_in": 1, "stride": 2, "num_envs": 2}
+    run(make_pair(place, EpochReplayBuffer, 1, 13, 3, **options), operations)
+
+
+OPEN: dict[str, dict[str, Any]] = {
+    "batches": {},
+    "one by one": {"sample_size": 1, "last": "drop"},
+    "of three learners": {"world": 3},
+    "composite": {"backend": "composite"},
+    "on arrays": {"cls": host.EpochReplayBuffer},
+    "attached": {"storage": "rows"},
+    "views": {"views": [FrameStack(2, observation="number")]},
+    "views that need the next row": {"views": [NStep(2, 0.5, observation="number", reward="reward")]},
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_an_epoch_has_the_newest_steps_of_open_episodes(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each stored step once an epoch, in rollouts that follow each other."""
+    monkeypatch.chdir(tmp_path)
+    schema = {"shapes": [()] * 3, "types": ["int64", "bool", "float32"], "names": ["number", "terminated", "reward"]}
+    options = {"sample_size": 5, "last": "pad", "num_envs": 3, "pad_end": True, "seed": 0, **schema, **OPEN[kind]}
+    cls, world = options.pop("cls", EpochReplayBuffer), options.get("world", 1)
+    learners = [cls(capacity=120, sequence_length=4, rank=i, **options) for i in range(world)]
+    readers = [attach("rows")] if "storage" in options else learners
+    rng = np.random.default_rng(0)
+    for steps in (40, 39, 3, 1):
+        ended, cut = rng.random((2, steps, 3)) < [[[0.15]], [[0.1]]]
+        for learner in learners:
+            for t in range(steps):
+                row = {"number": 1 + 3 * t + np.arange(3), "terminated": ended[t], "reward": np.zeros(3, np.float32)}
+                learner.insert(row, end=cut[t] & ~ended[t])
+        found: list[int] = []
+        for learner, reader in zip(learners, readers):
+            learner.begin_epoch()
+            for batch in (reader.sample(as_dict=True) for _ in range(learner.batches())):
+                mask, number = (np.asarray(batch[key]) for key in ("mask", "number"))
+                assert mask.any(1).tolist() == [handle >= 0 for handle in np.asarray(batch["indices"])]
+                found += number[..., -1][mask].tolist() if number.ndim > mask.ndim else number[mask].tolist()
+            assert learner.batches() == (len(list(learner.minibatches())) if found else 0)
+        last = np.arange(steps)[:, None] == steps - 1
+        known = ended | ~(last | cut) if "need" in kind else np.ones_like(ended)  # there is a next observation
+        assert sorted(found) == (1 + np.flatnonzero(known)).tolist()
+        for learner in learners:
+            learner.reset()
 
 
 # Randomness.

@@ -366,7 +366,7 @@ def sweep(driver: Any, twin: ReferenceBuffer, batch: int) -> None:
         driver.insert(stack(new), np.array(priorities, np.float32))
         twin.insert(new, priorities)
         assert_weights(driver.buffer, twin)
-        if twin.can_sample():
+        if twin.can_draw():
             handles, importance, _ = twin.sample()
             assert drawn(driver) == (handles, importance)
             updates = [float(handle % 3) for handle in handles]

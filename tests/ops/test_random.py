@@ -38,7 +38,7 @@ class CompositeDraw:
     """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.draw = random.DrawUniform(n, capacity, replace, ordered)
+        self.draw = random.DrawUniform(SamplePlan(n, "uniform", (), replace, ordered), capacity)
 
     def __call__(self, state, head, count, sample_range):
         slots, _ = self.draw(state, head, count, sample_range)

@@ -7,9 +7,10 @@ import numpy as np
 from drivers import NATIVE, SHAPES, TYPES, Combination, shared_driver
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from reference import ReferenceBuffer, Rule, stack
+from reference import ReferenceBuffer, Rule, random_bits, stack
+from reference_epochs import EpochTwin
 
-from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
+from mindspore_replay import EpisodeReplayBuffer, EpochReplayBuffer, SequenceReplayBuffer
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,9 +108,9 @@ class Pair:
 
     def sample(self) -> tuple[np.ndarray, ...] | None:
         """Draw a sample, the same from both; return None if there are too few starts."""
-        if not self.twin.can_sample():
+        if not self.twin.can_draw():
             return None
-        handles, *bookkeeping = self.twin.sample()[:-1]
+        handles, *bookkeeping = self.drawn()
         columns = self.twin.windows(handles, *self.reach())
         bookkeeping = [np.array(bookkeeping[0], np.float32)] if self.prioritized else []
         if self.twin.rule.whole:
@@ -119,6 +120,10 @@ class Pair:
         for i, (a, b) in enumerate(zip(got, expected, strict=True)):
             assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
         return got
+
+    def drawn(self) -> tuple[Any, ...]:
+        """Return the handles that the twin draws, and their importance weights if rows are drawn by priority."""
+        return self.twin.sample()[:-1]
 
     def reach(self) -> tuple[int, int]:
         """Return the first step of a sample and the number of steps."""
@@ -148,6 +153,23 @@ class Pair:
     def reset(self) -> None:
         self.driver.reset()
         self.twin.reset()
+
+
+class EpochPair(Pair):
+    """A buffer that samples one sequence after another in epochs, and its twin."""
+
+    def __init__(self, driver: Any, **options: Any) -> None:
+        super().__init__(driver, **options)
+        self.epochs = EpochTwin(1)
+
+    def drawn(self) -> tuple[Any, ...]:
+        twin = self.twin
+        stored = list(range(twin.inserted - twin.size, twin.inserted))
+        handles = self.epochs.batch(random_bits(twin.key, twin.counter), stored, set(twin.legal()))
+        assert handles is not None
+        twin.counter += 1
+        twin.deliver([(handle - twin.base) % twin.capacity for handle in handles])
+        return (handles,)
 
 
 #: Letters of `play`, and the flags of their rows.
@@ -187,14 +209,15 @@ def twin_of(buffer: Any, **options: Any) -> ReferenceBuffer:
     if isinstance(buffer, EpisodeReplayBuffer):
         rule = Rule(length=buffer.max_episode_length, whole=True)
     else:
-        assert isinstance(buffer, SequenceReplayBuffer)
-        rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end)
+        is_open = isinstance(buffer, EpochReplayBuffer) and buffer.pad_end
+        rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end, pad_open=is_open)
     return ReferenceBuffer(buffer.sample_size, buffer.capacity, rule=rule, prioritized=buffer.prioritized, **rest)
 
 
 def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
     """Return a shared buffer, emptied, and its twin."""
-    return Pair(shared_driver(combination, draws, capacity, SHAPES, TYPES, length, cls=cls, **options), **options)
+    pair = EpochPair if cls is EpochReplayBuffer else Pair
+    return pair(shared_driver(combination, draws, capacity, SHAPES, TYPES, length, cls=cls, **options), **options)
 
 
 def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:

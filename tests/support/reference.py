@@ -91,6 +91,7 @@ class Rule(NamedTuple):
         before (int): Steps before the start: the burn-in and the frames of a stack.
         stride (int): Period of starts in an episode.
         pad_end (bool): True if a window may extend beyond the end of its episode.
+        pad_open (bool): True if it may also extend beyond the newest row.
         whole (bool): True if only whole episodes are drawn, of at most `length` steps.
     """
 
@@ -99,6 +100,7 @@ class Rule(NamedTuple):
     stride: int = 1
     pad_end: bool = False
     whole: bool = False
+    pad_open: bool = False
 
 
 class ReferenceBuffer:
@@ -327,6 +329,9 @@ class ReferenceBuffer:
         length = self.lengths.get((env, episode))
         if rule.whole:
             return step == 0 and length is not None and all(self.at(record.key, i) for i in range(length))
+        newest = self.newest(env)
+        if rule.pad_open and length is None and newest and newest.key[1] == episode:
+            length = max(newest.key[2] + 1, step + 1 + self.needs_next)  # the next observation has to be there
         for i in range(-min(rule.before, step), rule.length):
             beyond = length is not None and step + i >= length
             if not (rule.pad_end if beyond else self.at(record.key, i)):
@@ -396,9 +401,9 @@ class ReferenceBuffer:
         return next((self.records[slot] for slot in self.order() if self.records[slot].serial == handle), None)
 
     def live(self, handle: int) -> Record | None:
-        """Return the state of a row that may be drawn, or at which a sample may start."""
+        """Return the state of a row that is not removed, whether a sample may start there yet or not."""
         record = self.record_of(handle)
-        return record if record is not None and (record.legal if self.has_episodes else not record.removed) else None
+        return None if record is None or record.removed else record
 
     def is_gone(self, record: Record) -> bool:
         """Return True if a row cannot be deleted; a used up row of an episode can, since samples may hold it."""
@@ -429,7 +434,9 @@ class ReferenceBuffer:
                 invalid += 1
                 self.counts["invalid"] += handle >= 0
                 continue
-            record.priority, record.weight = value, self.weight_of(value)
+            record.priority = value
+            if record.legal or not self.has_episodes:
+                record.weight = self.weight_of(value)
             self.max_priority = max(self.max_priority, value)
         return invalid
 
@@ -475,12 +482,17 @@ class ReferenceBuffer:
         return [slot for slot in slots if self.records[slot].weight > 0]
 
     def can_sample(self) -> bool:
-        return len(self.eligible()) >= self.draws
+        """Return True if as many rows are eligible as a sample has, or as there can be."""
+        return len(self.eligible()) >= min(self.draws, self.window or self.capacity)
+
+    def can_draw(self, sample_range: Range = (None, None)) -> bool:
+        """Return True if `draw` succeeds: with replacement one row is enough."""
+        return len(self.eligible(sample_range)) >= (1 if self.prioritized or self.replace else self.draws)
 
     def draw(self, sample_range: Range = (None, None)) -> list[int]:
         """Return the slots of a sample; advances the random sequence."""
         eligible = self.eligible(sample_range)
-        if len(eligible) < self.draws:
+        if not self.can_draw(sample_range):
             raise RuntimeError(len(eligible))
         if self.prioritized:
             drawable = self.drawable()

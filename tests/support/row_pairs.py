@@ -104,7 +104,7 @@ class RowPair(Pair):
         return [*names, "discount"] if self.views.n else names
 
     def sample(self) -> tuple[np.ndarray, ...] | None:
-        if not self.twin.can_sample():
+        if not self.twin.can_draw():
             return None
         handles, *importance = self.twin.sample()[:-1]
         got = self.driver.sample()

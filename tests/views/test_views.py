@@ -353,7 +353,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         buffer.insert([batch, numbers], end=ends)
         twin.insert([(frame, number) for frame, number in zip(batch, numbers)], ends=ends)
         assert legal_handles(buffer) == twin.legal()
-        if not twin.can_sample():
+        if not twin.can_draw():
             continue
         handles, mask, stacks, numbers = (part.asnumpy() for part in buffer.sample())
         assert (stacks.shape, mask.shape) == ((2, 5, k, 2), (2, 5))
