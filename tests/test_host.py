@@ -178,7 +178,7 @@ def test_a_window_is_set():
     fill(there, here)
     assert_same(there.set_window(9).sample(), here.set_window(9).sample())
     with pytest.raises(ValueError, match="For 'ElasticReplayBuffer', 'window' must be"):
-        there.set_window(3)
+        there.set_window(0)
 
 
 def test_groups_are_drawn_alike():

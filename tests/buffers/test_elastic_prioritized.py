@@ -153,7 +153,7 @@ WRONG: list[tuple[type[Exception], dict[str, Any], str]] = [
     (TypeError, {"prioritized": 1}, "'prioritized' must be a bool"),
     (ValueError, {"prioritized": True, "replace": False}, "'replace' must be True, but got False"),
     (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5"),
-    (ValueError, {"prioritized": True, "window": 50}, r"'window' must be in \[3, 40\], but got 50"),
+    (ValueError, {"prioritized": True, "window": 50}, r"'window' must be in \[1, 40\], but got 50"),
 ]
 
 

@@ -302,12 +302,14 @@ def test_too_few_eligible_rows(build: Callable[..., Any], kind: str):
     insert_pairs(driver, 0, 6)
     assert driver.delete([0, 1, 2, 3, 4]) == 5
     assert driver.status() == (6, True, False)
-    text = r"a sample needs sample_size=2 eligible rows, but got 1 .*of 6 stored\. Wait until can_sample\(\) is true\."
+    assert driver.draw()[0].tolist() == [5, 5]  # with replacement one row is enough
+    driver.delete([5])
+    text = r"needs at least 1 eligible row, but got 0 .*of 6 stored\. Wait until can_sample\(\) is true\."
     assert_refused(driver, driver.draw, RuntimeError, text)
     if kind == "uniform":
         insert_pairs(driver, 6, 8)
         assert_refused(driver, lambda: driver.sample_handles((0, 4)), RuntimeError, text)
-        assert set(driver.sample_handles((3, 6))[0].tolist()) <= {5, 6, 7}
+        assert set(driver.sample_handles((3, 6))[0].tolist()) <= {6, 7}
 
 
 def test_a_plain_buffer_keeps_no_weights():

@@ -192,7 +192,7 @@ def test_handles_are_never_misdirected():
 def test_too_few_rows_with_weights():
     """Nothing is drawn, and later draws are not affected."""
     buffer = make("native", max_use=1)
-    with pytest.raises(RuntimeError, match="sample_size=3 eligible rows, but got 0"):
+    with pytest.raises(RuntimeError, match="at least 1 eligible row, but got 0"):
         buffer.sample()
     buffer.insert(rows(0, 3))
     assert int(buffer.size()) == 3
@@ -201,7 +201,7 @@ def test_too_few_rows_with_weights():
 
 def test_errors():
     buffer = make("native")
-    with pytest.raises(RuntimeError, match="sample_size=3 rows, but got 0"):
+    with pytest.raises(RuntimeError, match="at least 1 row, but got 0"):
         buffer.sample()
     buffer.insert(rows(0, 4))
     with pytest.raises(RuntimeError, match="all capacity=5 rows, but got 4 stored"):

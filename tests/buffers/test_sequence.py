@@ -199,29 +199,30 @@ def test_a_used_up_row_that_is_deleted_then_takes_its_windows_too():
     assert pair.legal() == [handle for handle in range(5) if handle not in (used - 1, used)]
 
 
-def test_priorities_of_starts_that_became_illegal_are_skipped_and_counted():
+def test_priorities_of_rows_at_which_no_sample_starts_yet_or_any_more_are_kept():
     pair = sequences(8, 3, burn_in=1, **PLAIN).steps(8)
     assert pair.legal() == [0, 1, 2, 3, 4, 5]
-    assert pair.update([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 50.0, 50.0, 50.0, 50.0]) == 4  # 6 and 7 are not complete
+    assert pair.update([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 5.0, 6.0, 50.0, 50.0]) == 2  # 6 and 7 are not complete
     pair.steps(1)  # evicts row 0: row 1 has no burn-in any more
     assert pair.legal() == [2, 3, 4, 5, 6]
+    assert pair.buffer.state_dict()["weights"][6] == 5
     pair.delete(4)  # in the windows of 2, 3, 4 and 5
     assert pair.legal() == [6]
-    assert pair.update([0, 1, 2, 3, 4, 5, 6], [9.0] * 7) == 6
+    assert pair.update([0, 1, 2, 3, 4, 5, 6], [9.0] * 7) == 2  # evicted, and deleted
     pair.compare()
     state = pair.buffer.state_dict()
     assert float(state["max_priority"]) == 9
     assert state["weights"][:8].tolist() == [0, 0, 0, 0, 0, 0, 9, 0]
-    assert state["priorities"].tolist() == [4, 3, 1, 1, 1, 4, 9, 1]  # row 8 has the largest priority of that time
+    assert state["priorities"].tolist() == [6, 9, 9, 9, 1, 9, 9, 6]  # row 8 has the largest priority of that time
 
 
-def test_priorities_of_rows_that_are_no_start_are_skipped_and_counted():
+def test_priorities_of_rows_that_are_no_start_change_no_weight():
     """Those off the stride, and final rows."""
     for pad_end, legal in ((False, [0, 3, 5]), (True, [0, 3, 6])):
         pair = sequences(13, 3, stride=3, pad_end=pad_end, **PLAIN).steps(7)
         pair.insert([False], [True])
         assert pair.legal() == legal
-        assert pair.update(list(range(8)), [7.0] * 8) == 5
+        assert pair.update(list(range(8)), [7.0] * 8) == 0
         assert pair.legal() == legal
         assert float(pair.buffer.weights.asnumpy()[:13].sum()) == 21
 
@@ -238,8 +239,10 @@ def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_com
     pair.insert([False] * 3, priority=0.0)  # has weight zero, and is a valid start that can get a weight again
     assert pair.twin.legal() == [3, 4, 5, 8]
     assert legal_handles(pair.buffer) == [3, 4, 5]
-    assert pair.update([8, 9], [4.0, 4.0]) == 1
+    assert pair.update([8, 9], [4.0, 3.0]) == 0
     assert pair.legal() == [3, 4, 5, 8]
+    pair.steps(1)
+    assert pair.buffer.state_dict()["weights"][:2].tolist() == [4, 3]
 
 
 @KIND
@@ -600,11 +603,19 @@ CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
     (
         ValueError,
-        {"sample_size": 14},
+        {"sample_size": 14, "replace": False},
         r"'sample_size' must be at most 'capacity', but got sample_size=14 and capacity=13",
     ),
-    (ValueError, {"sample_size": 12}, r"'sample_size' must be at most 11, the most starts .* can hold, but got 12\."),
-    (ValueError, {"sample_size": 10, "num_envs": 2}, r"'sample_size' must be at most 9, the most starts"),
+    (
+        ValueError,
+        {"sample_size": 12, "replace": False},
+        r"'sample_size' must be at most 11, the most starts .* can hold, but got 12\.",
+    ),
+    (
+        ValueError,
+        {"sample_size": 10, "num_envs": 2, "replace": False},
+        r"'sample_size' must be at most 9, the most starts",
+    ),
     (ValueError, {"prioritized": True, "replace": False}, r"'replace' must be True, but got False"),
     (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5\."),
     (TypeError, {"views": 3}, r"'views' must be a list or tuple of views, but got 3\."),
@@ -628,9 +639,10 @@ def test_the_least_capacity():
     ("most", "ends", "options"), [(10, False, {}), (8, False, {"num_envs": 2}), (12, True, {"pad_end": True})]
 )
 def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool, options: dict[str, Any]):
+    """With replacement a sample may be larger, and `can_sample` waits for as many starts as there can be."""
     with pytest.raises(ValueError, match="'sample_size' must be at most"):
-        make(sample_size=most + 1, capacity=12, **options)
-    buffer, envs = make(sample_size=most, capacity=12, **options), options.get("num_envs", 1)
+        make(sample_size=most + 1, capacity=12, replace=False, **options)
+    buffer, envs = make(sample_size=most + 9, capacity=12, **options), options.get("num_envs", 1)
     for _ in range(12 // envs):
         assert not buffer.can_sample()
         buffer.insert([np.zeros((envs, 2), np.float32), np.zeros(envs, np.int32)], end=ends)
@@ -640,7 +652,7 @@ def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool
 X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
 TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
 CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
-    (RuntimeError, lambda b: b.sample(), "sample_size=2 eligible rows, but got 0 .* of 2 stored.*can_sample"),
+    (RuntimeError, lambda b: b.sample(), "needs at least 1 eligible row, but got 0 .* of 2 stored.*can_sample"),
     (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
     (ValueError, lambda b: b.insert(TWO, end=[True]), r"'end' must have shape \[2\].* but got shape \[1\]"),
     (ValueError, lambda b: b.insert(TWO, final=[True] * 3), r"'final' must have shape \[2\].* but got shape \[3\]"),

@@ -111,7 +111,8 @@ class Pair:
         self.twin.insert(batch, **given)
 
     def sample(self, sample_range: Any) -> None:
-        if (rows := len(self.twin.eligible(sample_range or (None, None)))) < self.twin.draws:
+        if not self.twin.can_draw(sample_range or (None, None)):
+            rows = len(self.twin.eligible(sample_range or (None, None)))
             if not self.driver.compiled:
                 with pytest.raises(RuntimeError, match=f"but got {rows} in the range to draw from"):
                     self.driver.sample_handles(sample_range) if sample_range else self.driver.sample()

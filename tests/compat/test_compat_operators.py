@@ -207,10 +207,15 @@ def test_unique(backend: str):
 
 def test_too_few_rows_is_an_error(backend: str):
     """The old kernel logged it and returned uninitialized memory."""
-    ring = Ring(backend, batch_size=3)
+    ring = Ring(backend, batch_size=3, unique=True)
     ring.insert(list(rows_of([0, 1])))
     with pytest.raises(RuntimeError, match="a sample needs batch_size=3 rows, but 2 are stored"):
         ring.sample()
+    repeating = Ring(backend, batch_size=9)
+    with pytest.raises(RuntimeError, match="a sample needs at least 1 row, but 0 are stored"):
+        repeating.sample()
+    repeating.insert(list(rows_of([7])))
+    assert repeating.sample()[1].asnumpy().ravel().tolist() == [7] * 9
     if backend == "composite":  # a failing graph takes seconds
         with pytest.raises(RuntimeError, match="assert failed"):
             ms.jit(Sample(ring).construct)()[1].asnumpy()

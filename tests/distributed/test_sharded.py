@@ -107,8 +107,7 @@ def test_another_sample_size():
         replay.insert(rows(range(10)))
         assert bool(replay.can_sample())
         assert not bool(large.can_sample())
-        with pytest.raises(RuntimeError, match="sample_size=150 eligible rows, but got 10 in the range"):
-            large.sample()
+        assert set(numbers_of(large.sample()).tolist()) <= set(range(10))
         for first in range(10, 200, 10):  # each into a shard
             large.insert(rows(range(first, first + 10)))
         indices, _, *columns = large.sample()
@@ -119,10 +118,9 @@ def test_another_sample_size():
         large.update_priorities(np.array([-1, -1]), 1.0)
         values = replay.statistics().values
         assert (values["sampled"], values["invalid_handles"]) == (int(replay.limiter.counts[1]), 2)
-        assert values["sampled"] in (150 + 8 + 150, 150 + 8 + 300)  # a batch may be drawn ahead
+        assert values["sampled"] in (300 + 8 + 150, 300 + 8 + 300)  # a batch may be drawn ahead
         assert large.limiter is replay.limiter
         for size, error, message in (
-            (201, ValueError, "at most 200"),
             (0, ValueError, "'sample_size'"),
             (2.0, TypeError, "must be an int"),
         ):
@@ -346,7 +344,9 @@ def test_uses_and_ages_are_counted_as_in_one_buffer():
         uses = np.bincount(drawn)
         assert uses.max() <= 3  # one sample may draw a row more often than `max_use`
         assert replay.statistics().values["used_up"] >= 10
-        with pytest.raises(RuntimeError, match=r"needs sample_size=8 eligible rows, but got \d"):
+        while replay._front.eligible():
+            replay.sample()
+        with pytest.raises(RuntimeError, match="needs at least 1 eligible row, but got 0"):
             replay.sample()
         for shard, version in ((0, 2), (1, 5)):
             fill(replay, shard, range(50, 58), version=version)  # rows of version 2 are as old as they may be

@@ -128,7 +128,7 @@ def test_wrong_configurations(change: dict[str, Any], message: str):
         make()
 
 
-def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
+def test_a_sample_may_be_larger_than_a_shard_and_with_replacement_than_all():
     rates = {"push_sample_rate_limit": {"max": 1, "min": 0.5}, "sample_min_limit_ratio": 2}
     config = {**CONFIG, "sample_size": 60, "thruput_controller": rates}
     whole, limiter = whole_spec(config)
@@ -137,12 +137,14 @@ def test_a_sample_may_be_larger_than_a_shard_and_not_than_all():
     rules = [limiter.arrays()["rule"] for limiter in (limiter, create_buffer(config).limiter)]
     assert rules[0].tolist() == rules[1].tolist()
     assert 120 in rules[0]
+    assert check_sample_size(parts, 101) == 101
+    parts = shard_specs(whole_spec({**config, "type": "uniform", "replace": False})[0], 3, None)
     assert check_sample_size(parts, 100) == 100
     with pytest.raises(ValueError, match=r"'sample_size' must be at most 100, .* 3 shards of capacity=100 .* got 101"):
         check_sample_size(parts, 101)
     with pytest.raises(TypeError, match="'sample_size' must be an int"):
         check_sample_size(parts, "many")
-    sequences, _ = whole_spec({**CONFIG, "type": "sequence", "sequence_length": 11})
+    sequences, _ = whole_spec({**CONFIG, "type": "sequence", "sequence_length": 11, "replace": False})
     with pytest.raises(ValueError, match="'sample_size' must be at most 70,"):
         check_sample_size(shard_specs(sequences, 3, None), 71)
 

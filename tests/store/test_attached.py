@@ -221,8 +221,10 @@ def test_samples_of_another_size_and_range(tmp_path: Path):
     assert observation.shape == (9, 3)
     np.testing.assert_array_equal(action, indices)
     assert set(action.tolist()) <= set(range(23, 32))
+    assert attach(tmp_path / "rows", sample_size=33).sample(with_indices=True)[0].shape == (33,)
+    fill(make("queue", tmp_path / "queue"), 32)
     with pytest.raises(ValueError, match=r"^For 'attach', 'sample_size' must be in \[1, 32\], but got 33"):
-        attach(tmp_path / "rows", sample_size=33)
+        attach(tmp_path / "queue", sample_size=33)
 
 
 #: Arguments of the methods that need some.

@@ -168,9 +168,6 @@ CASES: dict[str, Case] = {
     # Reading.
     "position": Case("named", IndexError, "'index' must be in [-4, 4)", ("get_item", 99), in_kernel=True),
     "float as position": Case("named", TypeError, "'index' must be an int or hold ints", ("get_item", 0.5)),
-    "no position": Case(
-        "named", ValueError, f"'index' must have shape [] or [k], but got [0]: {_AT_LEAST_ONE}", ("get_item", [])
-    ),
     "no handle": Case("weighted", ValueError, f"{_HANDLE_SHAPE} got [0]: {_AT_LEAST_ONE}", ("delete", [])),
     "axes of positions": Case("named", ValueError, "'index' must have shape", ("get_item", HANDLES[None])),
     "item": Case("named", TypeError, "rows are read by get_item, not by [...]", ("__getitem__", 0)),
