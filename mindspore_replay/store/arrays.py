@@ -194,8 +194,8 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
 
         Args:
             max_items (Union[int, None]): Most items of each such column. The batch ends before the first row that would
-                exceed it, which a queue keeps for the next batch, and contains no row twice. Default: ``None``, for
-                `sample_size` rows.
+                exceed it, which a queue keeps for the next batch, and contains no row twice. Other buffers thus
+                deliver long rows less often. Default: ``None``, for `sample_size` rows.
             as_dict (bool): Whether to return a dict by name. Default: ``False``.
             with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
 
