@@ -199,7 +199,8 @@ def sanitized(arguments: Sequence[str]) -> int:
         shutil.copytree(ROOT / "mindspore_replay", copy, ignore=shutil.ignore_patterns("__pycache__", "_kernels*"))
         sources = map(str, (copy / "csrc" / "cpu").glob("*.cc"))
         subprocess.run(
-            [compiler, *FLAGS, "-I", str(copy / "csrc"), *sources, "-o", str(copy / "_kernels.akg_kernel_meta.so")], check=True
+            [compiler, *FLAGS, "-I", str(copy / "csrc"), *sources, "-o", str(copy / "_kernels.akg_kernel_meta.so")],
+            check=True,
         )
         runtime = subprocess.run(
             [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True

@@ -10,7 +10,6 @@ Times were measured with MindSpore 2.10 on a CPU.
 
 import importlib
 import sys
-import warnings
 from collections.abc import Callable
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
+
+from .store.checks import warn_caller
 
 #: Versions of MindSpore that the tests have run with.
 TESTED = ("2.7", "2.8", "2.9", "2.10")
@@ -90,15 +91,6 @@ def need(what: str, *names: str) -> None:
             f"{what} needs {' and '.join(gone)}, which MindSpore {ms.__version__} lacks. The versions that it was "
             f"tested with are {', '.join(TESTED)}."
         )
-
-
-def warn_caller(message: str) -> None:
-    """Give a RuntimeWarning at the line outside of this package that led here."""
-    frame = sys._getframe()
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in (__package__, "importlib"):
-        frame = frame.f_back
-    given = frame.f_globals.setdefault("__warningregistry__", {})  # of what has been shown
-    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=given)
 
 
 # ---- Tensors and memory ----

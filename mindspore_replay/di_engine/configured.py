@@ -261,6 +261,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
     config = {"type": "advanced", "replay_buffer_size": 4096, **_FILES, **_LIMITS, **_PRIORITIES, **_WATCHED}  # noqa: RUF012
     push_count = property(lambda self: self._table.pushed()[0], doc="Rows pushed since the buffer was made.")
+    alpha = property(lambda self: self.cfg.alpha, doc="Exponent of priorities.")
 
     def _begin(self, cfg: Config) -> None:
         stale = cfg.max_staleness - 1  # here rows as old as the limit are not stale yet

@@ -4,15 +4,16 @@ import functools
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..checkpoint.files import real_path, replacing
 from ..store.checks import check_bool, check_size, need
-from .layout import BufferedData
+from .layout import BufferedData, RefusedError
 from .table import RowTable
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -48,13 +49,33 @@ class Buffer:
         return self
 
 
+class BufferIndex:
+    """Positions of the rows of a table by their indices."""
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return self._table.count()
+
+    def has(self, key: str) -> bool:
+        """Return True if a row with this index is stored."""
+        return bool(self._table.handles([key])[0] >= 0)
+
+    def get(self, key: str) -> int:
+        """Return the position of the row with this index, 0 for the oldest. Raise a KeyError if it is not stored."""
+        with self._table.lock:
+            return int(np.searchsorted(self._table.live(), self._table.checked_handles([key])[0]))
+
+
 class DequeBuffer(Buffer):
     """A ring of the newest `size` rows, with the methods of DI-engine's ``DequeBuffer``.
 
     Rows that are (nested) dicts of arrays, Tensors and numbers are stored in columns, chosen by the first row. They are
     copied in and out, a Python float as float32, and compiled graphs can sample them:
-    ``buffer.replay.with_sample_size(64).sample()``. Other rows are stored as objects. A removed row occupies its place
-    until it is overwritten.
+    ``buffer.replay.with_sample_size(64).sample()``. Other rows are stored as objects: if a later row does not fit the
+    columns, all are from then on, with a RuntimeWarning, or an error if `replay` has been read. A removed row occupies
+    its place until it is overwritten.
 
     Args:
         size (int): Most rows stored.
@@ -78,6 +99,18 @@ class DequeBuffer(Buffer):
 
     replay = property(lambda self: self.table.replay, doc="The buffer underneath, from now on a Cell.")
     storage = property(lambda self: list(self), doc="The rows, oldest first.")
+    indices = property(lambda self: BufferIndex(self.table), doc="Positions of rows by their indices.")
+
+    @property
+    def meta_index(self) -> Mapping[str, list[Any]]:
+        """What `meta` has by the keys of the dict that was set here, and of `groupby`: a list of all rows', by key."""
+        with self.table.lock:
+            metas = [self.table.known(handle).meta for handle in self.table.live().tolist()]
+            return MappingProxyType({key: [meta.get(key) for meta in metas] for key in self.table.indexed})
+
+    @meta_index.setter
+    def meta_index(self, keys: Iterable[str]) -> None:
+        self.table.indexed = tuple(keys)
 
     def use(self, func: Callable[..., Any]) -> "DequeBuffer":
         """Add middleware, as `Buffer.use`. Limits and priorities apply to the rows, in all views of them."""
@@ -111,13 +144,7 @@ class DequeBuffer(Buffer):
     def get_by_index(self, index: str) -> BufferedData:
         """Return a row by its index. Raise a KeyError if it is not stored."""
         with self.table.lock:
-            return self.table.items(self._handles([index]))[0]
-
-    def _handles(self, indices: Sequence[str]) -> np.ndarray:
-        handles = self.table.handles(indices)
-        for i in np.flatnonzero(handles < 0):
-            raise KeyError(f"For '{self._name}', 'index' must be that of a stored row, but got {indices[i]!r}.")
-        return handles
+            return self.table.items(self.table.checked_handles([index]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
         with self.table.lock:
@@ -139,20 +166,24 @@ class DequeBuffer(Buffer):
         By priority a row may repeat, as a copy, and `sample_range` must be ``slice(-n, None)``.
         """
         name, table = self._name, self.table
+        rule = "'indices' must be a sequence of indices: write sample(size, replace=True)"
+        need(indices is not True, TypeError, name, rule, indices)
+        if indices is False or (indices is not None and size is not None and len(indices) == 0):
+            indices = None  # as middleware of DI-engine's passes it by position
         by_index = indices is not None and len(indices) > 0 and not groupby and size in (None, len(indices))
         if not by_index and (size is None or indices is not None):
             got = f"size={size}, indices={indices}, groupby={groupby!r}"
-            raise ValueError(
+            raise RefusedError(
                 f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
                 f"{got}."
             )
         fits = unroll_len is None or (groupby is not None and unroll_len > 0)
-        need(fits, ValueError, name, "'unroll_len' must be positive and needs 'groupby'", unroll_len)
+        need(fits, RefusedError, name, "'unroll_len' must be positive and needs 'groupby'", unroll_len)
         fits = sample_range is None or isinstance(sample_range, slice)
         need(fits, TypeError, name, "'sample_range' must be a slice", sample_range)
         with table.lock:
             if indices is not None:
-                return table.delivered(self._handles(indices))
+                return table.delivered(table.checked_handles(indices))
             size = check_size(name, "size", size)
             rows: list[Any] = (
                 self._groups(size, groupby, replace, unroll_len, sample_range)
@@ -164,6 +195,7 @@ class DequeBuffer(Buffer):
         kind = "rows" if groupby is None else f"groups by {groupby!r}"
         there = len(range(self.count())[sample_range or slice(None)])
         text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {there} rows."
+        text += f" There are less than {size} of them."  # DI-engine's words
         if not ignore_insufficient:
             raise ValueError(text)
         logging.getLogger("mindspore_replay.di_engine").warning(text)
@@ -173,6 +205,7 @@ class DequeBuffer(Buffer):
         self, size: int, key: str, replace: bool, length: int | None, sample_range: slice | None
     ) -> list[list[BufferedData]]:
         groups: dict[object, list[int]] = {}
+        self.table.indexed = tuple(dict.fromkeys((*self.table.indexed, key)))
         for handle in self.table.live()[sample_range or slice(None)].tolist():
             groups.setdefault(self.table.known(handle).meta.get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
@@ -220,7 +253,11 @@ class DequeBuffer(Buffer):
         save(file_name, self.table.state_dict())
 
     def load_data(self, file_name: str | os.PathLike[str]) -> None:
-        """Load a file of `save_data` that you trust, of a buffer of this size and these limits."""
+        """Load a file of `save_data` that you trust, of a buffer of this size.
+
+        If one of the two has priorities and the other none or another exponent, rows count as not used yet, and new
+        priorities are those of `meta`.
+        """
         self.table.load_state_dict(load(file_name))
 
 

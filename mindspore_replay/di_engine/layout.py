@@ -1,5 +1,6 @@
 """Rows of DI-engine's buffers, and the columns that rows which are dicts become."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,10 @@ class BufferedData:
     meta: dict[str, Any]
 
 
+class RefusedError(ValueError, AssertionError):
+    """A ValueError where DI-engine raises an AssertionError, which its programs catch."""
+
+
 def copied(value: Any) -> Any:
     """Return a copy of a row, or of rows, and of the dicts, lists, arrays and tensors in it. Objects stay the same."""
     if isinstance(value, BufferedData):
@@ -30,6 +35,17 @@ def copied(value: Any) -> Any:
     if not hasattr(type(value), "__array__"):
         return value
     return value.clone() if hasattr(value, "clone") else value.copy()
+
+
+def beside(row: Any, array: np.ndarray) -> Any:
+    """Return an array as a row would have it: as PyTorch's tensor if one is among the row's values."""
+    torch = sys.modules.get("torch")
+    return torch.from_numpy(array) if torch and any(isinstance(one, torch.Tensor) for one in _values(row)) else array
+
+
+def _values(row: Any) -> Iterator[object]:
+    for value in (row[key] for key in row.keys()) if hasattr(row, "keys") else ():  # noqa: SIM118
+        yield from _values(value) if hasattr(value, "keys") else (value,)
 
 
 def _typed(value: object) -> tuple[str, np.ndarray] | None:

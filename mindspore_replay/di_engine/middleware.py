@@ -1,5 +1,6 @@
 """Middleware of `DequeBuffer`. Limits and draws by priority are those of the buffer underneath."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from ..store.checks import check_choice, need
 from .deque_buffer import DequeBuffer
-from .layout import BufferedData, copied
+from .layout import BufferedData, RefusedError, beside, copied
 
 _Chain = Callable[..., Any]
 
@@ -29,7 +30,8 @@ class PriorityExperienceReplay(_Middleware):
 
     A row's priority is read from its `meta`, from the row if that is a dict pushed without `meta`, or else is the
     largest so far. `update` reads a new one from `meta`. 1e-5 is added to each. Sampled rows have ``meta["priority"]``,
-    ``meta["priority_idx"]`` and, with `IS_weight`, ``meta["priority_IS"]``, also in the row if that is a dict.
+    ``meta["priority_idx"]`` and, with `IS_weight`, ``meta["priority_IS"]``, also in the row if it takes items by name,
+    as dicts and treetensor's Tensors do.
 
     Args:
         buffer (DequeBuffer): The buffer.
@@ -60,10 +62,11 @@ class PriorityExperienceReplay(_Middleware):
         self._buffer, factors = buffer, (priority_power_factor, IS_weight_power_factor, IS_weight_anneal_train_iter)
         self.limits, self._weighs = dict(zip(("alpha", "beta", "beta_steps"), factors)), IS_weight
 
-    def _push(self, chain: _Chain, data: object, meta: object = None, **more: Any) -> Any:
-        if meta is None and isinstance(data, dict) and "priority" in data:
-            meta = {"priority": data["priority"]}
-            data = {key: value for key, value in data.items() if key != "priority"}
+    def _push(self, chain: _Chain, data: Any, meta: object = None, **more: Any) -> Any:
+        if meta is None and hasattr(type(data), "keys") and "priority" in data:
+            if isinstance(data, dict):
+                data = dict(data)
+            meta = {"priority": data.pop("priority")}
         row = chain(data, meta=meta, **more)
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
@@ -73,7 +76,7 @@ class PriorityExperienceReplay(_Middleware):
 
     def _update(self, chain: _Chain, index: str, data: object = None, meta: Any = None, **more: Any) -> Any:
         fits = isinstance(meta, dict) and "priority" in meta
-        need(fits, ValueError, type(self).__name__, "'meta' must have a 'priority'", meta)
+        need(fits, RefusedError, type(self).__name__, "'meta' must have a 'priority'", meta)
         return chain(index, data, meta, **more)
 
     def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
@@ -81,9 +84,16 @@ class PriorityExperienceReplay(_Middleware):
         for row in rows:
             if isinstance(row, BufferedData) and not self._weighs:
                 row.meta.pop("priority_IS", None)
-            elif isinstance(row, BufferedData) and isinstance(row.data, dict) and "priority_IS" in row.meta:
-                row.data["priority_IS"] = np.array([row.meta["priority_IS"]], np.float32)
+            elif isinstance(row, BufferedData) and "priority_IS" in row.meta:
+                with contextlib.suppress(TypeError, IndexError, ValueError):  # a row that takes no items by name
+                    weight = np.array([row.meta["priority_IS"]], np.float32)
+                    row.data["priority_IS"] = beside(row.data, weight)
         return rows
+
+    @property
+    def buffer_idx(self) -> dict[int, str]:
+        """The index of each row, by its ``meta["priority_idx"]``."""
+        return {handle % self._buffer.size: str(handle) for handle in self._buffer.table.live().tolist()}
 
 
 class use_time_check(_Middleware):  # noqa: N801
@@ -106,7 +116,7 @@ class staleness_check(_Middleware):  # noqa: N801
     def _push(self, chain: _Chain, data: object, meta: Any = None, **more: Any) -> Any:
         rule = "a row must be pushed with meta={'train_iter_data_collected': <iteration>}"
         fits = isinstance(meta, dict) and "train_iter_data_collected" in meta
-        need(fits, ValueError, "staleness_check", rule, meta)
+        need(fits, RefusedError, "staleness_check", rule, meta)
         return chain(data, meta, **more)
 
     def _sample(self, chain: _Chain, *args: Any, train_iter_sample_data: Any = None, **more: Any) -> Any:
@@ -120,7 +130,7 @@ class sample_range_view(_Middleware):  # noqa: N801
     """Draws from the rows from `start` to before `end` only. Negative ones count from the end of a full buffer."""
 
     def __init__(self, buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> None:
-        need((start, end) != (None, None), ValueError, "sample_range_view", "'start' or 'end' must be given", None)
+        need((start, end) != (None, None), RefusedError, "sample_range_view", "'start' or 'end' must be given", None)
         ends = (bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end))
         self._range = slice(*ends)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import host
-from ..store.checks import any_number, check_bool, check_size, need
+from ..store.checks import any_number, check_bool, check_size, need, warn_caller
 from ..store.inputs import as_array, as_priority
 from ..store.library import library_for
 from ..store.recipe.registry import find
@@ -20,7 +20,7 @@ from .layout import BufferedData, RowLayout, copied
 _SHOWN = {"alpha": "priority", "max_use": "use_count", "max_staleness": "staleness"}
 _UNIFORM: dict[str, Any] = {"weighted": True, "replace": False}
 _BY_PRIORITY: dict[str, Any] = {"prioritized": True, "epsilon": 1e-5, "normalize": "buffer"}
-_HINT = "Nothing was stored. Rows that differ from the first need a buffer with objects=True."
+_HINT = "Nothing was stored, since 'replay' has these columns. Rows that differ need a buffer with objects=True."
 
 
 class RowTable:
@@ -32,6 +32,8 @@ class RowTable:
     def __init__(self, owner: str, size: int, objects: bool) -> None:
         self.owner, self.size = owner, check_size(owner, "size", size)
         self._objects = check_bool(owner, "objects", objects)
+        #: Keys of `meta` in `DequeBuffer.meta_index`.
+        self.indexed: tuple[str, ...] = ()
         #: Gets the rows that are overwritten or deleted.
         self.gone: Callable[[Any], None] | None = None
         #: Objects, or what is known of rows in columns, by handles modulo the size.
@@ -85,7 +87,7 @@ class RowTable:
             self._arguments, self.by_priority = self._arguments | arguments, self.by_priority or "alpha" in arguments
             try:
                 if not self._in_graphs:
-                    self._make_again()
+                    self._make_again(before["by_priority"])
                 elif given != self._given():
                     raise RuntimeError(
                         f"For '{self.owner}', set limits and priorities before you read 'replay': add middleware first."
@@ -94,8 +96,8 @@ class RowTable:
                 vars(self).update(before)
                 raise
 
-    def _make_again(self) -> None:
-        """Make the buffer underneath for other arguments, with the same rows, handles and time."""
+    def _make_again(self, weighted: bool) -> None:
+        """Make the buffer underneath for other arguments, with the same rows, handles, time and priorities, if any."""
         handles, live, clock, before = self._all(), self.live(), self._state("clock")[0], self.held
         first = self.pushed()[0] - handles.size
         self._hold(self._make(self.layout), self.layout)
@@ -103,13 +105,17 @@ class RowTable:
         self.held.load_state_dict(self.held.state_dict() | begun)
         if handles.size:
             metas = [self.known(handle).meta for handle in handles.tolist()]
-            self.held.insert(before.get_item(handles - first), **self._described(metas))
+            described = self._described(metas)
+            if weighted and self.by_priority:
+                described["priority"] = as_array(before.info(handles)[0])
+            self.held.insert(before.get_item(handles - first), **described)
             self.remove(np.setdiff1d(handles, live))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and the whole state."""
         with self.lock:
-            return {"state": self.held.state_dict(), "layout": self.layout, "kept": list(self._kept)}
+            known = {"kept": list(self._kept), "indexed": self.indexed, "alpha": self._arguments.get("alpha")}
+            return {"state": self.held.state_dict(), "layout": self.layout, **known}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned, into the same `replay` if columns are the same. Errors change nothing."""
@@ -119,9 +125,22 @@ class RowTable:
             fits = layout == self.layout or not self._in_graphs
             need(fits, ValueError, self.owner, "the state must have the columns of 'replay'", layout and layout.shapes)
             held = self.held if layout == self.layout else self._make(layout)
-            held.load_state_dict(state["state"])
-            self._kept = copy.deepcopy(state["kept"])
+            held.load_state_dict(self._of_this_kind(state))
+            self._kept, self.indexed = copy.deepcopy(state["kept"]), state["indexed"]
             self._hold(held, layout)
+
+    def _of_this_kind(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the arrays of a state, made anew if its rows are weighted otherwise: by alpha, or not at all."""
+        if state["alpha"] == self._arguments.get("alpha"):
+            return state["state"]  # type: ignore[no-any-return]
+        other = RowTable(self.owner, self.size, self._objects)
+        other._arguments = {} if state["alpha"] is None else {"alpha": state["alpha"]}
+        other.by_priority, other._kept = bool(other._arguments), state["kept"]
+        other._hold(other._make(state["layout"]), state["layout"])
+        other.held.load_state_dict(state["state"])
+        weighted, other.by_priority, other._arguments = other.by_priority, self.by_priority, self._arguments
+        other._make_again(weighted)
+        return other.held.state_dict()  # type: ignore[no-any-return]
 
     # Which rows there are.
 
@@ -159,6 +178,13 @@ class RowTable:
         handles = np.fromiter(numbers, np.int64)
         return np.where(self._stored(handles), handles, -1)
 
+    def checked_handles(self, indices: Sequence[str]) -> np.ndarray:
+        """Return the handles of indices. Raise a KeyError if one is not that of a stored row."""
+        handles = self.handles(indices)
+        for i in np.flatnonzero(handles < 0):
+            raise KeyError(f"For '{self.owner}', 'index' must be that of a stored row, but got {indices[i]!r}.")
+        return handles
+
     # Rows in.
 
     def extend(self, known: Sequence[tuple[Any, dict[str, Any]]]) -> list[BufferedData]:
@@ -170,7 +196,7 @@ class RowTable:
             if not first:  # columns are those of the first row that is stored
                 layout = None if self._objects else RowLayout.of(rows[0])
                 self._hold(self._make(layout), layout)
-            self._with_fields(self.held.insert, rows=rows, **self._described(metas))
+            self._with_fields("insert", rows=rows, **self._described(metas))
             pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(known)]
             for handle, row in enumerate(pushed, first):
                 self._keep(handle, BufferedData(None, row.index, row.meta) if self.layout else row)
@@ -178,23 +204,44 @@ class RowTable:
 
     def update(self, handle: int, data: object, meta: dict[str, Any] | None) -> None:
         """Replace a stored row, its metadata, or both. After an error nothing is changed."""
-        priority, kept = (meta or {}).get("priority") if self.by_priority else None, self.known(handle)
+        priority = (meta or {}).get("priority") if self.by_priority else None
         priority = None if priority is None else as_priority(self.owner, priority, 1)
         if data is not None and self.layout:
-            self._with_fields(self.held.update, handle, rows=[data])
-        elif data is not None:
+            self._with_fields("update", handle, rows=[data])
+        kept = self.known(handle)
+        if data is not None and not self.layout:
             kept.data = data
         if priority is not None:
             self.held.update_priorities(handle, priority)
         kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
 
-    def _with_fields(self, call: Callable[..., Any], *arguments: Any, rows: Sequence[object], **more: Any) -> None:
-        """Call with the columns of rows. An error says how to keep rows that differ."""
+    def _with_fields(self, method: str, *arguments: Any, rows: Sequence[object], **more: Any) -> None:
+        """Call a method of the buffer underneath with the columns of rows.
+
+        If a row does not fit, and no graph may use the columns, all rows are objects from then on.
+        """
         objects = [0] if len(rows) == 1 else [[0] * len(rows)]
         try:
-            call(*arguments, self.layout.fields(self.owner, rows) if self.layout else objects, **more)
+            getattr(self.held, method)(
+                *arguments, self.layout.fields(self.owner, rows) if self.layout else objects, **more
+            )
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{error} {_HINT}") from None
+            if self.layout is None:
+                raise
+            if self._in_graphs:
+                raise type(error)(f"{error} {_HINT}") from None
+            held = self._make(None)
+            empty = held.state_dict()
+            held.load_state_dict(empty | {key: one for key, one in self.held.state_dict().items() if key in empty})
+            getattr(held, method)(*arguments, objects, **more)  # refuses what is wrong besides
+            warn_caller(
+                f"For '{self.owner}', all rows are stored as objects from now on, since one does not fit the first's "
+                "columns. Compiled graphs cannot sample the values of objects, and a batch of tensors takes ten times "
+                f"as long. Push rows with the same keys, shapes and dtypes, or pass objects=True. The reason: {error}"
+            )
+            for row in self.items(self.live()):
+                self._kept[int(row.index) % self.size] = row
+            self._hold(held, None)
 
     def _described(self, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the priorities and versions of rows for `insert`."""
@@ -277,7 +324,7 @@ class RowTable:
             check_size(self.owner, "size", size, minimum=0)
             chosen = sample_range or slice(None)
             there = len(range(self.count())[chosen])
-            once = "max_use" in self._given() or not (again or self.by_priority)
+            once = not again and ("max_use" in self._given() or not self.by_priority)
             if not there or not size or (there < size and once):
                 return []
             if self.by_priority:
@@ -288,18 +335,20 @@ class RowTable:
 
     def _by_priority(self, size: int, there: int, sample_range: slice | None) -> list[BufferedData]:
         """Draw rows of a range of so many, at one beta, which moves once."""
-        beta, window = self.beta, int(self._state("window")[0])
+        beta, window, first = self.beta, int(self._state("window")[0]), 0
         if sample_range is not None:
             live = self.live()
             fits = live[sample_range][-1] == live[-1] and sample_range.step in (None, 1)
             rule = "'sample_range' must be slice(-n, None) where priorities decide"
             need(fits, ValueError, self.owner, rule, sample_range)
-            self.held.set_window(self.pushed()[0] - int(live[sample_range][0]))
+            first = int(live[sample_range][0])
+            self.held.set_window(self.pushed()[0] - first)
         try:
             rows = self._drawn(min(size, there))
             after = self.beta
             while len(rows) < size:
-                rows += self._drawn(min(size - len(rows), there), beta)
+                missing, left = size - len(rows), int((self.live() >= first).sum())  # that are not used up by now
+                rows += self._drawn(min(missing, left), beta) if left else rows[:missing]
                 self.beta = after
         finally:
             if sample_range is not None:
@@ -315,7 +364,10 @@ class RowTable:
         else:
             bounds = None if position is None else (position, position + 1)
             handles, *fields = replay.sample(bounds, with_indices=True)
-        rows = self._rows(as_array(handles), fields)
+        return self._shown(self._rows(as_array(handles), fields), handles, **known)
+
+    def _shown(self, rows: list[BufferedData], handles: Any, **known: Any) -> list[BufferedData]:
+        """Return rows of a sample, with what is known of them in `meta`."""
         if self._arguments:
             shown = zip(_SHOWN.items(), self.held.info(handles))
             known |= {name: values for (key, name), values in shown if key in self._arguments}
@@ -327,7 +379,7 @@ class RowTable:
     def delivered(self, handles: np.ndarray) -> list[BufferedData]:
         """Return stored rows as a sample that counts as a use."""
         if "max_use" not in self._arguments or self.by_priority:
-            return _independent(self.items(handles))
+            return _independent(self._shown(self.items(handles), handles))
         rows, first = [], self._all()[0]
         for handle in handles.tolist():
             try:

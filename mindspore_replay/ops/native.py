@@ -11,7 +11,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from ..mindspore_api import warn_caller
+from ..store.checks import warn_caller
 from ..store.library import FAILURES, OK, KernelError, Library, library_for, table
 from ..store.signatures import Signature
 

@@ -1,6 +1,8 @@
 """Checks of what users pass, and of what a method needs in a buffer."""
 
+import inspect
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,15 @@ if TYPE_CHECKING:
 
 #: Most rows of a buffer, since its cursors are int32.
 MAX_CAPACITY = 2**31 - 1
+
+
+def warn_caller(message: str) -> None:
+    """Give a RuntimeWarning at the line outside of this package that led here."""
+    frame: Any = inspect.currentframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("mindspore_replay", "importlib"):
+        frame = frame.f_back
+    given = frame.f_globals.setdefault("__warningregistry__", {})  # of what has been shown
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=given)
 
 
 def need(ok: object, error: type[Exception], cls_name: str, rule: str, got: object) -> None:

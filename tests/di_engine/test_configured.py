@@ -103,6 +103,7 @@ def test_push(cls, objects):
 
 def test_what_does_not_fit_is_refused_and_nothing_of_it_is_stored(cls):
     buffer = filled(cls, 8, 2)
+    assert len(buffer.replay) == 2
     for call, error, text in [
         (
             lambda: buffer.push([*rows_of(2), {"obs": np.zeros(3)}], 0),
@@ -286,7 +287,7 @@ def test_advanced_rows_without_an_iteration():
 
 def test_advanced_beta():
     buffer = AdvancedReplayBuffer({"replay_buffer_size": 4, "beta": 0.5, "anneal_step": 4})
-    assert buffer.beta == 0.5
+    assert (buffer.alpha, buffer.beta) == (0.6, 0.5)
     buffer.push(rows_of(4), 0)
     buffer.sample(2, 0)
     assert buffer.beta == pytest.approx(0.625)

@@ -1,5 +1,9 @@
 """The behaviour that DI-engine documents of its middleware."""
 
+import sys
+from collections import UserDict
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -318,3 +322,166 @@ def test_the_newest_rows_by_priority():
     assert buffer.replay.window == 4
     with pytest.raises(ValueError, match=r"must be slice\(-n, None\) where priorities decide"):
         buffer.sample(1, sample_range=slice(0, 5))
+
+
+ALL = {
+    "priority": PriorityExperienceReplay,
+    "sharper": lambda buffer: PriorityExperienceReplay(buffer, priority_power_factor=0.9),
+    "use": lambda buffer: use_time_check(buffer, max_use=2),
+    "age": lambda buffer: staleness_check(buffer, max_staleness=3),
+}
+SHOWN = {"priority": "priority", "sharper": "priority", "use": "use_count", "age": "staleness"}
+STACKS = [(), ("priority",), ("sharper",), ("use",), ("age",), ("use", "age"), ("priority", "use", "age")]
+
+
+def stacked(names, rows=3, objects=False, size=6):
+    buffer = DequeBuffer(size, objects=objects)
+    for name in names:
+        buffer.use(ALL[name](buffer))
+    for step in range(rows):
+        meta = {"priority": 1.0 + step, "train_iter_data_collected": step // 4, "group": 0}
+        buffer.push({"step": step}, meta)
+    return buffer
+
+
+def sample(buffer, names, *arguments, **more):
+    return buffer.sample(*arguments, **more, **({"train_iter_sample_data": 2} if "age" in names else {}))
+
+
+@pytest.mark.parametrize("names", STACKS, ids="+".join)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"size": 2},
+        {"size": 2, "replace": True},
+        {"size": 6, "replace": True},
+        {"size": 2, "sample_range": slice(-2, None)},
+        {"size": 4, "replace": True, "sample_range": slice(-2, None)},
+        {"indices": ["0", "1", "0"]},
+        {"size": 1, "groupby": "group"},
+        {"size": 2, "groupby": "group", "replace": True},
+    ],
+    ids=str,
+)
+def test_a_sample_of_any_kind_says_what_is_known_of_its_rows(names, how, objects):
+    buffer = stacked(names, objects=objects)
+    drawn = sample(buffer, names, **how)
+    assert len(drawn) == how.get("size", 3)
+    rows = [row for one in drawn for row in (one if isinstance(one, list) else [one])]
+    for row in rows:
+        step = row.data["step"]
+        known = {SHOWN[name]: row.meta[SHOWN[name]] for name in names}
+        assert known.get("staleness", 2) == 2
+        assert known.get("priority", 1.0 + step) == 1.0 + step
+        if "use" in names and "priority" not in names:
+            uses = sum(one.index == row.index for one in rows)
+            assert 1 <= known["use_count"] <= max(uses, 2)
+    assert len({id(row.meta) for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize("names", [("use",), ("priority", "use"), ("priority", "use", "age")], ids="+".join)
+def test_with_replacement_one_row_is_enough(names, objects):
+    buffer = stacked(names, rows=1, objects=objects)
+    assert [row.index for row in sample(buffer, names, 9, replace=True)] == ["0"] * 9
+    assert buffer.count() == 0
+    with pytest.raises(ValueError, match="too few in 0 rows"):
+        sample(buffer, names, 1, replace=True)
+    buffer = stacked(names, rows=4, objects=objects)
+    drawn = sample(buffer, names, 40, replace=True, sample_range=slice(-2, None))
+    assert {row.index for row in drawn} == {"2", "3"}
+    assert buffer.count() == 2
+
+
+@pytest.mark.parametrize("loading", STACKS, ids="+".join)
+@pytest.mark.parametrize("saved", STACKS, ids="+".join)
+def test_a_file_loads_behind_other_middleware(saved, loading, objects, tmp_path):
+    """Into a new buffer, and into one whose rows are in a Cell."""
+    buffer = stacked(saved, rows=9, objects=objects)
+    buffer.delete(buffer[2].index)
+    sample(buffer, saved, 2)
+    buffer.save_data(tmp_path / "rows")
+    for loaded in stacked(loading, 0, objects), stacked(loading, 4, objects):
+        replay = loaded.replay if loaded.count() else None
+        loaded.load_data(tmp_path / "rows")
+        assert replay in (None, loaded.replay)
+        loaded.table.held.check_valid()
+        assert [(row.index, row.data["step"]) for row in loaded] == [(row.index, row.data["step"]) for row in buffer]
+        row = sample(loaded, loading, 1)[0]
+        assert all(SHOWN[name] in row.meta for name in loading)
+        assert row.meta["priority"] == 1.0 + row.data["step"]
+        newest = loaded.push({"step": 9}, {"priority": 3.0, "train_iter_data_collected": 2})
+        assert newest.index == "9"
+
+
+class Named:
+    """A row that takes items by name, and is no dict."""
+
+    def __init__(self):
+        self.items = {"obs": 1}
+
+    def __setitem__(self, key, value):
+        self.items[key] = value
+
+
+class Tree(Named):
+    """One of another library's, whose values are tensors."""
+
+    def __getitem__(self, key):
+        return self.items[key]
+
+    def keys(self):
+        return self.items.keys()
+
+    def __contains__(self, key):
+        return key in self.items
+
+    def pop(self, key):
+        return self.items.pop(key)
+
+
+class Foreign:
+    """A tensor of another library."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+def test_any_row_that_takes_items_gets_its_weight(monkeypatch):
+    named, tree, tensors = Named(), Tree(), Tree()
+    tree["priority"], tensors["nested"] = 4.0, Tree()
+    tensors.items["nested"]["obs"] = Foreign(None)
+    rows = [named, tree, tensors, UserDict(obs=1), {"obs": "text"}, ["list"], "text", 5, np.zeros(2), (1,), None]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Foreign, from_numpy=Foreign))
+    buffer = DequeBuffer(20)
+    buffer.use(PriorityExperienceReplay(buffer))
+    for row in rows:
+        buffer.push(row)
+    assert "priority" not in tree
+    assert buffer[1].meta["priority"] == 4.0
+    drawn = {row.index: row for row in buffer.sample(2000, replace=True)}
+    assert len(drawn) == len(rows)
+    for index, row in drawn.items():
+        if int(index) >= 5:  # they take none
+            assert str(row.data) == str(rows[int(index)])
+            continue
+        weight = (row.data.items if isinstance(row.data, Named) else row.data)["priority_IS"]
+        assert isinstance(weight, Foreign) == (row.data is tensors)
+        weight = getattr(weight, "array", weight)
+        assert (weight.dtype, weight.tolist()) == (np.float32, [np.float32(row.meta["priority_IS"])])
+    assert buffer._middleware[0].buffer_idx == {place: str(place) for place in range(len(rows))}
+    buffer.delete("3")
+    assert "3" not in buffer._middleware[0].buffer_idx.values()
+
+
+def test_errors_that_programs_for_di_engine_catch():
+    aged, ranged = filled(4, 0, staleness_check), DequeBuffer(4)
+    for call in (
+        lambda: aged.push(row_of()),
+        lambda: aged.sample(1, train_iter_sample_data=0, unroll_len=2),
+        lambda: ranged.use(sample_range_view(ranged)),
+        lambda: ranged.sample(),
+        lambda: filled(4, 1, PriorityExperienceReplay).update("0", row_of()),
+    ):
+        for kind in ValueError, AssertionError:
+            with pytest.raises(kind, match=r"^For '"):
+                call()

@@ -70,7 +70,10 @@ def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path)
 def test_code_for_the_kinds_that_are_asked_for(asked: str, kinds: list[int], tmp_path: Path):
     result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), CUDAARCHS=asked)
     assert result.returncode == 0, result.stderr
-    assert kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text().split()) == kinds
+    assert (
+        kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text().split())
+        == kinds
+    )
 
 
 def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
