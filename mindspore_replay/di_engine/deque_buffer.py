@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checkpoint.files import real_path, replacing
 from ..store.checks import check_bool, check_size, need
-from .layout import BufferedData, RefusedError
+from .layout import AssertedValueError, BufferedData
 from .table import RowTable
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -173,12 +173,12 @@ class DequeBuffer(Buffer):
         by_index = indices is not None and len(indices) > 0 and not groupby and size in (None, len(indices))
         if not by_index and (size is None or indices is not None):
             got = f"size={size}, indices={indices}, groupby={groupby!r}"
-            raise RefusedError(
+            raise AssertedValueError(
                 f"For '{name}', 'sample' needs 'size', or 'indices' without 'groupby' and as many as 'size', but got "
                 f"{got}."
             )
         fits = unroll_len is None or (groupby is not None and unroll_len > 0)
-        need(fits, RefusedError, name, "'unroll_len' must be positive and needs 'groupby'", unroll_len)
+        need(fits, AssertedValueError, name, "'unroll_len' must be positive and needs 'groupby'", unroll_len)
         fits = sample_range is None or isinstance(sample_range, slice)
         need(fits, TypeError, name, "'sample_range' must be a slice", sample_range)
         with table.lock:

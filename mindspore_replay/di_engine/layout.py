@@ -20,7 +20,7 @@ class BufferedData:
     meta: dict[str, Any]
 
 
-class RefusedError(ValueError, AssertionError):
+class AssertedValueError(ValueError, AssertionError):
     """A ValueError where DI-engine raises an AssertionError, which its programs catch."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..store.checks import check_choice, need
 from .deque_buffer import DequeBuffer
-from .layout import BufferedData, RefusedError, beside, copied
+from .layout import AssertedValueError, BufferedData, beside, copied
 
 _Chain = Callable[..., Any]
 
@@ -76,7 +76,7 @@ class PriorityExperienceReplay(_Middleware):
 
     def _update(self, chain: _Chain, index: str, data: object = None, meta: Any = None, **more: Any) -> Any:
         fits = isinstance(meta, dict) and "priority" in meta
-        need(fits, RefusedError, type(self).__name__, "'meta' must have a 'priority'", meta)
+        need(fits, AssertedValueError, type(self).__name__, "'meta' must have a 'priority'", meta)
         return chain(index, data, meta, **more)
 
     def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,7 @@ class staleness_check(_Middleware):  # noqa: N801
     def _push(self, chain: _Chain, data: object, meta: Any = None, **more: Any) -> Any:
         rule = "a row must be pushed with meta={'train_iter_data_collected': <iteration>}"
         fits = isinstance(meta, dict) and "train_iter_data_collected" in meta
-        need(fits, RefusedError, "staleness_check", rule, meta)
+        need(fits, AssertedValueError, "staleness_check", rule, meta)
         return chain(data, meta, **more)
 
     def _sample(self, chain: _Chain, *args: Any, train_iter_sample_data: Any = None, **more: Any) -> Any:
@@ -130,7 +130,13 @@ class sample_range_view(_Middleware):  # noqa: N801
     """Draws from the rows from `start` to before `end` only. Negative ones count from the end of a full buffer."""
 
     def __init__(self, buffer_: DequeBuffer, start: int | None = None, end: int | None = None) -> None:
-        need((start, end) != (None, None), RefusedError, "sample_range_view", "'start' or 'end' must be given", None)
+        need(
+            (start, end) != (None, None),
+            AssertedValueError,
+            "sample_range_view",
+            "'start' or 'end' must be given",
+            None,
+        )
         ends = (bound + buffer_.size if bound is not None and bound < 0 else bound for bound in (start, end))
         self._range = slice(*ends)
 
