@@ -121,7 +121,7 @@ def __getattr__(name: str) -> Any:
     module, _, own = _PLACES[name].partition(":")
     try:
         value = getattr(importlib.import_module(f".{module}", __name__), own or name)
-    except ModuleNotFoundError as error:
+    except Exception as error:
         from .store.optional import needs_mindspore
 
         raise needs_mindspore(f"{__name__}.{name}", error) from None

@@ -20,7 +20,7 @@ import numpy as np
 from .. import host
 from .._version import __version__
 from ..store import library
-from ..store.optional import install_command
+from ..store.optional import install_command, wrong_numpy
 
 #: Optional packages, and the extra that installs each.
 _OPTIONAL = {
@@ -72,8 +72,10 @@ def run(_options: argparse.Namespace) -> int:
         print(f"MindSpore is not installed\n  {_WITHOUT_MINDSPORE}")
         print(f"  buffers in graphs, and all else, need it: {install_command('mindspore')}")
     except Exception as error:  # one that it finds on the machine, such as another NumPy or a missing library
-        problems.append(f"MindSpore is installed and cannot be imported: {type(error).__name__}: {error}")
+        text = f"MindSpore is installed and cannot be imported: {type(error).__name__}: {error}"
+        problems.append(wrong_numpy() or text)
     else:
+        problems += filter(None, [wrong_numpy()])
         problems += mindspore_report.report()
     print("optional packages")
     for name, extra in _OPTIONAL.items():

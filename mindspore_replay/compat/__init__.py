@@ -7,7 +7,7 @@ from ..store.optional import needs_mindspore
 
 try:
     from .patches import Patch, install, uninstall
-except ModuleNotFoundError as error:
+except Exception as error:
     raise needs_mindspore(__name__, error) from None
 
 __all__ = ["Patch", "install", "uninstall"]

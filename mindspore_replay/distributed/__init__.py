@@ -20,7 +20,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         value: object = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
-    except ModuleNotFoundError as error:
+    except Exception as error:
         raise needs_mindspore(f"{__name__}.{name}", error) from None
     globals()[name] = value
     return value

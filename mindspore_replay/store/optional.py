@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+import numpy as np
+
 
 def install_command(extra: str) -> str:
     """Return the pip command that installs the packages of an extra, for errors.
@@ -21,10 +23,18 @@ def optional(module: str, what: str, extra: str, package: str = "") -> Any:
         raise ImportError(f"'{what}' needs {package or module}: {install_command(extra)}") from error
 
 
-def needs_mindspore(what: str, error: ModuleNotFoundError) -> ImportError:
-    """Return the error of something that needs MindSpore, where that is not installed, else the error itself."""
-    if error.name != "mindspore":
-        return error
+def wrong_numpy() -> str:
+    """Return why MindSpore does not work with this NumPy, and what to install, or an empty string if it does."""
+    if int(np.__version__.split(".")[0]) < 2:
+        return ""
+    return f"NumPy {np.__version__}: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'"
+
+
+def needs_mindspore(what: str, error: Exception) -> Exception:
+    """Return the error of something that needs MindSpore, where that is missing or fails, else the error itself."""
+    if getattr(error, "name", None) != "mindspore":
+        reason = wrong_numpy()
+        return ImportError(f"'{what}' needs MindSpore, which cannot be used. {reason}") if reason else error
     return ImportError(
         f"'{what}' needs MindSpore: {install_command('mindspore')}; mindspore_replay.host contains buffers that need "
         "no MindSpore"

@@ -284,7 +284,10 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     captured = capsys.readouterr()
     assert captured.out.endswith("3 problems\n")
     assert "PROBLEM: the native backend: it gives wrong rows\n" in captured.err
-    assert "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2'\n" in captured.err
+    assert (
+        "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'\n"
+        in captured.err
+    )
 
 
 def test_doctor_finds_a_source_folder_that_shadows_the_package(
@@ -367,6 +370,39 @@ def test_doctor_with_a_mindspore_that_cannot_be_imported(folder: Path):
     assert result.stderr == (
         "PROBLEM: MindSpore is installed and cannot be imported: ImportError: numpy.core.multiarray failed to import\n"
     )
+
+
+NUMPY_2 = """
+import numpy, sys
+numpy.__version__ = "2.2.6"
+sys.path.insert(0, sys.argv[1])
+from mindspore_replay.cli import main
+code = main(["doctor"])
+for line in (
+    "from mindspore_replay import ReplayBuffer",
+    "import mindspore_replay; mindspore_replay.TrainingCheckpoint",
+    "from mindspore_replay.distributed import ShardedReplay",
+    "import mindspore_replay.compat",
+    "from mindspore_replay import attach, host",
+):
+    try:
+        exec(line)
+    except ImportError as error:
+        print("ERROR", error)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("error", ["TypeError('The Numpy bfloat16 data type')", "ImportError('numpy.core.multiarray')"])
+def test_numpy_2_says_what_to_install(folder: Path, error: str):
+    (folder / "mindspore.py").write_text(f"raise {error}\n")
+    result = subprocess.run([sys.executable, "-c", NUMPY_2, str(folder)], capture_output=True, text=True)
+    reason = "NumPy 2.2.6: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'"
+    assert result.returncode == 1
+    assert result.stderr.endswith(f"PROBLEM: {reason}\n")
+    wanted = "ReplayBuffer", "TrainingCheckpoint", "distributed.ShardedReplay", "compat"
+    errors = [f"ERROR 'mindspore_replay.{name}' needs MindSpore, which cannot be used. {reason}" for name in wanted]
+    assert [line for line in result.stdout.splitlines() if line.startswith("ERROR")] == errors
 
 
 def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
