@@ -226,6 +226,6 @@ class BufferSample(RingOperator):
         self._checked_in_python(buffer, count, head)
         stored = int(count)
         if stored < self.needed:
-            rows = "at least 1 row" if self.needed == 1 else f"batch_size={self.needed} rows"
+            rows = f"batch_size={self.batch_size} rows" if self.needed == self.batch_size else "at least 1 row"
             raise RuntimeError(f"For 'BufferSample', a sample needs {rows}, but {stored} are stored.")
         return self._rows(buffer, count, head)

@@ -137,7 +137,7 @@ def too_few_rows(
 ) -> RuntimeError:
     """Return the error for a sample of more rows than are eligible, and a note on rows that are pending."""
     kind = "eligible row" if weighted else "row"
-    needs = f"at least 1 {kind}" if plan.repeats else f"sample_size={plan.n} {kind}s"
+    needs = f"sample_size={plan.n} {kind}s" if plan.needed == plan.n else f"at least 1 {kind}"
     return RuntimeError(
         f"For '{cls_name}', a sample needs {needs}{source}, but got {eligible} in the range to draw from, of {stored} "
         f"stored{place}. Wait until can_sample() is true.{pending}"

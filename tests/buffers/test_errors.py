@@ -389,7 +389,8 @@ FAILED = {
     indirect=["mode"],
 )
 def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
-    driver = make_driver(Combination(mode, backend, "compiled"), 3, 6, [(4,), ()], [ms.float32, "int32"], seed=0)
+    place, columns = Combination(mode, backend, "compiled"), ([(4,), ()], [ms.float32, "int32"])
+    driver = make_driver(place, 3, 6, *columns, seed=0, replace=False)
     driver.insert([np.stack([X, X + 1]), np.array([1, 2], np.int32)])
     fail = {"get_item": lambda: driver.get_item(2), "sample": lambda: driver.sample()}[operation]
     assert_unchanged(driver.buffer, fail, RuntimeError, FAILED[backend, operation])

@@ -451,9 +451,10 @@ def test_a_judge_in_another_process(tmp_path: Path):
 def test_priorities_of_rows_that_wait():
     buffer = make(PrioritizedReplayBuffer, alpha=1.0, epsilon=0.0)
     handles = buffer.insert([np.arange(2, dtype=np.int32)], priority=[3.0, 5.0], with_indices=True)
-    assert int(buffer.update_priorities(handles, 9.0)) == 2  # no sample can start there yet
+    assert int(buffer.update_priorities(handles[:1], 9.0)) == 0
+    assert not buffer.weights.asnumpy()[:2].any()
     buffer.update(handles, values(LATE, [0, 1]))
-    assert buffer.weights.asnumpy()[:2].tolist() == [3, 5]
+    assert buffer.weights.asnumpy()[:2].tolist() == [9, 5]
 
 
 def test_mixtures_elastic_buffers_and_prefetch():

@@ -120,10 +120,7 @@ def test_another_sample_size():
         assert (values["sampled"], values["invalid_handles"]) == (int(replay.limiter.counts[1]), 2)
         assert values["sampled"] in (300 + 8 + 150, 300 + 8 + 300)  # a batch may be drawn ahead
         assert large.limiter is replay.limiter
-        for size, error, message in (
-            (0, ValueError, "'sample_size'"),
-            (2.0, TypeError, "must be an int"),
-        ):
+        for size, error, message in ((0, ValueError, "'sample_size'"), (2.0, TypeError, "must be an int")):
             with pytest.raises(error, match=message):
                 replay.with_sample_size(size)
 
