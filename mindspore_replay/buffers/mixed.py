@@ -94,8 +94,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         self._no_handles = tuple(Tensor(np.full(n, -1), ms.int64) for n in front.counts)
         self._ones = tuple(Tensor(np.ones(n), ms.float32) for n in front.counts)
         self._with_handles = tuple(spec.has_handles for spec in front.specs)
-        self._prioritized = tuple(spec.prioritized for spec in front.specs)
-        self._zero, self._invalid = Tensor(0, ms.int32), Tensor(-1, ms.int64)
+        self._prioritized, self._divides = tuple(spec.prioritized for spec in front.specs), tuple(front.relative)
+        self._zero, self._invalid, self._one = Tensor(0, ms.int32), Tensor(-1, ms.int64), Tensor(1, ms.float32)
         self._check_source = check("update", "there is no such source")
         self._check_given = check("set_ratios", "a ratio is outside its range")
         if self.adjustable:
@@ -208,10 +208,20 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             return (self._source + self._zero, *result)
         source, index = self._pick(self.ratios, self.random_state)
         rows = index + ops.cast(source, ms.int64) * self.sample_size
-        picked = (source,)
-        for column in result:
+        picked = (source, self._picked(result[0], rows), self._relative(self._picked(result[1], rows), source))
+        for column in result[2:]:
             picked = (*picked, self._picked(column, rows))
         return picked
+
+    def _relative(self, weights, source):
+        """Divide the importance weights of each source by the largest of its rows that were picked."""
+        for i in range(len(self._parts)):
+            if self._divides[i]:
+                own = source == i
+                largest = ops.reduce_max(ops.select(own, weights, ops.zeros_like(weights)))
+                largest = ops.select(largest > 0, largest, self._one)
+                weights = ops.select(own, weights / largest, weights)
+        return weights
 
     def _picked(self, column, rows):
         """Return these rows of a column. MindSpore's page says that `gather` takes no bool."""

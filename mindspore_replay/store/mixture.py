@@ -82,6 +82,7 @@ class Mixture:
         parts (tuple[Source]): Buffers on the rows of the sources, for the number of rows of each.
         counts (list[int]): The number of these rows.
         steps (tuple[str, ...]): Outputs of a sample that describe its steps: lengths and masks.
+        relative (list[bool]): Whether the importance weights of a source are divided by the largest of its rows.
         rewards (list): The reward of each source in the column's dtype, or ``None``.
         state (dict): The ratios and the random state, if they can change, each a `Plain` or with its methods.
     """
@@ -101,6 +102,7 @@ class Mixture:
         self.specs = [source.spec for source in sources]
         self._check_outputs()
         self.steps, self.fields = self._steps_of(self.specs[0]), self.specs[0].fields
+        self.relative = [spec.prioritized and not spec.options.plan.by_buffer for spec in self.specs]
         first = self.checked_ratios(ratios, may_be_zero=False)
         self.counts = self._checked_counts(first)
         self.parts = tuple(source.with_sample_size(n) for source, n in zip(sources, self.counts))
@@ -237,12 +239,14 @@ class Mixture:
         for i, front in enumerate(self.fronts):
             if (rows := front.calls.eligible()) < front.spec.options.min_rows_to_sample:
                 raise front.too_few(rows, self.cls_name, f" of source {i}")
-        outputs = zip(*map(self._drawn_from, range(len(self.fronts))))
-        if not self.adjustable:
-            return np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts), *map(np.concatenate, outputs)
-        kept = self._kept_rows()
-        source = np.repeat(np.arange(len(kept), dtype=np.int32), [*map(len, kept)])
-        return source, *(np.concatenate([part[rows] for part, rows in zip(output, kept)]) for output in outputs)
+        batches, counts = [list(self._drawn_from(i)) for i in range(len(self.fronts))], self.counts
+        if self.adjustable:
+            kept = self._kept_rows()
+            batches, counts = [[part[rows] for part in batch] for batch, rows in zip(batches, kept)], [*map(len, kept)]
+            for batch, is_relative in zip(batches, self.relative):
+                if is_relative and (largest := batch[1].max(initial=0)) > 0:
+                    batch[1] /= largest
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts), *map(np.concatenate, zip(*batches))
 
     def _drawn_from(self, i: int) -> tuple[np.ndarray, ...]:
         """Draw from one source: handles, importance weights and the other outputs."""

@@ -313,6 +313,30 @@ def test_kept_rows_are_as_likely_as_before():
         assert_frequencies(first, expected)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=str)
+@pytest.mark.parametrize("normalize", ["batch", "buffer"])
+def test_importance_weights_of_kept_rows(normalize: str, compiled: bool):
+    """They are relative to the rows of the batch, not to those that were drawn and not kept."""
+    options: dict[str, Any] = {"capacity": 32, "shapes": [()], "types": ["int64"], "alpha": 1.0, "beta": 1.0}
+    priorities = 10.0 ** (np.arange(32) % 7 - 3)
+    agent = PrioritizedReplayBuffer(1, **options, epsilon=1e-30, normalize=normalize, seed=0)
+    agent.insert([np.arange(32)], priority=priorities)
+    other = ReplayBuffer(1, 32, [()], ["int64"], seed=0).insert([np.full(32, -1)])
+    mixed = MixedReplay([(agent, 1), (other, 1)], 8, adjustable=True, seed=0)
+
+    def draw() -> Any:
+        return mixed.sample(with_indices=True)
+
+    draw, others = ms.jit(draw) if compiled else draw, 0
+    for _ in range(30):
+        _, _, weights, rows = (part.asnumpy() for part in draw())
+        own = priorities[rows[:4]]
+        least = own.min() if normalize == "batch" else 1e-3
+        np.testing.assert_allclose(weights, [*(least / own), 1, 1, 1, 1], rtol=1e-5)
+        others += least > 2e-3
+    assert (others > 5) == (normalize == "batch")
+
+
 def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
     """Draw rows from six strata in order, by the twin."""
     twin = ReferenceBuffer(6, 6, prioritized=True, alpha=1.0, epsilon=0.0)
