@@ -93,7 +93,8 @@ def load(
     """Make the buffer that `save` wrote. The same samples follow as after the save.
 
     With another `capacity`, the buffer keeps the newest rows that fit, with their handles, priorities and other state.
-    The rest count as overwritten. Its samples then differ, since rows are in other slots.
+    The rest count as overwritten. Its samples then differ, since rows are in other slots. So it is with a `buffer` with
+    other ``items`` for rows of any length.
 
     Args:
         path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a

@@ -33,9 +33,10 @@ class ReplayQueue(QueueRecipe, Buffer):
 
     With ``order="lifo"``, a full queue has room again only once its oldest row is delivered.
 
-    While a row waits for its late columns, rows delivered behind it keep their places. `can_sample`, and a sample that
-    can wait, allow such deliveries only while ``2 * sample_size`` places are left. So neither side can block for ever
-    with insertions of up to ``sample_size + 1`` rows.
+    While a row waits for its late columns, rows delivered behind it keep their places. Such deliveries are allowed only
+    while ``2 * sample_size`` places are left. So neither side can block for ever with insertions of up to
+    ``sample_size + 1`` rows. From Python `sample` waits or fails then, and `can_sample` is False. A compiled graph
+    delivers any complete rows.
 
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 
@@ -107,7 +108,7 @@ class ReplayQueue(QueueRecipe, Buffer):
             >>> from mindspore_replay import ReplayQueue
             >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
             >>> print(queue.insert([[10, 11, 12]]).account())
-            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None)
+            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None, items='')
         """
         with self._lock:
             wait_for_work()

@@ -112,11 +112,15 @@ class Reading:
         return Tensor(len(self), ms.int32)
 
     def _full_graph(self):
-        return self._graph.count() >= self.capacity
+        return self._graph.full()
 
     @graph_body(_full_graph)
     def full(self) -> Tensor:
-        """Return True if `capacity` rows are stored. Shape ``[]``, bool.
+        """Return True if there is no room for another row. Shape ``[]``, bool.
+
+        Until then an insertion evicts no row. A buffer has room for `capacity` rows and, if rows differ in length, for
+        their `items`: it is full when those of a row of `max_length` do not fit. In a queue that blocks, rows that were
+        delivered make room.
 
         Examples:
             >>> from mindspore_replay import ReplayBuffer
@@ -124,7 +128,7 @@ class Reading:
             >>> print(buffer.full(), buffer.insert([[10, 11, 12, 13]]).full())
             False True
         """
-        return Tensor(len(self) >= self.spec.capacity)
+        return Tensor(self._front.full())
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:

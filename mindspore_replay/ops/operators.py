@@ -21,6 +21,7 @@ from .operator import delivered, operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import RingRead, RingWrite, SingleRow
+from .room import IsFull
 from .sample import CompositeSample
 from .starts import eligibility
 from .state import State
@@ -121,6 +122,8 @@ class Operators:
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
         self.largest_held = updates.LargestHeld(shared()) if options.largest_held else None
+        needs_room = options.never_evicts_valid or options.kinds
+        self._is_full = IsFull(shared(), options) if needs_room else None
         if self.weighted:
             limit = options.max_staleness
             most = Tensor(options.stale_after())
@@ -205,6 +208,10 @@ class Operators:
     def count(self):
         """Return the number of rows stored, int32 ``[]``."""
         return self.state.count
+
+    def full(self):
+        """Return whether there is no room for another row, bool ``[]``."""
+        return self.state.count >= self.state.capacity if self._is_full is None else self._is_full()
 
     def read(self, index):
         """Read rows: ``-> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""

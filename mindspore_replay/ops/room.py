@@ -5,8 +5,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.episodes import WindowRule
+from ..store.options import Options
 from .access import Access
-from .primitives import int64, item
+from .primitives import int64, item, stack
 
 
 @ms.jit_class
@@ -44,3 +45,30 @@ class Room:
         uses = self.state.use_counts.at(ops.floor_mod(head + self.rows, capacity))
         waits = ops.logical_and(self.state.pending(uses), self.rows < count)
         return ops.reduce_min(ops.select(waits, self.rows, self.rows * 0 + 2 * capacity))
+
+
+@ms.jit_class
+class IsFull:
+    """``() -> bool []``: whether there is no room for another row, or not for the items of a longest one."""
+
+    def __init__(self, state: Access, options: Options) -> None:
+        self.state, self.room = state, Room(state, options.rule) if options.never_evicts_valid else None
+        self.references = tuple(state.contents[kind.column] for kind in options.kinds)
+        self.sizes = tuple((kind.items, kind.longest) for kind in options.kinds)
+
+    def __call__(self):
+        """Return whether it is full."""
+        capacity = self.state.capacity
+        head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
+        needed = count if self.room is None else capacity - self.room()
+        full = needed >= capacity
+        for i in range(len(self.sizes)):
+            items, longest = self.sizes[i]
+            slots = ops.floor_mod(stack((head + count - 1, head + count - needed)), capacity)
+            references = ops.reshape(self.references[i].at(slots), (-1,))
+            tail, first = item(references, 0) + item(references, 1), item(references, 2)
+            place = ops.floor_mod(tail, items)
+            end = longest + ops.select(place + longest > items, tail - place + items, tail)
+            full = ops.logical_or(full, ops.logical_and(needed > 0, end - first > items))
+        self.state.use_counts.done(full)
+        return full

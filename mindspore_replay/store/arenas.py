@@ -56,8 +56,18 @@ class ArenaStore(Store):
         return rows
 
     def unneeded(self) -> int:
-        """Return the number of the oldest rows that can be evicted from a buffer that keeps those to be drawn."""
+        """Return the number of the oldest rows that no sample needs, in a buffer that keeps those to be drawn."""
+        if not self.options.never_evicts_valid:
+            return 0
         return state.room(self.options, self.arrays) - self.options.capacity + self.count_now()
+
+    def full(self) -> bool:
+        """Return True if there is no room for another row, or not for the items of a longest one."""
+        return super().full() or not self.fits(1, 0)
+
+    def room_in_items(self) -> str:
+        """Return how many items the next row may have, for a message."""
+        return self._between(lambda: state.room_in_items(self.options, self.arrays))
 
     def fits(self, rows: int, in_progress: int) -> bool:
         """Return True if there is room for the items of new rows, and for those of other insertions in progress."""

@@ -233,5 +233,5 @@ class ArrayBuffer(FrontMethods[np.ndarray, int]):
         return len(self)
 
     def full(self) -> bool:
-        """Return True if `capacity` rows are stored."""
-        return len(self) >= self.capacity
+        """Return True if there is no room for another row, as `Buffer.full` does."""
+        return self._front.full()  # type: ignore[no-any-return]

@@ -234,7 +234,7 @@ class AttachedFront(Front):
                     signals.send()
                     return
                 if isinstance(now, QueueAccount) and self.timeout == 0:
-                    raise now.no_room(rows) if what == "insert" else self.too_few(self.calls.eligible())
+                    raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
             if not self._folder.has_learner():
                 raise RuntimeError(
                     f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "

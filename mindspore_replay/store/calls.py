@@ -97,6 +97,14 @@ class Calls(BaseCalls, Protocol):
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
         return self._between(lambda: state.room(self.options, self._arrays(*state.ROOM)))
 
+    def full(self) -> bool:
+        """Return True if there is no room for another row: of a queue that keeps rows, beside those it has to keep."""
+        return self.room() < 1 if self.options.never_evicts_valid else self.count() >= self.options.capacity
+
+    def room_in_items(self) -> str:
+        """Return how many items the next row may have, for a message, if rows differ in length."""
+        return ""
+
     def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, form: Form) -> tuple[Any, ...]:
         """Draw a batch as `sample` does, with rows that differ in length in some form."""
         return self.sample(bounds, beta)

@@ -144,9 +144,10 @@ def too_few_rows(
     )
 
 
-def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str, of_items: bool = False) -> RuntimeError:
+def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str, items: str = "") -> RuntimeError:
     """Return the error for an insertion of more rows than there is room for, and a note on rows that are pending."""
-    what = "room for too few items" if of_items else f"{room} free of capacity={capacity}"
+    of_items = items and rows <= room
+    what = f"room for too few items, {items} for the next row" if of_items else f"{room} free of capacity={capacity}"
     return RuntimeError(
         f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {what}, since rows "
         "that were not sampled yet may not be evicted: sample first, pass a timeout to wait for room, or make it with "

@@ -21,7 +21,7 @@ from .random import ALL_ROWS
 from .rate_rule import Turn
 from .recipe.spec import BufferSpec
 from .types import Experience, Sample, Values
-from .waiting import Waiting
+from .waiting import QueueLimiter, Waiting
 
 
 class BaseFront:
@@ -227,12 +227,18 @@ class Front(BaseFront):
                 rows = self.calls.read(np.arange(capacity))
                 return named(names, rows) if as_dict else rows
             except IndexError:
-                stored = self.calls.count()
+                stored, full = self.calls.count(), self.calls.full()
+        wait = "There are no items for more:" if full else "Wait until full() is true. Before that,"
         raise RuntimeError(
-            f"For '{self.spec.cls_name}', 'rows' returns all capacity={capacity} rows, but got {stored} stored. Wait "
-            "until full() is true. Before that, get_item(range(len(buffer))) returns the stored rows, and "
-            "datasets.to_npz writes them."
+            f"For '{self.spec.cls_name}', 'rows' returns all capacity={capacity} rows, but got {stored} stored. {wait} "
+            "get_item(range(len(buffer))) returns the stored rows, and datasets.to_npz writes them."
         )
+
+    def full(self) -> bool:
+        """Return True if there is no room for another row."""
+        with self.lock:
+            self.ready_to_read()
+            return self.calls.full()
 
     def end_episodes(self) -> Any:
         """End all open episodes."""
@@ -336,3 +342,16 @@ class LimitedFront(BaseFront):
 
 class LocalFront(LimitedFront, Front):
     """The front of rows that this process owns."""
+
+    def available(self) -> int:
+        """Return the number of rows that a sample may draw now: of a queue, those whose turn it is."""
+        limiter = self.limiter
+        return limiter.account().valid if isinstance(limiter, QueueLimiter) else self.calls.eligible()
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
+        limiter = self.limiter
+        fails_at_once = self.spec.options.late and isinstance(limiter, QueueLimiter) and not limiter.waits
+        if fails_at_once and not self.lets_sample(self.spec.sample_size):
+            raise self.too_few(self.available())
+        return super().drawn(bounds, beta, form)

@@ -14,7 +14,7 @@ from .inputs import NewRows, check_versions, too_long
 from .invocations import column_inputs, inputs_of
 from .options import Options
 from .schema import Schema
-from .state import OF_LARGEST, ROOM, largest_held, pending_note, room
+from .state import OF_LARGEST, ROOM, largest_held, pending_note, room, room_in_items
 
 
 class Insertion:
@@ -125,7 +125,8 @@ class Insertion:
             check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ROOM}
-            rows, free = new.batch.rows, room(options, arrays)
-            raise no_room(options.cls_name, rows, free, options.capacity, pending_note(options, arrays), free >= rows)
+            arrays |= {f"column.{kind.name}": self._state["columns"][kind.column].memory for kind in options.kinds}
+            notes = pending_note(options, arrays), room_in_items(options, arrays) if options.kinds else ""
+            raise no_room(options.cls_name, new.batch.rows, room(options, arrays), options.capacity, *notes)
         if status != library.OK:
             raise library.KernelError("replay_insert", status)

@@ -65,6 +65,11 @@ class Kind(NamedTuple):
         return tail - position + last
 
 
+def least_items(rows: int, longest: int) -> int:
+    """Return the items among which so many of the longest rows fit wherever they begin: none crosses the end."""
+    return (rows + 1) * longest - 1 if rows else 0
+
+
 def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> np.ndarray:
     """Say where the arguments of a kernel on rows that differ in length are, int64, as csrc/cpu/items.cc has it.
 

@@ -6,20 +6,21 @@ from typing import Any
 import numpy as np
 
 from .checks import check_choice, check_size
-from .kinds import Kind, LengthOptions
+from .kinds import Kind, LengthOptions, least_items
 from .schema import Schema
 
 #: Most items of an arena.
 _MOST_ITEMS = 2**40
 
 
-def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]) -> tuple[Kind, ...]:
+def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object], rows: int) -> tuple[Kind, ...]:
     """Return the kinds of lengths of a schema. Raise a TypeError or ValueError if an argument does not fit.
 
     Args:
         schema (Schema): The columns.
         given (LengthOptions): The arguments.
         without (Mapping[str, object]): What such columns cannot be used with, by name, if it is there.
+        rows (int): Rows that must fit wherever they begin.
     """
     name, shapes, names, late = schema.cls_name, schema.given_shapes, schema.names, schema.late
     ragged = [i for i, shape in enumerate(shapes) if shape[:1] == (None,)]
@@ -58,6 +59,7 @@ def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object]
             )
         longest = check_size(name, "max_length", of_kind(name, names, "max_length", given.max_length, group))
         items = check_size(name, "items", of_kind(name, names, "items", given.items, group), _MOST_ITEMS, longest)
+        items = max(items, least_items(rows, longest)) if items >= rows * longest else items
         sampled = of_kind(name, names, "sample_length", given.sample_length, group)
         sampled = longest if sampled is None else check_size(name, "sample_length", sampled, longest)
         labels = tuple(names[i] for i in group)

@@ -237,7 +237,7 @@ class Mixture:
         for front in self.fronts:
             front.ready()
         for i, front in enumerate(self.fronts):
-            if (rows := front.calls.eligible()) < front.spec.options.min_rows_to_sample:
+            if (rows := front.available()) < front.spec.options.min_rows_to_sample:
                 raise front.too_few(rows, self.cls_name, f" of source {i}")
         batches, counts = [list(self._drawn_from(i)) for i in range(len(self.fronts))], self.counts
         if self.adjustable:

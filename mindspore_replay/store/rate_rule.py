@@ -132,6 +132,7 @@ class QueueAccount(NamedTuple):
         pending (str): A note on rows that wait for late columns. Default: ``""``.
         fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
             differ in length. Default: ``None``, for any number.
+        items (str): How many items the next row may have. Default: ``""``.
     """
 
     name: str
@@ -140,13 +141,15 @@ class QueueAccount(NamedTuple):
     room: float
     pending: str = ""
     fits: Callable[[int, int], bool] | None = None
+    items: str = ""
 
     @classmethod
     def of(cls, calls: Calls, options: Options) -> "QueueAccount":
         """Return the account of a queue with these `Options`. The caller must hold the lock of the `Calls`."""
         room = calls.room() if options.never_evicts_valid else math.inf
-        fits = calls.fits if options.kinds and options.never_evicts_valid else None
-        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits)
+        keeps_items = options.kinds and options.never_evicts_valid
+        fits, items = (calls.fits, calls.room_in_items()) if keeps_items else (None, "")
+        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits, items)
 
     @property
     def ways_out(self) -> tuple[str, str]:
@@ -156,7 +159,8 @@ class QueueAccount(NamedTuple):
     def counts(self) -> str:
         """Return the numbers, for a message."""
         room = "" if math.isinf(self.room) else f" and room for {self.room:g} rows"
-        return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}"
+        items = f", with {self.items} for the next row" if self.items else ""
+        return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}{items}"
 
     def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
         """Return True if rows may be inserted or sampled. `in_progress` are those of operations in progress."""
@@ -183,7 +187,7 @@ class QueueAccount(NamedTuple):
 
     def no_room(self, rows: int) -> RuntimeError:
         """Return the error for an insertion that does not wait for room."""
-        return no_room(self.name, rows, int(self.room), self.capacity, self.pending, rows <= self.room)
+        return no_room(self.name, rows, int(self.room), self.capacity, self.pending, self.items)
 
 
 class Wait:

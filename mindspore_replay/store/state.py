@@ -7,7 +7,7 @@ import numpy as np
 
 from .episodes import check_timeline, legal_starts
 from .epochs import FIRST, check_epoch
-from .kinds import Kind
+from .kinds import Kind, least_items
 from .late import pending
 from .memory import zeros
 from .options import Options
@@ -149,6 +149,21 @@ def room(options: Options, state: Arrays) -> int:
     return capacity - count + max(unneeded, 0)
 
 
+def room_in_items(options: Options, state: Arrays) -> str:
+    """Return how many items the next row may have, of a buffer that keeps rows to be drawn, for a message."""
+    head, count = int(state["head"]), int(state["count"])
+    needed = options.capacity - room(options, state)  # rows
+    longest = []
+    for kind in options.kinds:
+        references = state[f"column.{kind.name}"]
+        tail = int(references[(head + count - 1) % options.capacity].sum()) if count else 0
+        used = tail - int(references[(head + count - needed) % options.capacity, 0]) if needed > 0 else 0
+        free, behind = kind.items - used, kind.items - tail % kind.items
+        most = min(max(min(free, behind), free - behind), kind.longest)
+        longest.append(f"{most} items in column {kind.name!r}")
+    return f"at most {' and '.join(longest)}"
+
+
 #: The arrays that `deliverable` reads.
 OF_DELIVERIES = (*ROOM, "steps", "flags")
 
@@ -156,17 +171,21 @@ OF_DELIVERIES = (*ROOM, "steps", "flags")
 def deliverable(options: Options, state: Arrays) -> int:
     """Return the number of samples that a full queue can deliver now, the oldest first. Cost O(C).
 
-    Rows delivered behind one that waits for late columns keep their places until it is complete. So many leave room for
-    two samples beside them, since else rows that are complete could be too few for a sample when there is no room. No
-    sequence is delivered behind a row that waits.
+    Rows delivered behind one that waits for late columns keep their places, and their items, until it is complete. So
+    many leave room for two samples beside them, since else rows that are complete could be too few for a sample when
+    there is no room. No sequence is delivered behind a row that waits.
     """
-    waiting, valid = _waiting(options, state), eligible(options, state)[stored_slots(state, options.capacity)]
+    slots = stored_slots(state, options.capacity)
+    waiting, valid = _waiting(options, state), eligible(options, state)[slots]
     if not waiting.any():
         return int(valid.sum())
     first = int(np.argmax(waiting))
     before, behind = int(valid[:first].sum()), int(valid[first:].sum())
-    delivered = len(valid) - first - behind - int(waiting.sum())  # behind the one that waits
-    places = 0 if options.rule is not None else options.capacity - delivered - 2 * options.plan.n
+    delivered = slots[first:][~(valid | waiting)[first:]]  # behind the one that waits
+    places = 0 if options.rule is not None else options.capacity - len(delivered) - 2 * options.plan.n
+    for kind in options.kinds:
+        items = kind.items - int(state[f"column.{kind.name}"][delivered, 1].sum())
+        places = min(places, (items - least_items(2 * options.plan.n, kind.longest)) // kind.longest)
     return before + max(min(behind, places), 0)
 
 

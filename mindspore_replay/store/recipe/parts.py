@@ -33,6 +33,7 @@ class Sampler:
         beta_step (float): Increment of beta for each sample.
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
         never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn.
+        waits (bool): Whether insertions and samples may wait for each other.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
     """
 
@@ -46,6 +47,7 @@ class Sampler:
     beta_step = 0.0
     by_buffer = False
     never_evicts_valid = False
+    waits = False
     epochs: EpochRule | None = None
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
@@ -134,6 +136,7 @@ class InOrder(Sampler):
         check_choice(name, "when_full", self.when_full, "block", "evict")
         self.timeout = seconds_of(self.timeout, name)
         self.never_evicts_valid = self.when_full == "block"
+        self.waits = self.never_evicts_valid and self.timeout != 0
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw."""
@@ -324,6 +327,14 @@ class Parts(NamedTuple):
             raise TypeError(f"For '{name}', 'views' must be a list or tuple of views, but got {self.views!r}.")
         self.sampler.check(name, sample_size, capacity)
         return self._replace(limits=self.limits.checked(name), span=self.span.checked(name))
+
+    def rows_to_wait_for(self, sample_size: int, num_envs: int) -> int:
+        """Return the rows that a sample may wait for while insertions wait for room, or 0 if they do not wait."""
+        if not self.sampler.waits:
+            return 0
+        span = self.span
+        unfinished = span.sequence_length - 1 if isinstance(span, Sequences) and not span.pad_end else 0
+        return sample_size + unfinished * num_envs
 
     def layout(self, name: str, columns: Schema) -> SampleLayout:
         """Return the layout of a sample, with the views applied."""

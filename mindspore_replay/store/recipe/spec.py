@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ..checks import MAX_CAPACITY, check_seed, check_size, need_handles
-from ..kinds import LengthOptions
+from ..kinds import LengthOptions, least_items
 from ..lengths import kinds_of
 from ..naming import sample_names
 from ..nested import NO_NAMES, Names
@@ -60,7 +60,7 @@ class BufferSpec:
         self._check_sizes()
 
     def _check_sizes(self) -> None:
-        name, rule = self.cls_name, self.options.rule
+        name, options, rule = self.cls_name, self.options, self.options.rule
         if rule is not None:
             needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
             if needed > self.capacity:
@@ -68,17 +68,25 @@ class BufferSpec:
                     f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
                     f"{self.num_envs} environments, but got {self.capacity}."
                 )
-        elif self.options.plan.in_order and self.num_envs > self.capacity:
+        elif options.plan.in_order and self.num_envs > self.capacity:
             raise ValueError(
                 f"For '{name}', 'capacity' must be at least num_envs={self.num_envs}, the rows of one step, but got "
                 f"{self.capacity}."
             )
         if self.sample_size > self.largest_sample:
-            kind = "rows" if rule is None else "starts of sequences"
+            what = "rows" if rule is None else "starts of sequences"
             raise ValueError(
-                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {kind} that "
+                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {what} that "
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
+        rows = self.parts.rows_to_wait_for(self.sample_size, self.num_envs)
+        for kind in self.columns.kinds:
+            if kind.items < (least := least_items(rows, kind.longest)):
+                raise ValueError(
+                    f"For '{name}', 'items' must be at least {least} for column {kind.name!r}, so that the {rows} rows "
+                    f"that a sample may need fit with max_length={kind.longest} items each, but got {kind.items}: "
+                    "insertions and samples could wait for each other for ever. With timeout=0 they fail instead."
+                )
 
     @property
     def largest_sample(self) -> int:
@@ -287,8 +295,9 @@ class Recipe:
             "'views', which join steps of one length": parts.views,
             "'compress', which stores rows of one length": columns.compressed,
         }
-        columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without))
         parts = parts.checked(name, size, most)
+        rows = parts.rows_to_wait_for(size, num_envs)
+        columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
 
