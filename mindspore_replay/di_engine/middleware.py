@@ -67,7 +67,7 @@ class PriorityExperienceReplay(_Middleware):
             if isinstance(data, dict):
                 data = dict(data)
             meta = {"priority": data.pop("priority")}
-        row = chain(data, meta=meta, **more)
+        row = chain(self._unweighted(data), meta=meta, **more)
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
             if row.meta.get("priority") is None:
@@ -77,7 +77,14 @@ class PriorityExperienceReplay(_Middleware):
     def _update(self, chain: _Chain, index: str, data: object = None, meta: Any = None, **more: Any) -> Any:
         fits = isinstance(meta, dict) and "priority" in meta
         need(fits, AssertedValueError, type(self).__name__, "'meta' must have a 'priority'", meta)
-        return chain(index, data, meta, **more)
+        return chain(index, self._unweighted(data), meta, **more)
+
+    def _unweighted(self, data: Any) -> Any:
+        """Return a row for columns without the weight that a sample added."""
+        layout = self._buffer.table.layout
+        if layout and isinstance(data, dict) and "priority_IS" in data.keys() - layout.shapes:
+            return {key: value for key, value in data.items() if key != "priority_IS"}
+        return data
 
     def _sample(self, chain: _Chain, *args: Any, **kwargs: Any) -> Any:
         rows = chain(*args, **kwargs)

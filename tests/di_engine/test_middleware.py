@@ -473,6 +473,17 @@ def test_any_row_that_takes_items_gets_its_weight(monkeypatch):
     assert "3" not in buffer._middleware[0].buffer_idx.values()
 
 
+def test_a_sampled_row_is_stored_again_with_its_columns(objects):
+    buffer = stacked(("priority",), objects=objects)
+    for row in [buffer.sample(1)[0] for _ in range(3)]:
+        row.data["step"] += 10
+        assert buffer.update(row.index, row.data, row.meta)
+        again = buffer.push(dict(row.data), {"priority": 1.0})
+        for index in row.index, again.index:
+            assert buffer.get_by_index(index).data["step"] == row.data["step"]
+    assert (buffer.table.layout is None) == objects
+
+
 def test_errors_that_programs_for_di_engine_catch():
     aged, ranged = filled(4, 0, staleness_check), DequeBuffer(4)
     for call in (

@@ -13,8 +13,6 @@ MODULES = sorted(
     ["mindspore_replay"]
     + [module.name for module in pkgutil.walk_packages(mindspore_replay.__path__, "mindspore_replay.")]
 )
-# Plain libraries, without Python code.
-MODULES = [name for name in MODULES if not name.startswith("mindspore_replay._kernels")]
 #: Their examples need a cluster: `tests/distributed/test_sharded.py` runs them.
 IN_CLUSTERS = [f"mindspore_replay.distributed.{name}" for name in ("sharded", "writer")]
 #: Modules with examples: it is an error if the examples of one are no longer found. `test_api.py` has the public names.

@@ -50,7 +50,7 @@ before = state()
 exec(sys.argv[1])
 package = sys.modules.get("mindspore_replay")
 for module in pkgutil.walk_packages(package.__path__, "mindspore_replay.") if package else ():
-    if not module.name.endswith("__main__") and "_kernels" not in module.name:
+    if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 after = state()
 compile_config.JIT_ENABLE_AUGASSIGN_INPLACE = "0"
