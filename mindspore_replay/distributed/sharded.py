@@ -179,7 +179,7 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
             limiter.check_sizes(self._writers.batch, self.sample_size)
         stored = self._front.calls.count()  # which do not count for the ratio
         if limiter is not None:
-            limiter.count_stored(stored)
+            limiter.begin(stored, self.options)
         self._exchange.limiter = limiter
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":

@@ -225,7 +225,8 @@ class AttachedFront(Front):
             with self._exclusive():
                 now, in_progress = self._account(), arrays["shared.in_progress"]
                 if isinstance(now, Account):
-                    now.check_room(what, rows, arrays["shared.sizes"])
+                    usual = self.spec.num_envs, self.spec.sample_size
+                    now.check_room(what, rows, arrays["shared.sizes"], usual)
                 elif self.timeout != 0:
                     now.check_room(what, rows)
                 if not self.is_limited or now.allows(what, rows, in_progress):

@@ -11,6 +11,7 @@ from .calls import Calls
 from .checks import check_size
 from .folder import Folder
 from .mixins import mixin
+from .options import Options
 from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
 from .sharing import SharedCondition
 from .state import fitting
@@ -42,7 +43,7 @@ def begin_limits(
     """
     with lock:
         if limiter is not None:
-            limiter.count_stored(calls.count())
+            limiter.begin(calls.count(), calls.options)
         if folder is None:
             return
         changed = SharedCondition(lock, folder.signals)
@@ -84,6 +85,7 @@ class RateLimiter(Waiting):
         rule = np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1], np.float64)
         self._on(np.zeros(4, np.int64), rule)
         self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
+        self._usual = [1, 1]  # rows of those that are expected
 
     def __repr__(self) -> str:
         now = self.account()
@@ -164,8 +166,8 @@ class RateLimiter(Waiting):
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
             rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
-            sizes = [max([1, *self._waiting[what]]) for what in KINDS]
-            check_room(rule[0], rule[1], rule[3], *sizes)
+            sizes = n, batch = [max([1, *self._waiting[what]]) for what in KINDS]
+            check_room(rule[0], rule[1], rule[3], n, batch)
             self._sizes[:] = sizes
             self._rule[:] = [*rule, now.enabled]
             self._counts[:] = now.inserted, now.sampled, 0, 0
@@ -317,9 +319,10 @@ class RateLimiter(Waiting):
             self._count(self.account().increments("insert", rows, self._in_progress))
             self._changed.notify_all()
 
-    def count_stored(self, rows: int) -> None:
-        """Count rows that a buffer stores for `min_size`, not for the ratio, unless as many were counted."""
+    def begin(self, rows: int, options: Options) -> None:
+        """Count the rows that a buffer with these options stores for `min_size`, unless as many were counted."""
         with self._changed:
+            self._usual = [options.num_envs, options.plan.n]
             self._counts[0] = max(self._counts[0], rows)
             self._changed.notify_all()
 
@@ -339,7 +342,9 @@ class RateLimiter(Waiting):
         """Return the rule and the counts. Raise a ValueError if insertions and samples could block each other."""
         now = self.account()
         if rows > self._sizes[KINDS.index(what)]:
-            now.check_room(what, rows, self._sizes)
+            if what == "insert" and rows < now.min_size:  # more may be a whole dataset, once
+                self._usual[0] = rows
+            now.check_room(what, rows, self._sizes, self._usual)
         return now
 
     def move_to(self, folder: Folder, changed: SharedCondition) -> None:

@@ -96,8 +96,10 @@ class Account(NamedTuple):
         inserted = self.inserted + in_progress[0]
         return np.array([rows, 0, max(inserted + rows - max(inserted, int(self.min_size)), 0) * counted, 0])
 
-    def check_room(self, what: str, rows: int, sizes: np.ndarray) -> None:
+    def check_room(self, what: str, rows: int, sizes: np.ndarray, usual: Sequence[int]) -> None:
         """Note the rows of an insertion or a sample in `sizes`, the largest of both so far, int64 ``[2]``.
+
+        An error asks for an `error_buffer` that is enough for the `usual` ones too, which may not have come yet.
 
         Raises:
             ValueError: If insertions and samples of these sizes could block each other.
@@ -106,7 +108,7 @@ class Account(NamedTuple):
         if rows > sizes[kind] and self.enabled and (what == "sample" or self.inserted >= self.min_size):
             largest = sizes.copy()
             largest[kind] = rows
-            check_room(self.low, self.high, self.error, *largest.tolist())
+            check_room(self.low, self.high, self.error, int(largest[0]), int(largest[1]), usual)
             sizes[kind] = rows
 
 
@@ -259,9 +261,10 @@ def why_so_long(what: str, rows: int, now: Account | QueueAccount) -> str:
     )
 
 
-def check_room(low: float, high: float, error: float, n: int, batch: int) -> None:
+def check_room(low: float, high: float, error: float, n: int, batch: int, usual: Sequence[int] = (1, 1)) -> None:
     """Raise a ValueError if insertions of n rows and samples of a batch could wait for each other."""
     if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + ROUNDING):
+        n, batch = max(n, usual[0]), max(batch, usual[1])
         raise ValueError(
             f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
             f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: insertions and samples "

@@ -21,7 +21,7 @@ MODULES = ("mindspore_replay", *(f"mindspore_replay.{name}" for name in ("compat
 #: Public in Python, for the rest of the package and not for users.
 INNER = {
     "add_flags", "exclusive", "apply_to", "begin_replacing", "check_sizes", "check_state", "checked_state", "collected",
-    "count_inserted", "count_stored", "deaths", "extend_repr", "has_room", "last_saved", "lets_sample",
+    "begin", "count_inserted", "deaths", "extend_repr", "has_room", "last_saved", "lets_sample",
     "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "send", "signals", "turn",
     "arrays", "completed", "load_arrays", "load_from_cell", "snapshot", "state_arrays", "state_parameters",
     "load_checked", "timeouts", "turn_to_sample", "closed", "folder", "sole_use", "try_sample",

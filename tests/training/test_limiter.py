@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import logging
 import math
 import threading
@@ -549,6 +550,27 @@ def test_what_could_wait_without_end_is_an_error():
         insert(limiter, 3)
     assert counted(limiter) == [3, 4, 0, 4]
     insert(limiter)  # the invalid size is not kept
+
+
+@pytest.mark.parametrize("first", ["insert", "sample"])
+@pytest.mark.parametrize("of", [mindspore_replay, host])
+@pytest.mark.parametrize("num_envs", [4, 1])
+def test_the_first_error_of_sizes_asks_for_enough(of: Any, first: str, num_envs: int):
+    """Insertions of 4 and samples of 32: (1 * 4 + 32) / 2 = 18, whichever comes first; none of one row comes."""
+
+    def run(error_buffer: float) -> None:
+        buffer = of.ReplayBuffer(32, 400, [()], ["int32"], num_envs=num_envs)
+        buffer.limiter = of.RateLimiter(1, 40, error_buffer, timeout=0)
+        for _ in range(10):
+            buffer.insert([list(range(4))])
+        insert_rows = functools.partial(buffer.insert, [list(range(4))])
+        for call in (insert_rows, buffer.sample) if first == "insert" else (buffer.sample, insert_rows):
+            with contextlib.suppress(TimeoutError):
+                call()
+
+    with pytest.raises(ValueError, match=r"must be at least 18 for insertions of 4 and samples of 32 rows"):
+        run(2)
+    run(18)
 
 
 @pytest.mark.parametrize(
