@@ -12,7 +12,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..store.checks import check_bool
-from ..store.folder_files import sync
+from ..store.folder_files import sync, unchanged_if_refused
 from ..store.optional import optional
 from .file_format import Header, is_ours, read_header
 
@@ -29,19 +29,17 @@ def real_path(path: str | os.PathLike[str]) -> Path:
 def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
     """Open a temporary file, which replaces `path` after the block, when it is complete and on the disk."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
-            raise OSError(error.errno, text) from error
-        raise
+    with unchanged_if_refused(path, function):
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
     sync(path.parent)
 
 

@@ -395,9 +395,10 @@ def _check_arrays(sources: Sequence[Source], states: Sequence[Restored], of_all:
             wrong.append(f"unknown arrays {unknown}")
         parts = len(source.header.since) - bool(values)
         if wrong or parts < len(states) or (of_all and parts != len(states)):
-            raise ValueError(
-                f"For 'load', {source.path} must contain the columns and the state of the buffer. {'; '.join(wrong)}."
-            )
+            start = f"For 'load', {source.path} must contain the columns and the state of the buffer."
+            if of_all and values:
+                start = f"For 'TrainingCheckpoint', {source.path} must hold these parts alone, under these names."
+            raise ValueError(f"{start} {'; '.join(wrong)}.")
 
 
 def _overwrite(states: Sequence[Restored], new: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._version import __version__
+from ..store.folder_files import unchanged_if_refused
 from ..store.locks import hold_calls, hold_folders, is_in_folder
 from ..store.state import is_by_slot, updated_slots
 from .file_format import FORMAT, UPDATED, VERSION, Entry, checksum, header_bytes, lay_out
@@ -241,8 +242,9 @@ def save_parts(
     If it is `staged`, older files stay as they are until `publish`.
     """
     file = real_path(path)
-    check_names_free(file)
-    remove_temporaries(file)
+    with unchanged_if_refused(file, "save"):
+        check_names_free(file)
+        remove_temporaries(file)
     buffers = [part.owner for part in parts if part.is_buffer]
     with hold_calls(buffers):
         views = [_View(part) for part in parts]

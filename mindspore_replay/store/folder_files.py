@@ -12,6 +12,18 @@ except ImportError:  # on Windows, where no folder is made
     fcntl = None  # type: ignore[assignment]
 
 
+@contextlib.contextmanager
+def unchanged_if_refused(path: Path, function: str) -> Iterator[None]:
+    """Name the file that the block was to replace in an OSError of the system, after which the file is as before."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror is None or error.strerror.startswith("For '"):
+            raise
+        text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
+        raise OSError(error.errno, text) from error
+
+
 def descriptor_of(path: Path, stack: contextlib.ExitStack) -> int:
     """Open a file that is no link, which the stack closes."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

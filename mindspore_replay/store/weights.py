@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from .checks import check_number, check_size
+from .folder_files import unchanged_if_refused
 from .inputs import as_array
 from .state import LAST_CLOCK
 from .types import TensorLike, Values
@@ -103,22 +104,30 @@ class SharedWeights:
                 f"{network!r}."
             )
         arrays = {name: _plain(name, as_array(value)) for name, value in values.items()}
-        if version is None:
-            version = self._following() if self._clock is None else int(as_array(self._clock)[0])
-        version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
+        with unchanged_if_refused(self._file, "SharedWeights.publish"):
+            if version is None:
+                version = self._following() if self._clock is None else int(as_array(self._clock)[0])
+            version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
+            self._replace(version, arrays)
+        self.version, self._seen = version, self._stamp()
+        return version
+
+    def _replace(self, version: int, arrays: Mapping[str, np.ndarray]) -> None:
         layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
         complete = self._file
         unfinished = complete.with_suffix(".part")
-        with unfinished.open("wb") as file:
-            file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
-            for array in arrays.values():
-                file.write(array.reshape(-1).view(np.uint8).data)
-        # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
-        stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
-        os.utime(unfinished, ns=(stamp, stamp))
-        unfinished.replace(complete)
-        self.version, self._seen = version, self._stamp()
-        return version
+        try:
+            with unfinished.open("wb") as file:
+                file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
+                for array in arrays.values():
+                    file.write(array.reshape(-1).view(np.uint8).data)
+            # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
+            stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
+            os.utime(unfinished, ns=(stamp, stamp))
+            unfinished.replace(complete)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
 
     def read(self, timeout: float = 0.0) -> dict[str, np.ndarray] | None:
         """Return the weights if they are newer than those last published or read by this object.

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from mindspore_replay import ReplayBuffer, SharedWeights, attach, host
+from mindspore_replay import ReplayBuffer, SharedWeights, attach, host, save
 
 COLUMNS = {"shapes": [()], "types": ["int32"]}
 
@@ -135,6 +136,30 @@ def test_a_file_that_the_machine_did_not_finish(tmp_path, damage):
         SharedWeights(tmp_path).read()
     assert weights.publish({"a": np.ones(9)}) == 0
     np.testing.assert_array_equal(SharedWeights(tmp_path).read()["a"], np.ones(9))
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(resource.RLIMIT_FSIZE, "File too large"), (resource.RLIMIT_NOFILE, "Too many open files")]
+)
+def test_a_system_that_refuses_a_version_or_a_file(limit, error, tmp_path):
+    weights, buffer = SharedWeights(tmp_path), host.ReplayBuffer(1, 999, **COLUMNS)
+    weights.publish({"a": np.ones(9)})
+    save(buffer, tmp_path / "file")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    calls = {
+        ("SharedWeights.publish", "weights"): lambda: weights.publish({"a": np.zeros(9999)}),
+        ("save", "file"): lambda: save(buffer.insert([np.zeros(999, np.int32)]), tmp_path / "file"),
+    }
+    now = resource.getrlimit(limit)
+    for (function, name), call in calls.items():
+        resource.setrlimit(limit, (0, now[1]))
+        try:
+            with pytest.raises(OSError, match=rf"For '{function}', .*{name} could not be written .* before: {error}$"):
+                call()
+        finally:
+            resource.setrlimit(limit, now)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert weights.publish({"a": np.ones(9)}) == 1
 
 
 def test_wrong_arguments(tmp_path):
