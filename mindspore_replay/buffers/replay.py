@@ -61,10 +61,10 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``, for one from NumPy's generator, which
             ``mindspore.set_seed`` seeds.
         storage (Union[str, PathLike, None]): ``"device"``; ``"host"``, to store rows in the host's memory on every
-            device and sample them with the CPU's kernels; or the path of a new folder, such as ``"./rows"``, to store rows and
-            state in memory-mapped files that other processes `attach` to and `open` reopens. Off the CPU, ``"host"`` and folders
-            work from Python only. ``docs/processes.md`` compares them. Default: ``None``, for ``"device"`` on the CPU,
-            on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
+            device and sample them with the CPU's kernels; or the path of a new folder, such as ``"./rows"``, to store
+            rows and state in memory-mapped files that other processes `attach` to and `open` reopens. Off the CPU,
+            ``"host"`` and folders work from Python only. ``docs/processes.md`` compares them. Default: ``None``, for
+            ``"device"`` on the CPU, on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
             device) or ``"auto"`` (native if available). Both return the same rows for the same state. Default:
             ``"auto"``.
