@@ -257,7 +257,7 @@ def test_rows_and_columns_that_do_not_fit(mode: str, backend: str):
 
 def test_arguments():
     with pytest.raises(ValueError, match=r"'batch_size' must be in \[1, 5\], but got 6"):
-        BufferSample(5, 6, SHAPES, TYPES)
+        BufferSample(5, 6, SHAPES, TYPES, unique=True)
     with pytest.raises(ValueError, match="'capacity' must be"):
         BufferAppend(0, SHAPES, TYPES)
     append = BufferAppend(5, SHAPES, TYPES)

@@ -85,7 +85,7 @@ def uniform() -> Case:
     def body(index, sample_range):
         return buffer.get_item(index), buffer._graph.sample(sample_range, None)
 
-    good, bad = [Tensor([0, 1]), Tensor([0, 3])], [Tensor([0, 7]), Tensor([2, 3])]
+    good, bad = [Tensor([0, 1]), Tensor([0, 3])], [Tensor([0, 7]), Tensor([3, 3])]
     return Case(buffer, body, good, bad, [("read", RANGE), ("sample", FEW)])
 
 
@@ -112,7 +112,7 @@ def prioritized() -> Case:
 
 
 def weighted() -> Case:
-    buffer = filled(ReplayBuffer, rows=1, weighted=True)
+    buffer = filled(ReplayBuffer, rows=0, weighted=True)
 
     def body():
         return buffer.sample(with_indices=True)
@@ -139,7 +139,7 @@ def empty_queue() -> Case:
 
 
 def sequences() -> Case:
-    buffer = filled(SequenceReplayBuffer, 2, rows=2, burn_in=1, prioritized=True, views=[FrameStack(2)])
+    buffer = filled(SequenceReplayBuffer, 2, rows=1, burn_in=1, prioritized=True, views=[FrameStack(2)])
 
     def body():
         return buffer.sample()

@@ -230,10 +230,12 @@ def test_a_refusal_in_words():
 
 def test_too_few_rows_change_nothing():
     store = store_like(make("prioritized"))
-    store.insert(rows(None, 0))
     before = store.state_dict()
     with pytest.raises(KernelError, match=r"^The kernel 'replay_sample' failed with status 2: fewer rows are eligible"):
         store.sample()
+    same_arrays(store, before)
+    store.insert(rows(None, 0))
+    before = store.state_dict()
     with pytest.raises(KernelError, match=r"'replay_sample' failed with status 4: a priority, weight or beta"):
         store.sample(beta=1.5)
     with pytest.raises(IndexError, match=r"'index' must be in \[-1, 1\), since 1 rows are stored, but got 1"):
