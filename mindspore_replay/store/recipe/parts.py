@@ -328,7 +328,7 @@ class Parts(NamedTuple):
         self.sampler.check(name, sample_size, capacity)
         return self._replace(limits=self.limits.checked(name), span=self.span.checked(name))
 
-    def rows_to_wait_for(self, sample_size: int, num_envs: int) -> int:
+    def rows_to_hold(self, sample_size: int, num_envs: int) -> int:
         """Return the rows that a sample may wait for while insertions wait for room, or 0 if they do not wait."""
         if not self.sampler.waits:
             return 0

@@ -79,7 +79,7 @@ class BufferSpec:
                 f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {what} that "
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
-        rows = self.parts.rows_to_wait_for(self.sample_size, self.num_envs)
+        rows = self.parts.rows_to_hold(self.sample_size, self.num_envs)
         for kind in self.columns.kinds:
             if kind.items < (least := least_items(rows, kind.longest)):
                 raise ValueError(
@@ -296,7 +296,7 @@ class Recipe:
             "'compress', which stores rows of one length": columns.compressed,
         }
         parts = parts.checked(name, size, most)
-        rows = parts.rows_to_wait_for(size, num_envs)
+        rows = parts.rows_to_hold(size, num_envs)
         columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
         spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
