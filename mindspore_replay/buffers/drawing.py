@@ -68,7 +68,7 @@ class Drawing:
     # When a sample can be drawn.
 
     def _can_sample_graph(self):
-        return self._graph.eligible() >= self._graph.rows_to_wait_for()
+        return self._graph.available() >= self._graph.rows_to_wait_for()
 
     @graph_body(_can_sample_graph)
     def can_sample(self) -> Tensor:

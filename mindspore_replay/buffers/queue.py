@@ -34,9 +34,8 @@ class ReplayQueue(QueueRecipe, Buffer):
     With ``order="lifo"``, a full queue has room again only once its oldest row is delivered.
 
     While a row waits for its late columns, rows delivered behind it keep their places. Such deliveries are allowed only
-    while ``2 * sample_size`` places are left. So neither side can block for ever with insertions of up to
-    ``sample_size + 1`` rows. From Python `sample` waits or fails then, and `can_sample` is False. A compiled graph
-    delivers any complete rows.
+    while ``2 * sample_size`` places are left, else `can_sample` is False, and `sample` waits or fails. So neither side
+    can block for ever with insertions of up to ``sample_size + 1`` rows.
 
     Axes: ``B`` sample_size, ``T`` steps, ``*F`` a column's shape.
 

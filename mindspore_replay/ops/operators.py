@@ -21,7 +21,7 @@ from .operator import delivered, operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import RingRead, RingWrite, SingleRow
-from .room import IsFull
+from .room import Deliverable, IsFull
 from .sample import CompositeSample
 from .starts import eligibility
 from .state import State
@@ -124,6 +124,8 @@ class Operators:
         self.largest_held = updates.LargestHeld(shared()) if options.largest_held else None
         needs_room = options.never_evicts_valid or options.kinds
         self._is_full = IsFull(shared(), options) if needs_room else None
+        self._deliverable = Deliverable(shared(), options) if options.keeps_turn else None
+        self.no_rows, self.n = Tensor([0, 0], ms.int64), options.plan.n
         if self.weighted:
             limit = options.max_staleness
             most = Tensor(options.stale_after())
@@ -241,6 +243,8 @@ class Operators:
         """
         if sample_range is None:
             sample_range = self.default_range()
+            if self._deliverable is not None:
+                sample_range = ops.select(self._deliverable() >= self.n, sample_range, self.no_rows)
         if not self.native_sample:
             return self._sample(sample_range, given_beta)
         if not self.weighted:
@@ -262,6 +266,10 @@ class Operators:
         if self.state.window is None:
             return self.wanted
         return ops.minimum(item(self.state.window, 0), self.wanted)
+
+    def available(self):
+        """Return the number of rows that a sample may draw now: of a queue, those whose turn it is."""
+        return self.eligible() if self._deliverable is None else self._deliverable()
 
     def eligible_in(self, sample_range):
         """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""

@@ -1,13 +1,14 @@
-"""Room for new rows where those that can still be drawn are not evicted."""
+"""Room for new rows where those that can still be drawn are not evicted, and the turn of rows in a queue."""
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.episodes import WindowRule
+from ..store.kinds import least_items
 from ..store.options import Options
 from .access import Access
-from .primitives import int64, item, stack
+from .primitives import column, gather, int64, item, stack
 
 
 @ms.jit_class
@@ -72,3 +73,36 @@ class IsFull:
             full = ops.logical_or(full, ops.logical_and(needed > 0, end - first > items))
         self.state.use_counts.done(full)
         return full
+
+
+@ms.jit_class
+class Deliverable:
+    """``() -> int64 []``: samples that a queue can deliver now, as `store.state.deliverable` counts them. Cost O(C)."""
+
+    def __init__(self, state: Access, options: Options) -> None:
+        self.state, self.rows = state, Tensor(np.arange(state.capacity), ms.int64)
+        self.references = tuple(state.contents[kind.column] for kind in options.kinds)
+        two = 2 * options.plan.n
+        #: Places beside those of two samples, in rows and in items of each kind, of which a row needs so many.
+        self.places = 0 if options.rule is not None else state.capacity - two
+        self.sizes = tuple((kind.items - least_items(two, kind.longest), kind.longest) for kind in options.kinds)
+
+    def __call__(self):
+        """Return the number of samples."""
+        head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
+        slots, stored = ops.floor_mod(head + self.rows, self.state.capacity), self.rows < count
+        waiting = ops.logical_and(stored, self.state.pending(self.state.use_counts.at(slots)))
+        valid = ops.logical_and(stored, gather(self.state.tree.view(), slots, 0) > 0)
+        behind = self.rows >= ops.reduce_min(ops.select(waiting, self.rows, count + self.rows * 0))
+        taken = ops.logical_and(stored, ops.logical_and(behind, ops.logical_not(ops.logical_or(valid, waiting))))
+        taken = ops.cast(taken, ms.int64)
+        places = self.places - ops.reduce_sum(taken) if self.places > 0 else int64(0)
+        for i in range(len(self.sizes)):
+            items, longest = self.sizes[i]
+            used = ops.reduce_sum(column(self.references[i].at(slots), 1) * taken)
+            places = ops.minimum(places, ops.floor_divide(items - used, longest))
+        passing = ops.reduce_sum(ops.cast(ops.logical_and(valid, behind), ms.int64))
+        before = ops.reduce_sum(ops.cast(valid, ms.int64)) - passing
+        deliverable = before + ops.maximum(ops.minimum(passing, places), int64(0))
+        self.state.use_counts.done(deliverable)
+        return deliverable

@@ -115,10 +115,9 @@ class Calls(BaseCalls, Protocol):
 
     def deliverable(self) -> int:
         """Return the number of samples that a queue can deliver now."""
-        options = self.options
-        if not (options.late and options.never_evicts_valid and options.plan.draw == "oldest_first"):
+        if not self.options.keeps_turn:
             return self.eligible()
-        return self._between(lambda: state.deliverable(options, self._arrays(*state.OF_DELIVERIES)))
+        return self._between(lambda: state.deliverable(self.options, self._arrays(*state.OF_DELIVERIES)))
 
     def pending_note(self) -> str:
         """Return a sentence on the rows that wait for late columns, empty if there are none."""

@@ -117,6 +117,11 @@ class Options(NamedTuple):
         return 0 if self.rule is None else self.num_envs
 
     @property
+    def keeps_turn(self) -> bool:
+        """True if rows may have to wait for late columns of rows before them: see `state.deliverable`."""
+        return bool(self.late) and self.never_evicts_valid and self.plan.draw == "oldest_first"
+
+    @property
     def has_handles(self) -> bool:
         """True if rows have handles: if each has a weight or its own serial number."""
         return self.weighting is not None or self.reservoir

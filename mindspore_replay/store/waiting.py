@@ -328,7 +328,7 @@ class QueueLimiter(Waiting):
     def try_sample(self, calls: Calls, skip: int, rows: int) -> Outputs | int:
         """Draw a batch; if it may wait, or rows may have to wait for those before them, when there are enough rows."""
         if self.timeout == 0:
-            return -1 if calls.options.late else calls.try_sample(skip)
+            return -1 if calls.options.keeps_turn else calls.try_sample(skip)
         return super().try_sample(calls, skip, rows)
 
     def _noted_account(self, what: str, rows: int) -> QueueAccount:

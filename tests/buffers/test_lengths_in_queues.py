@@ -133,10 +133,10 @@ def test_messages_count_items(module: Any, timeout: float, error: type[Exception
 # Full buffers.
 
 
-def graph(full: Callable[[], Any]) -> Callable[[], Any]:
+def graph(method: Callable[[], Any]) -> Callable[[], Any]:
     @ms.jit
     def call():
-        return full()
+        return method()
 
     return call
 
@@ -166,14 +166,17 @@ def test_each_face_says_the_same_of_room(kind: str, late: bool, tmp_path: Path):
     columns |= ({"late": ["y"]} if late else {}) | ({"sequence_length": 3} if kind == "sequences" else {})
     cell, on_arrays = (made(2, 9, **columns) for made in (ReplayQueue, host.ReplayQueue))
     in_folder = host.ReplayQueue(2, 9, **columns, storage=tmp_path / "rows")
+    expected: list[Any] = []
     attached, random, waiting = attach(tmp_path / "rows", timeout=0), np.random.default_rng(0), []
-    compiled, answers, given = graph(cell.full), set(), ["x"] if late else ["x", "y"]
+    full, can_sample, sample = map(graph, (cell.full, cell.can_sample, cell.sample))
+    answers, given = set(), ["x"] if late else ["x", "y"]
     for k in range(100):
         room = on_arrays.limiter.can_insert()
         fulls = [face.full() for face in (on_arrays, in_folder, attached, cell)]
-        assert list(map(bool, [*fulls, compiled()])) == [not room] * 5
+        assert list(map(bool, [*fulls, full()])) == [not room] * 5
         can = on_arrays.can_sample()
-        assert [bool(face.can_sample()) for face in (in_folder, attached, cell)] == [can] * 3
+        cans = [in_folder.can_sample(), attached.can_sample(), cell.can_sample(), can_sample()]
+        assert list(map(bool, cans)) == [can] * 4
         answers |= {(room, can)}
         row = {"x": np.full(random.integers(9), k, np.int32) if kind == "any length" else k, "y": k}
         way = random.integers(4)
@@ -182,7 +185,9 @@ def test_each_face_says_the_same_of_room(kind: str, late: bool, tmp_path: Path):
                 handle = face.insert({name: row[name] for name in given}, with_indices=True)
                 waiting += [int(handle)] * (late and i == 0)
             elif way == 2 and can:
-                face.sample()
+                batch = [np.asarray(x).tolist() for x in (sample() if i == 2 and k % 3 else face.sample())]
+                expected = batch if i == 0 else expected
+                assert batch == expected
             elif way == 2:
                 with pytest.raises(RuntimeError, match="a sample needs sample_size=2"):
                     face.sample()
@@ -191,6 +196,21 @@ def test_each_face_says_the_same_of_room(kind: str, late: bool, tmp_path: Path):
         if way == 3 and waiting:
             del waiting[len(waiting) // 2]
     assert len(answers) >= 3
+
+
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_a_graph_delivers_no_row_out_of_turn(backend: str):
+    columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "float32"], "late": [1], "backend": backend}
+    queue = ReplayQueue(1, 3, **columns)
+    sample = graph(queue.sample)
+    queue.insert([[0, 1, 2]])
+    queue.update([1, 2], [np.int32([1, 2]), np.float32([0.5, 0.5])])  # row 0 waits
+    assert sample()[0].tolist() == [1]  # two places are left
+    with pytest.raises(RuntimeError):
+        sample()[0].asnumpy()
+    ms.ms_memory_recycle()
+    queue.update([0], [np.int32([0]), np.float32([0.5])])
+    assert [sample()[0].tolist() for _ in range(2)] == [[0], [2]]
 
 
 def test_a_mixture_and_a_prefetch_wait_for_the_turn_of_rows():
