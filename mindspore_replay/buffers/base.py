@@ -257,8 +257,8 @@ class Buffer(
         self.__dict__.pop("buffer", None)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
         self._zero = Tensor(0, ms.int32)
-        # A flag for all rows, or none; and the flags of a final row, which is also an end.
-        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, END | FINAL))
+        # No flag, and those for all rows.
+        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if not self._direct:
             reports_failures = by_kernel and native.fails_later()
             given = operators, self.state_parameters(), self.columns, self.options, reports_failures, self._block

@@ -160,19 +160,19 @@ class CompiledCalls(Calls):
         rule = self.options.rule
         assert rule is not None
         streams, count = rule.streams, self.count()
-        flags = np.broadcast_to(ends, rows)
-        if rule.terminated >= 0:
-            flags = marks_of(rule, flags, fields[rule.terminated].asnumpy().reshape(rows) != 0)
+        said = np.broadcast_to(ends, rows)
+        terminated = None if rule.terminated < 0 else fields[rule.terminated].asnumpy().reshape(rows) != 0
+        flags = marks_of(rule, said, terminated)
         before, steps = np.full(streams, END, np.uint8), np.zeros(streams, np.int64)
         if count:
             head = int(self._parameters["head"].asnumpy())
             newest = (head + count - streams + np.arange(streams)) % self.options.capacity
             before, steps = (self._parameters[name].asnumpy()[newest] for name in ("flags", "steps"))
-        for now in flags.reshape(-1, streams):
+        for now, each in zip(said.reshape(-1, streams), flags.reshape(-1, streams)):
             steps = np.where(continues(before, now), steps + 1, 0)
-            if (steps + (now & END == 0) >= rule.max_length).any():
+            if (steps >= rule.max_length).any():
                 return False
-            before = now
+            before = each
         return True
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:

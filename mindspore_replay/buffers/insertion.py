@@ -232,7 +232,7 @@ class Insertion:
         """Return checked flags of rows as uint8 ``[1]`` or ``[n]``."""
         if isinstance(final, bool) and not final:
             return self._flag_graph("end", end)
-        return ops.maximum(self._flag_graph("end", end), self._flag_graph("final", final) * self._flag_values[2])
+        return ops.bitwise_or(self._flag_graph("end", end), self._flag_graph("final", final) * self._flag_values[2])
 
     def _flag_graph(self, argument, value):
         if isinstance(value, bool):

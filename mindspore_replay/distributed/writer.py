@@ -171,12 +171,11 @@ class ShardWriter(Insertable):
         parts = list(zip(list(self._fields), list(self._more)))  # another thread may change them
         if not parts:
             return 0
-        flags = np.concatenate([more["ends"] for _, more in parts])
+        said, terminated = np.concatenate([more["ends"] for _, more in parts]), None
         if rule.terminated >= 0:
             terminated = np.concatenate([fields[rule.terminated].reshape(-1) for fields, _ in parts]) != 0
-            flags = marks_of(rule, flags, terminated)
-        after = np.append(flags[1:], np.uint8(FINAL if waits else 0))
-        whole = np.flatnonzero(~continues(flags, after))
+        after = np.append(said[1:], np.uint8(FINAL if waits else 0))
+        whole = np.flatnonzero(~continues(marks_of(rule, said, terminated), after))
         return int(whole[-1]) + 1 if whole.size else 0
 
     def _send(self, rows: int) -> None:

@@ -21,46 +21,45 @@ from .sum_tree import last_of_each
 
 @ms.jit_class
 class Marks:
-    """``(rows, ends, n) -> flags [n] uint8, flags [n] uint8``: those of new rows, as in csrc/core/marks.h.
+    """``(rows, ends, n) -> follows [n] bool, flags [n] uint8``: those of new rows, as in csrc/core/marks.h.
 
-    The first are those of each row whatever follows it, the second with the row after it taken into account. `ends` are
-    the caller's flags.
+    The first say which rows are only the observation after the row before them. `ends` are the caller's flags.
     """
 
     def __init__(self, rule: WindowRule) -> None:
         self.column, self.needs_next, self.streams = rule.terminated, rule.needs_next, rule.streams
         self.end, self.open = Tensor(END | OPEN, ms.uint8), Tensor(FINAL | OPEN, ms.uint8)
-        self.going_on = Tensor(255 - END - FINAL, ms.uint8)
+        self.final_end, self.going_on = Tensor(END | FINAL, ms.uint8), Tensor(255 - END - FINAL, ms.uint8)
 
     def __call__(self, rows, ends, n):
         """Return the flags of rows."""
-        said = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
+        said = ops.cast(ops.broadcast_to(ops.reshape(ends, (-1,)), (n,)), ms.int32)
+        follows, final = said == FINAL, ops.bitwise_and(said, FINAL) > 0
+        said = ops.cast(said, ms.uint8)
+        said = ops.select(final, zeros_like(said) + self.final_end, said)
         if self.column < 0:
-            return said, said
+            return follows, said
         terminated = ops.reshape(rows[self.column], (n,))
         terminated = terminated if terminated.dtype == ms.bool_ else terminated != 0
         ended = ops.bitwise_and(ops.cast(said, ms.int32), END) > 0
         row_flags = ops.select(ops.logical_and(terminated, ops.logical_not(ended)), zeros_like(said) + self.end, said)
         if self.needs_next:
-            unknown = ops.logical_and(ended, ops.logical_not(terminated))
-            final = ops.bitwise_and(ops.cast(said, ms.int32), FINAL) > 0
-            unknown = ops.logical_and(unknown, ops.logical_not(final))
+            unknown = ops.logical_and(ended, ops.logical_not(ops.logical_or(terminated, final)))
             row_flags = ops.select(unknown, ops.bitwise_or(said, self.open), row_flags)
         if n <= self.streams:
-            return row_flags, row_flags
+            return follows, row_flags
         before = row_flags[: -self.streams]
-        followed = self.follows(before, row_flags[self.streams :])
+        followed = ops.logical_and(self.may_be_followed(before), follows[self.streams :])
         before = ops.select(followed, self.followed(before), before)
-        return row_flags, concat((before, row_flags[-self.streams :]))
+        return follows, concat((before, row_flags[-self.streams :]))
 
     def final(self, flags):
-        """Return which rows are final by the caller's flags."""
+        """Return which stored rows are final by the caller's flags."""
         return ops.bitwise_and(ops.cast(flags, ms.int32), FINAL | OPEN) == FINAL
 
-    def follows(self, before, flags):
-        """Return which rows are final and belong to the episodes of the rows before them, which had ended."""
-        is_open = ops.bitwise_and(ops.cast(before, ms.int32), END | OPEN) == END | OPEN
-        return ops.logical_and(is_open, self.final(flags))
+    def may_be_followed(self, flags):
+        """Return which rows have ended their episodes, and may be followed by the observation after them."""
+        return ops.bitwise_and(ops.cast(flags, ms.int32), END | OPEN) == END | OPEN
 
     def followed(self, flags):
         """Return the flags of rows that a final row follows in their episodes."""
@@ -147,7 +146,9 @@ class UpdateEnds:
         last = ops.minimum(stop, most)
         by_end = ops.gather_elements(ops.cast(ends, ms.int32), 0, last) > 0
         on_stride = ops.floor_mod(steps, self.rule.stride) == 0
-        if self.rule.pad_end:
+        if self.rule.max_length > 0:  # with a limit, windows are whole episodes
+            whole = by_end
+        elif self.rule.pad_end:
             whole = ops.logical_or(whole, by_end)
         if self.rule.pad_end == PAD_OPEN:
             newest = ops.cast(ops.logical_not(self.following(stored)), ms.int32)
@@ -217,7 +218,10 @@ class Windows:
         if self.rule.pad_end == PAD_OPEN:
             missing = ops.logical_and(columns(serials, past, past + future) >= self.state.next(), self.may_be_missing)
             whole = ops.logical_or(whole, missing)
-        valid = ops.logical_and(valid, ops.all(whole, (1,)))
+        whole = ops.all(whole, (1,))
+        if self.rule.max_length > 0:  # with a limit, windows are whole episodes
+            whole = ops.logical_and(whole, column(ended, future - 1) + column(ends, future - 1) > 0)
+        valid = ops.logical_and(valid, whole)
         starts = ops.floor_mod(steps, self.rule.stride) == 0
         if not self.rule.pad_end:
             valid = ops.logical_and(valid, column(ended, future - 1) == 0)
@@ -266,8 +270,8 @@ class Windows:
     def before_insertion(self, rows, slots, n, ends, ok):
         """Write the steps and flags of n new rows. Returns whether they may be inserted, and their steps."""
         written = slots.shape[0]
-        row_flags, marks = self.marks(rows, ends, n)
-        steps, followed, fits = self.next_steps(row_flags, marks)
+        follows, marks = self.marks(rows, ends, n)
+        steps, followed, fits = self.next_steps(follows, marks)
         if fits is not None:
             ok = ops.logical_and(ok, fits)
         steps = ops.select(ok, newest(steps, written), self.state.steps.at(slots))
@@ -281,7 +285,7 @@ class Windows:
         ops.scatter_update(self.state.flags.parameter, slots, marks)
         return ok, steps
 
-    def next_steps(self, row_flags, marks):
+    def next_steps(self, follows, marks):
         """Return the steps of rows to be inserted, the rows that are followed, and whether no episode becomes too long.
 
         The arguments are the results of `Marks`. The second result is, for the slots before the new rows, whether their
@@ -293,7 +297,8 @@ class Windows:
         goes_on = ops.logical_and(stored, ops.bitwise_and(ops.cast(before, ms.int32), END) == 0)
         followed = None
         if self.rule.terminated >= 0:
-            followed = ops.logical_and(stored, self.marks.follows(before, row_flags[:streams]))
+            followed = ops.logical_and(self.marks.may_be_followed(before), follows[:streams])
+            followed = ops.logical_and(stored, followed)
             goes_on = ops.logical_or(goes_on, followed)
             followed = (slots, before, followed)
         first = self.state.steps.at(slots) + 1
@@ -309,8 +314,7 @@ class Windows:
         steps = ops.reshape(steps, (-1,))
         if self.rule.max_length == 0:
             return steps, followed, None
-        ends = ops.bitwise_and(ops.cast(row_flags, ms.int64), END)
-        ok = ops.all(steps - ends < self.rule.max_length - 1)
+        ok = ops.all(steps < self.rule.max_length)
         self.check(ok, (steps,))
         return steps, followed, ok
 

@@ -65,20 +65,20 @@ def marks_of(rule: WindowRule, ends: np.ndarray, terminated: np.ndarray | None) 
 
     Args:
         rule (WindowRule): The rule.
-        ends (numpy.ndarray): The caller's flags. Shape ``[n]``, uint8.
+        ends (numpy.ndarray): The caller's flags: `END`, `FINAL`, both or neither. Shape ``[n]``, uint8.
         terminated (Union[numpy.ndarray, None]): Whether each row has terminated, bool ``[n]``, or ``None`` without such
             a column.
     """
+    ends = np.where(ends & FINAL, np.uint8(END | FINAL), ends)
     if terminated is None:
         return ends
     unknown = (ends == END) & ~terminated & rule.needs_next
     return np.select([unknown, terminated & (ends & END == 0)], [END | FINAL | OPEN, END | OPEN], ends).astype(np.uint8)
 
 
-def continues(before: np.ndarray, flags: np.ndarray) -> np.ndarray:
-    """Return which rows with these flags belong to the episodes of the rows before them."""
-    follows = (before & OPEN > 0) & (flags & (FINAL | OPEN) == FINAL)
-    return (before & END == 0) | follows
+def continues(before: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """Return which rows belong to the episodes of the rows before them, by those's flags and by the caller's."""
+    return (before & END == 0) | ((before & OPEN > 0) & (said == FINAL))
 
 
 def legal_starts(state: Mapping[str, np.ndarray], rule: WindowRule) -> np.ndarray:
@@ -102,23 +102,27 @@ def _valid_in_stream(steps: np.ndarray, flags: np.ndarray, removed: np.ndarray, 
     whole = last == index + rule.future - 1
     barrier = np.maximum.accumulate(np.where(deleted, index, -1))
     past = np.minimum(rule.past, steps)
-    fits = whole | ends[last] if rule.pad_end else whole
+    open_ones = whole & (rule.max_length == 0)  # with a limit, windows are whole episodes
     if rule.pad_end == PAD_OPEN:
-        fits |= (last == len(steps) - 1) & (last - index >= rule.needs_next)
+        open_ones |= (last == len(steps) - 1) & (last - index >= rule.needs_next)
+    fits = open_ones | ends[last] if rule.pad_end else whole
     on_stride = steps % rule.stride == 0
     if not rule.pad_end:
         on_stride |= ends[last]
     return fits & on_stride & (barrier < index - past) & (index >= past) & ~removed & (flags & FINAL == 0)
 
 
-def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], streams: int) -> None:
+def check_timeline(cls_name: str, state: Mapping[str, np.ndarray], rule: WindowRule) -> None:
     """Raise a ValueError if the steps of rows are not consecutive, or a deleted row counts as stored."""
+    streams = rule.streams
     slots = stored_slots(state, len(state["steps"]))
     steps, flags, uses = (state[key][slots] for key in ("steps", "flags", "use_counts"))
     following = np.where(flags & END, 0, steps + 1)[:-streams] if streams < len(steps) else steps[:0]
     wrong = []
     if (steps < 0).any() or (steps[streams:] != following).any():
         wrong.append("'steps' are not consecutive in the rows of a stream")
+    if rule.max_length and (steps >= rule.max_length).any():
+        wrong.append(f"one has more than {rule.max_length} rows")
     if ((flags & DELETED > 0) & (uses >= 0)).any() or (flags > (END | FINAL | DELETED | OPEN)).any():
         wrong.append("'flags' are none that rows have, or a deleted row counts as live")
     if ((flags & FINAL > 0) & (flags & END == 0)).any():

@@ -211,7 +211,7 @@ def one_number(cls_name: str, beta: np.ndarray) -> object:
 def ends_of(cls_name: str, end: object, final: object, rows: int, num_envs: int) -> np.ndarray:
     """Combine the flags `end` and `final` of rows. Shape ``[1]`` or ``[n]``, uint8."""
     ends = np.zeros(1, np.uint8)
-    for argument, value, bits in (("end", end, END), ("final", final, END | FINAL)):
+    for argument, value, bits in (("end", end, END), ("final", final, FINAL)):
         if value is not False:
             ends = ends | _flags(cls_name, argument, value, rows, num_envs) * np.uint8(bits)
     return ends
@@ -232,5 +232,5 @@ def too_long(cls_name: str, longest: int) -> ValueError:
     """Return the error for a row that would make its episode too long."""
     return ValueError(
         f"For '{cls_name}', no episode may have more than max_episode_length={longest} rows: insert the last of them "
-        "with end=True. Nothing was stored."
+        "with end=True, or call end_episodes() before the next. Nothing was stored."
     )

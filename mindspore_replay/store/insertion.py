@@ -56,7 +56,7 @@ class Insertion:
             self._inputs(tensors),
             of_priority,
             of_version,
-            (END, END | FINAL),
+            (END, FINAL),
             max(options.streams, 1),
             options.beta is not None,
             tensors.kind,

@@ -258,7 +258,7 @@ def check(options: Options, state: Arrays) -> None:
         (check_clocks if options.reservoir else check_times)(name, capacity, state)
         check_weights(name, capacity, state, eligible(options, state), options)
     if options.rule is not None:
-        check_timeline(name, state, options.num_envs)
+        check_timeline(name, state, options.rule)
     if options.epochs is not None:
         check_epoch(name, capacity, state["epoch"])
     if options.beta is not None and not 0 <= state["beta"][0] <= 1:

@@ -129,7 +129,7 @@ class VectorRows:
         ...     print(exp["reward"], flags["end"], flags["final"])
         [1. 1.] [False False] [False False]
         [1. 1.] [False False] [False False]
-        [0. 0.] [ True  True] [ True  True]
+        [0. 0.] [False False] [ True  True]
     """
 
     def __init__(self, buffer: NamedColumns, autoreset_mode: object = None) -> None:
@@ -247,6 +247,12 @@ class VectorRows:
             exp = {name: rows[~self._was_done] for name, rows in exp.items()}
         self._was_done = done
         return exp, flags
+
+    def further(self, observation: Nested) -> list[str]:
+        """Return the columns that are passed to `step` by keyword, with observations of this form."""
+        before = self._places(observation)
+        filled = {*before, *(f"next_{name}" for name in before), "action", "reward", "terminated", "truncated"}
+        return [name for name in self._types if name not in filled and not name.startswith("action.")]
 
     def _places(self, observation: Nested) -> dict[str, tuple[Any, ...]]:
         """Return the keys that lead to each leaf of an observation, by the name of the leaf's column."""
@@ -367,5 +373,5 @@ class VectorRows:
         """Return the flags ``end`` and ``final``, in new arrays."""
         if self.autoreset_mode == NEXT_STEP:  # the row of the step that resets is no transition
             final = self._was_done.copy()
-            return {"end": done | final if whole else final.copy(), "final": final}
+            return {"end": done | final if whole else np.zeros_like(done), "final": final}
         return {"end": done.copy(), "final": np.zeros_like(done) if whole else done & ~terminated}

@@ -34,11 +34,11 @@ from mindspore_replay import EpisodeReplayBuffer
 
 def test_the_twin_by_hand():
     twin = ReferenceBuffer(1, 6, rule=Rule(length=3, whole=True))
-    assert [twin.fits(ends) for ends in ([0], [0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 1, 0, 0, 0])] == [1, 1, 0, 1, 0]
+    assert [twin.fits(ends) for ends in ([0] * 3, [0] * 4, [0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1])] == [1, 0, 1, 0]
     twin.insert([(n,) for n in range(5)], ends=[False, True, False, False, True])
     assert twin.legal() == [0, 2]
     twin.insert([(5,)])
-    assert (twin.legal(), twin.fits([False]), twin.fits([False, False])) == ([0, 2], True, False)
+    assert (twin.legal(), twin.fits([0, 0]), twin.fits([0, 0, 0])) == ([0, 2], True, False)
     twin.insert([(6,)], finals=[True])  # evicts row 0; a final row is the last step of an episode
     assert twin.legal() == [2, 5]
     assert twin.window_of(5, 0, 3) == [(5,), (6,), None]
@@ -71,7 +71,7 @@ STARTS: dict[str, tuple[int, int, dict[str, Any], str]] = {
     ),
     "reset forgets episodes too": (12, 4, {}, "3 e 2 r: | 3: | e: 6"),  # this is no fifth step
     "an episode as long as the ring": (13, 13, {}, "12 e: 0 | 1: | 11 e: 13"),
-    "episodes of one step, and one too long": (5, 1, {}, "e e e e e e e: 2-6 | 1: 2-6"),
+    "episodes of one step, and one too long": (5, 1, {}, "e e e e e e e: 2-6 | 1: 3-6 | 1: 3-6 | e: 3-6"),
 }
 
 
@@ -118,12 +118,12 @@ def test_a_batch_longer_than_the_capacity(n: int):
 
 TOO_LONG = (
     "For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=3 rows: insert the last of them with "
-    "end=True. Nothing was stored."
+    "end=True, or call end_episodes() before the next. Nothing was stored."
 )
 
 
 def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished():
-    """Two steps of two environments at once: the third row of each must be the last."""
+    """Two steps of two environments at once: the third row of each is the last, with a flag or by `end_episodes`."""
     pair = episodes(13, 3, 2, num_envs=2)
     pair.insert([False] * 4)
     before = pair.buffer.state_dict()
@@ -134,13 +134,19 @@ def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished(
     pair.insert([True, False, False, False], [False, True, False, False])
     assert pair.legal() == [0, 1]
     pair.sample()
-    pair.insert([True, False, False, True])
+    pair.insert([False, False, False, True])
+    assert pair.legal() == [0, 1, 7]  # the third row of environment 0 may be its last, and is not yet
+    with pytest.raises(ValueError, match=f"^{re.escape(TOO_LONG)}$"):
+        pair.buffer.insert(list(stack([row(12), row(13)])), end=True)
+    assert (int(pair.buffer.end_episodes()), pair.twin.end_episodes()) == (1, 1)
     assert pair.legal() == [0, 1, 6, 7]
+    pair.insert([True, False])
+    assert pair.legal() == [1, 6, 7, 12]  # row 0 was overwritten
 
 
 def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
     good, late = [0, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1]
-    for ends, fits in ((good, True), (late, False), ([0, 0, 0], False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 1], True)):
+    for ends, fits in ((good, True), (late, False), ([0] * 4, False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 0], True)):
         pair = episodes(13, 3)
         pair.insert([True])
         pair.insert(ends)  # compares state_dict before and after a rejected insertion
@@ -153,8 +159,8 @@ def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
     assert pair.twin.inserted == 10
     pair.insert([0, 0, 0, 0])
     assert pair.twin.inserted == 10
-    pair.insert([1, 0, 0, 0])
-    assert pair.twin.inserted == 14
+    pair.insert([0, 0])
+    assert pair.twin.inserted == 12
     pair.compare()
 
 
@@ -174,13 +180,14 @@ def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend
     calls = Calls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     yes, no = Tensor(True), Tensor(False)
-    for _ in range(2):
+    for _ in range(3):
         calls.insert(x, y, end=no).asnumpy()
     before = buffer.state_dict()
     with pytest.raises(RuntimeError):
-        calls.insert(x, y, end=no).asnumpy()
+        calls.insert(x, y, end=yes).asnumpy()
     assert same_states(before, buffer)
-    Calls(buffer).insert(x, y, end=yes).asnumpy()  # MindSpore cannot call a graph again after an operator failed in it
+    assert legal_handles(buffer) == []
+    buffer.end_episodes()
     assert legal_handles(buffer) == [0]
     buffer.check_valid()
 

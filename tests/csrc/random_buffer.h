@@ -275,7 +275,7 @@ class Buffer {
 
   Argument RandomEnds(int64_t n) {
     std::vector<uint8_t> ends(static_cast<size_t>(n));
-    for (uint8_t &end : ends) end = random_.Chance(0.15) ? random_.Of<uint8_t>({1, 1, 3}) : 0;
+    for (uint8_t &end : ends) end = random_.Chance(0.15) ? random_.Of<uint8_t>({1, 1, 2, 3}) : 0;
     return Flags(std::move(ends));
   }
 

@@ -56,11 +56,11 @@ struct Twin {
     const int64_t serial = static_cast<int64_t>(rows.size()) - streams;
     TwinRow *before = At(serial) == nullptr ? nullptr : &rows[static_cast<size_t>(serial)];
     const bool end = (flags & 1) != 0, final = (flags & 2) != 0;
-    const bool ended = before == nullptr || (before->end && !(before->open && final));
+    const bool ended = before == nullptr || (before->end && !(before->open && final && !end));
     if (!ended) before->end = before->final = false;
     const bool unknown = has_column && needs_next && end && !final && !terminated;
-    const bool by_column = has_column && terminated && !end;
-    rows.push_back({ended ? 0 : before->step + 1, end || by_column, final || unknown, false, unknown || by_column});
+    const bool by_column = has_column && terminated && !end && !final;
+    rows.push_back({ended ? 0 : before->step + 1, end || final || by_column, final || unknown, false, unknown || by_column});
   }
 
   // Follows an update of the column of terminations.
@@ -122,7 +122,7 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
     std::vector<uint8_t> flags;
     for (int64_t row = 0; row < n; ++row) {
       rows.push_back(random(4) == 0);
-      flags.push_back(static_cast<uint8_t>(random(4) ? 0 : random(3) ? 1 : 3));
+      flags.push_back(static_cast<uint8_t>(random(4) ? 0 : random(3) ? 1 : 2 + random(2)));
       twin.Insert(flags.back(), rows.back() != 0);
     }
     CHECK(InsertRows(&buffer, rows, flags) == replay::kOk);
@@ -239,8 +239,8 @@ void TestEpisodesTooLong() {
   Arguments buffer = EmptyTimeline(8, 1, 1, 3);
   CHECK(InsertRows(&buffer, {1, 2}, {0, 0}) == replay::kOk);
   Arguments before = buffer;
-  CHECK(InsertRows(&buffer, {3}, {0}) == replay::kTooLong);
-  CHECK(InsertRows(&buffer, {3, 4, 5, 6}, {1, 0, 0, 0}) == replay::kTooLong);
+  CHECK(InsertRows(&buffer, {3, 4}, {0, 1}) == replay::kTooLong);
+  CHECK(InsertRows(&buffer, {3, 4, 5, 6, 7}, {1, 0, 0, 0, 1}) == replay::kTooLong);
   for (const std::string &name : buffer.Names()) CHECK(buffer[name].bytes == before[name].bytes);
   CHECK(InsertRows(&buffer, {3, 4, 5}, {1, 0, 1}) == replay::kOk);
 }
@@ -250,7 +250,7 @@ void TestRepairOfEnds() {
   for (const int64_t needs_next : {0, 1}) {
     Arguments buffer = EmptyTimeline(8, 1, 1, 0, 0, needs_next);
     CHECK(InsertRows(&buffer, {0, 0, 0, 0}, {0, 1, 0, 0}) == replay::kOk);
-    CHECK(InsertRows(&buffer, {1, 0}, {0, 3}) == replay::kOk);  // the last row belongs to the one before it
+    CHECK(InsertRows(&buffer, {1, 0}, {0, 2}) == replay::kOk);  // the last row belongs to the one before it
     uint8_t *flags = buffer["flags"].as<uint8_t>();
     const uint8_t limit = needs_next ? 1 + 2 + 8 : 1;
     CHECK(std::equal(flags, flags + 6, std::vector<uint8_t>({0, limit, 0, 0, 8, 3}).begin()));

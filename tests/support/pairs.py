@@ -89,7 +89,7 @@ class Pair:
 
     def fits(self, flags: Sequence[int]) -> bool:
         """Return True if rows with these flags make no episode too long."""
-        return self.twin.fits([flag == END for flag in flags], [flag == FINAL for flag in flags])
+        return self.twin.fits(*ends_and_finals(flags))
 
     def steps(self, n: int, *ends: int) -> "Pair":
         """Insert n rows one by one; those at these positions are ends."""
@@ -234,7 +234,14 @@ def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pai
 
 HANDLES = 4  # of a call, some of them invalid
 NONE, END, FINAL = 0, 1, 2
-FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL]), min_size=5, max_size=9)
+FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL, END | FINAL]), min_size=5, max_size=9)
+
+
+def ends_and_finals(flags: Sequence[int]) -> tuple[list[bool], list[bool]]:
+    """Return which rows are ends, and which are final."""
+    return [flag & END > 0 for flag in flags], [flag & FINAL > 0 for flag in flags]
+
+
 PRIORITY = st.sampled_from([0.0, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
 PRIORITIES = st.lists(PRIORITY, min_size=HANDLES, max_size=HANDLES)
 #: Distances of handles behind the newest row; negative ones are in the future. Most of those to delete are.
@@ -314,11 +321,11 @@ def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: 
     given = [flags[i % len(flags)] for i in range(n)]
     if not refuse:
         for i in range(n):
-            if not pair.fits(given[: i + 1]):
+            if not pair.fits([*given[: i + 1], *[NONE] * pair.num_envs]):  # no row would fit after it
                 given[i] = END
     if isinstance(priority, list):
         priority = [priority[i % len(priority)] for i in range(n)]
-    pair.insert([flag == END for flag in given], [flag == FINAL for flag in given], priority)
+    pair.insert(*ends_and_finals(given), priority)
 
 
 def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:

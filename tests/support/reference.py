@@ -265,7 +265,7 @@ class ReferenceBuffer:
         self, record: Record, env: int, last: Record | None, end: bool, final: bool, terminated: bool | None
     ) -> None:
         """Give a new row its place in an episode."""
-        record.key = key = self.key_after(env, last, final)
+        record.key = key = self.key_after(env, last, final and not end)
         if last is not None and key[1] == last.key[1]:
             last.end = last.final = False
         self.flag(record, end, final, terminated)
@@ -279,11 +279,11 @@ class ReferenceBuffer:
         for i in range(len(ends)):
             env = i % self.num_envs
             final = finals is not None and bool(finals[i])
-            key = self.key_after(env, newest[env], final)
+            key = self.key_after(env, newest[env], final and not ends[i])
             record = Record()
             record.key = key
             self.flag(record, bool(ends[i]), final, None if terminated is None else bool(terminated[i]))
-            if self.rule.whole and key[2] + (not record.end) >= self.rule.length:
+            if self.rule.whole and key[2] >= self.rule.length:
                 return False
             newest[env] = record
         return True
@@ -293,12 +293,12 @@ class ReferenceBuffer:
         serial = self.inserted - self.num_envs + env
         return None if serial < self.inserted - self.size else self.records[(serial - self.base) % self.capacity]
 
-    def key_after(self, env: int, before: Record | None, final: bool) -> Key:
-        """Return the key of a new row, from the row before it."""
+    def key_after(self, env: int, before: Record | None, follows: bool) -> Key:
+        """Return the key of a new row, from the row before it; whether it is only the observation after that."""
         if before is None:
             return self.next_keys[env]
         _, episode, step = before.key
-        goes_on = not before.end or (before.open and final)
+        goes_on = not before.end or (before.open and follows)
         return (env, episode, step + 1) if goes_on else (env, episode + 1, 0)
 
     def flag(self, record: Record, end: bool, final: bool, terminated: bool | None) -> None:

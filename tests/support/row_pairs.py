@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from drivers import NATIVE, Combination, shared_driver
-from pairs import END, FINAL, Pair, twin_of
+from pairs import Pair, ends_and_finals, twin_of
 from reference import ReferenceBuffer, stack
 from reference_views import Row, Views, sample_of, steps_of
 
@@ -86,8 +86,7 @@ class RowPair(Pair):
 
     def fits(self, flags: Sequence[int]) -> bool:
         rows = [self.make_row(self.twin.inserted + i) for i in range(len(flags))]
-        given = [flag == END for flag in flags], [flag == FINAL for flag in flags]
-        return self.twin.fits(*given, self.terminated(rows))
+        return self.twin.fits(*ends_and_finals(flags), self.terminated(rows))
 
     def make_row(self, serial: int) -> Row:
         return make_row(serial, self.views, self.reward_type[0], str(self.reward_type[1]).lower())

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from mindspore_replay import (
+    FrameStack,
     HindsightRelabel,
     NStep,
     PrioritizedReplayBuffer,
@@ -17,6 +18,7 @@ from mindspore_replay import (
     ReplayBuffer,
     ReplayQueue,
     attach,
+    host,
 )
 from mindspore_replay.training.vector import VectorRows
 
@@ -124,7 +126,6 @@ class Recorder:
         assert list(exp) == self.names
         assert all(len(column) == self.num_envs for column in exp.values())
         assert end.dtype == final.dtype == bool
-        assert not (final & ~end).any()
         self.inserted.append({**exp, "end": end.copy(), "final": final.copy()})
 
 
@@ -186,7 +187,7 @@ def drawable(buffer: Recorder, last: Any) -> list[list[list[Transition]]]:
                 episodes[-1].append(
                     Transition(row["observation"], row["action"], row["reward"], after, row["terminated"])
                 )
-            if row["end"]:
+            if row["end"] or row["final"]:
                 episodes.append([])
         streams.append([episode for episode in episodes if episode])
     return streams
@@ -288,6 +289,61 @@ def test_a_reset_that_breaks_episodes_off(mode: AutoresetMode, names: list[str],
     assert drawable(buffer, last) == happened(envs, buffer)
 
 
+#: Buffers that read next observations from the next row, whose samples show which rows they join.
+JOINED: dict[str, Any] = {
+    "returns": lambda **more: ReplayBuffer(1, 40, views=[NStep(1, 0.9)], **more),
+    "returns on arrays": lambda **more: host.ReplayBuffer(1, 40, views=[NStep(2, 0.9)], **more),
+    "sequences": lambda **more: host.SequenceReplayBuffer(1, 40, sequence_length=3, pad_end=True, **more),
+    "returns of sequences": lambda **more: host.SequenceReplayBuffer(
+        1, 40, sequence_length=3, pad_end=True, views=[NStep(1, 0.9)], **more
+    ),
+    "episodes": lambda **more: host.EpisodeReplayBuffer(1, 40, max_episode_length=9, **more),
+    "frames, without terminations": lambda **more: host.ReplayBuffer(1, 40, views=[FrameStack(2)], **more),
+}
+
+
+@pytest.mark.parametrize("mode", [*MODES, None])
+@pytest.mark.parametrize("cut", ["end", "end_episodes", "terminated later"])
+@pytest.mark.parametrize("kind", JOINED)
+def test_an_episode_of_one_truncated_step_stays_alone(mode: AutoresetMode | None, cut: str, kind: str):
+    """It gives its observation to no row of the episode before it, which was cut off."""
+    names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
+    if kind == "frames, without terminations":
+        names, types = names[:2], types[:2]
+    buffer = JOINED[kind](shapes=[()] * len(names), types=types, names=names, seed=0)
+    rows, one = VectorRows(buffer, mode), (lambda value: value) if mode is None else (lambda value: np.array([value]))
+
+    def step(now: float, truncated: bool, end: bool = False) -> None:
+        info = {"final_obs": one(np.float32(now + 1))} if truncated and mode is SAME_STEP else {}
+        if info:
+            info |= {"final_obs": np.array([np.float32(now + 1)], object), "_final_obs": np.array([True])}
+        result = one(np.float32(now + 1)), one(1.0), one(False), one(truncated), info
+        exp, flags = rows.step(one(np.float32(now)), one(0), *result)
+        flags["end"] |= end
+        buffer.insert(exp, **flags)
+
+    step(1, False)
+    step(2, False, end=cut == "end")
+    if cut != "end":
+        buffer.end_episodes()
+    if cut == "terminated later" and "terminated" in names:
+        buffer.update([1], {"terminated": [True]})
+    rows.reset()
+    step(100, True)
+    if mode is NEXT_STEP:
+        step(101, False)  # resets
+    step(200, False)
+    step(201, False)
+    buffer.end_episodes()
+    buffer.check_valid()
+    for _ in range(60):
+        batch = {name: np.asarray(column).reshape(-1) for name, column in buffer.sample(as_dict=True).items()}
+        seen = batch["observation"][batch["observation"] > 0] // 100
+        if batch.get("discount", np.ones(1)).any() and "next_observation" in batch:
+            seen = np.append(seen, batch["next_observation"][batch["next_observation"] > 0] // 100)
+        assert len(set(seen.tolist())) == 1, batch
+
+
 class Blind:
     """Rows of environments recorded as if in another mode, without the `info` that would reveal it to `VectorRows`."""
 
@@ -326,10 +382,13 @@ def test_the_check_rejects_rows_without_a_flag(mode: AutoresetMode, names: list[
     buffer = Recorder(names, 3)
     last = collect(envs, VectorRows(buffer, mode), buffer, 60)
     used = [row[flag].copy() for row in buffer.inserted]
-    assert np.any(used) == (flag == "end" or not buffer.whole or mode is NEXT_STEP)
+    if flag == "end":
+        assert np.any(used) == (buffer.whole or mode is not NEXT_STEP)
+    else:
+        assert np.any(used) == (not buffer.whole or mode is NEXT_STEP)
     for row in buffer.inserted:
         row[flag][:] = False
-    if np.any(used):
+    if np.any(used) and (flag, mode) != ("end", NEXT_STEP):  # there a final row ends each episode
         with pytest.raises(AssertionError):
             assert drawable(buffer, last) == happened(envs, buffer)
 
@@ -408,7 +467,7 @@ NO, FIRST, SECOND, BOTH = [False, False], [True, False], [False, True], [True, T
     ("mode", "names", "expected"),
     [
         (NEXT_STEP, WHOLE, [(SECOND, NO), (SECOND, SECOND), (FIRST, NO), (BOTH, FIRST), (SECOND, SECOND)]),
-        (NEXT_STEP, NEXT_ROW, [(NO, NO), (SECOND, SECOND), (NO, NO), (FIRST, FIRST), (SECOND, SECOND)]),
+        (NEXT_STEP, NEXT_ROW, [(NO, NO), (NO, SECOND), (NO, NO), (NO, FIRST), (NO, SECOND)]),
         (DISABLED, WHOLE, [(SECOND, NO), (NO, NO), (FIRST, NO), (SECOND, NO), (NO, NO)]),
         (DISABLED, NEXT_ROW, [(SECOND, NO), (NO, NO), (FIRST, FIRST), (SECOND, SECOND), (NO, NO)]),
     ],

@@ -119,6 +119,33 @@ def test_a_final_row_after_a_terminated_end_is_alone():
     assert buffer.steps.asnumpy()[:5].tolist() == [0, 1, 0, 0, 1]
 
 
+def test_a_final_row_that_is_an_end_of_its_own_is_alone():
+    """It is the only step of an episode, and the row before it ended another, for whatever reason."""
+    script = ["", "e", "ef", "", "t", "ef", "", "te", "ef", "", "f", "ef", "", "te"]
+    buffer, batch, composite = (
+        ReplayBuffer(1, 16, views=[RETURNS], backend=backend, **COLUMNS)
+        for backend in ("native", "native", "composite")
+    )
+    fill(buffer, script)
+    terminated, end, final = (np.array([mark in step for step in script]) for mark in "tef")
+    for each in (batch, composite):
+        each.insert([np.arange(1, 15, dtype=np.float32), np.ones(14, np.float32), terminated], end=end, final=final)
+        for name in ("steps", "flags"):
+            assert getattr(each, name).asnumpy().tolist() == getattr(buffer, name).asnumpy().tolist()
+        each.check_valid()
+    assert buffer.steps.asnumpy()[:14].tolist() == [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+    assert transitions(buffer) == {
+        0: (1, 2, 0.5),
+        3: (1.5, 0, 0),
+        4: (1, 0, 0),
+        6: (1.5, 0, 0),
+        7: (1, 0, 0),
+        9: (1, 11, 0.5),
+        12: (1.5, 0, 0),
+        13: (1, 0, 0),
+    }
+
+
 def test_the_first_frame_of_a_stack_follows_the_end():
     buffer = ReplayBuffer(1, 16, views=[FrameStack(3), NStep(1, 0.5)], **COLUMNS)
     fill(buffer, ["", "", "t", "", "", "e", "", "te"])
@@ -161,7 +188,8 @@ def test_sequences_and_episodes_do_not_cross_the_end():
     assert legal_handles(episodes) == [0, 3]
     with pytest.raises(ValueError, match="max_episode_length=4"):
         fill(episodes, ["", "", "", ""])
-    fill(episodes, ["t"])
+    assert legal_handles(episodes) == [0, 3]  # the fourth row may be the last, and is not yet
+    episodes.update([8], {"terminated": [True]})
     assert legal_handles(episodes) == [0, 3, 5]
 
 

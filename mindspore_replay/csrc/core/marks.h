@@ -34,12 +34,13 @@ struct BoolRows {
   REPLAY_BOTH bool operator()(int64_t i) const { return IsTrue(rows + i * bytes, bytes, is_float); }
 };
 
-// True for a row that the caller says is final.
+// True for a stored row that the caller said is final.
 REPLAY_BOTH inline bool IsFinal(uint8_t flags) { return (flags & (kFinal | kOpen)) == kFinal; }
 
-// True if a row belongs to the episode of the row before it.
-REPLAY_BOTH inline bool Continues(uint8_t before, uint8_t flags) {
-  return !(before & kEnd) || ((before & kOpen) && IsFinal(flags));
+// True if a row of which the caller says `said` belongs to the episode of the row before it. Only a row that is final
+// and no end of its own is the observation after an episode that has ended.
+REPLAY_BOTH inline bool Continues(uint8_t before, uint8_t said) {
+  return !(before & kEnd) || ((before & kOpen) && said == kFinal);
 }
 
 // Returns the flags of a row that a final row follows in its episode.
@@ -47,7 +48,7 @@ REPLAY_BOTH inline uint8_t Followed(uint8_t flags) { return flags & static_cast<
 
 // The flags of the n rows of an insertion.
 struct Marks {
-  const uint8_t *ends;  // what the caller says: flags for all rows or for each
+  const uint8_t *ends;  // what the caller says: kEnd, kFinal, both or neither, for all rows or for each
   int64_t given;
   int64_t n;
   int64_t streams;
@@ -55,11 +56,15 @@ struct Marks {
   bool needs_next;      // true if the observation after a row is that of the next row
   bool follows;         // false if the rows stored before are those of another process
 
-  // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode. The last row
-  // of one that has not cannot be drawn if its next observation is needed.
+  // Returns what the caller says of a row.
+  REPLAY_BOTH uint8_t Said(int64_t i) const { return ends[given == n ? i : 0]; }
+
+  // Returns the flags of a row, whatever follows it. A row that says it has terminated ends its episode, and so does a
+  // final one. The last row of one that has not terminated cannot be drawn if its next observation is needed.
   REPLAY_BOTH uint8_t OwnFlags(int64_t i) const {
-    const uint8_t said = ends[given == n ? i : 0];
-    if (terminated.rows == nullptr || (said & kFinal)) return said;
+    const uint8_t said = Said(i);
+    if (said & kFinal) return kEnd | kFinal;
+    if (terminated.rows == nullptr) return said;
     const bool is_terminated = terminated(i);
     if (said & kEnd) return is_terminated || !needs_next ? said : said | kFinal | kOpen;
     return is_terminated ? kEnd | kOpen : 0;
@@ -68,7 +73,7 @@ struct Marks {
   // Returns the flags of a row, with the row after it in its stream taken into account.
   REPLAY_BOTH uint8_t At(int64_t i) const {
     const uint8_t flags = OwnFlags(i);
-    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || !IsFinal(OwnFlags(i + streams)))
+    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || Said(i + streams) != kFinal)
       return flags;
     return Followed(flags);
   }

@@ -92,7 +92,9 @@ class Timeline {
     }
     const int64_t after = After(serial, slot, rule_.future);
     const bool ends = (flags_[Shifted(slot, after - 1)] & kEnd) != 0;
-    if (after < rule_.future && !(rule_.pad_end && ends) && !IsOpen(serial, after)) return false;
+    // With a limit, windows are whole episodes.
+    const bool open = rule_.max_length == 0 && (after == rule_.future || IsOpen(serial, after));
+    if (!open && !(rule_.pad_end && ends)) return false;
     return steps_[slot] % rule_.stride == 0 || (!rule_.pad_end && ends);
   }
 
@@ -102,8 +104,7 @@ class Timeline {
     return rule_.pad_end == kPadOpen && after > rule_.needs_next && serial + after * rule_.streams >= ring_.inserted;
   }
 
-  // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`: its last step
-  // must be an end.
+  // Computes the steps of rows to be inserted. Returns false if an episode would exceed `max_length`.
   bool NextSteps(const Marks &marks, Vector<int64_t> *steps) const {
     steps->resize(static_cast<size_t>(marks.n));
     for (int64_t i = 0; i < marks.n; ++i) {
@@ -118,16 +119,15 @@ class Timeline {
   // Returns the step of row i of the batch; `before` is the step of its predecessor, if that is in the batch. -1 if the
   // episode is too long.
   REPLAY_BOTH int64_t NextStep(const Marks &marks, int64_t i, int64_t before) const {
-    const uint8_t flags = marks.OwnFlags(i);
+    const uint8_t said = marks.Said(i);
     int64_t step = 0;
     if (i < rule_.streams) {
       const int64_t slot = ring_.SlotOf(ring_.inserted - rule_.streams + i);
-      if (slot >= 0 && Continues(flags_[slot], marks.follows ? flags : 0)) step = steps_[slot] + 1;
-    } else if (Continues(marks.OwnFlags(i - rule_.streams), flags)) {
+      if (slot >= 0 && Continues(flags_[slot], marks.follows ? said : 0)) step = steps_[slot] + 1;
+    } else if (Continues(marks.OwnFlags(i - rule_.streams), said)) {
       step = before + 1;
     }
-    const bool fits = rule_.max_length == 0 || step + !(flags & kEnd) < rule_.max_length;
-    return fits ? step : -1;
+    return rule_.max_length == 0 || step < rule_.max_length ? step : -1;
   }
 
   // The initial weight of a row: zero until its windows are complete.
@@ -159,7 +159,7 @@ class Timeline {
   // If row i of the first step of a batch is final, its episode goes on from the row stored before it.
   REPLAY_BOTH void Follow(const Marks &marks, int64_t i) const {
     const int64_t slot = ring_.SlotOf(Before(marks, i));
-    if (slot < 0 || !marks.follows || !(flags_[slot] & kOpen) || !IsFinal(marks.OwnFlags(i))) return;
+    if (slot < 0 || !marks.follows || !(flags_[slot] & kOpen) || marks.Said(i) != kFinal) return;
     flags_[slot] = Followed(flags_[slot]);
   }
 

@@ -208,8 +208,8 @@ __attribute__((noinline)) void MarkUpdated(const Updates &updates, const Vector<
 
 }  // namespace
 
-// Inserts rows; in a full ring they evict the oldest. In `ends`, 1 marks the last row of an episode, and 3 a last row
-// that holds only an observation.
+// Inserts rows; in a full ring they evict the oldest. In `ends`, 1 marks the last row of an episode, 2 one that holds
+// only the observation after the row before it, and 3 a last row whose next observation is not known.
 MINDSPORE_REPLAY_KERNEL(insert) {
   const State state = StateOf(args);
   Insertion insertion;

@@ -61,14 +61,12 @@ class BufferSpec:
 
     def _check_sizes(self) -> None:
         name, options, rule = self.cls_name, self.options, self.options.rule
-        if rule is not None:
-            needed = (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
-            if needed > self.capacity:
-                raise ValueError(
-                    f"For '{name}', 'capacity' must be at least {needed}, the rows that a sample reaches over in "
-                    f"{self.num_envs} environments, but got {self.capacity}."
-                )
-        elif options.plan.in_order and self.num_envs > self.capacity:
+        if self.reach > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least {self.reach}, the rows that a sample reaches over in "
+                f"{self.num_envs} environments, but got {self.capacity}."
+            )
+        if options.plan.in_order and self.num_envs > self.capacity:
             raise ValueError(
                 f"For '{name}', 'capacity' must be at least num_envs={self.num_envs}, the rows of one step, but got "
                 f"{self.capacity}."
@@ -92,6 +90,12 @@ class BufferSpec:
     def largest_sample(self) -> int:
         """Most rows of a sample."""
         return MAX_CAPACITY if self.options.plan.repeats else self.options.most_starts
+
+    @property
+    def reach(self) -> int:
+        """Rows that a sample reaches over, the smallest capacity."""
+        rule = self.options.rule
+        return 1 if rule is None else (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
 
     def resized(self, sample_size: object) -> "BufferSpec":
         """Return the same buffer for another sample size. Raise an error if that is not valid."""
