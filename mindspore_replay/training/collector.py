@@ -28,8 +28,8 @@ class Collector:
     """Steps environments with a policy, and inserts rows and episode ends into a buffer.
 
     It supports the three autoreset modes, and a single environment, which it resets after each episode. Open episodes
-    continue in the next `collect`. After an error in a step that may have changed the environments, the buffer's open
-    episodes end and new ones begin.
+    continue in the next `collect`. After an error or an interrupt, the buffer's open episodes end and new ones begin.
+    They also end when a collector begins.
 
     Args:
         envs (Union[gymnasium.Env, gymnasium.vector.VectorEnv]): The environments.
@@ -40,7 +40,7 @@ class Collector:
             themselves, return ``(action, {})``. Before first observations of episodes, its method ``begin``, if it has
             one, is called with a mask of their environments, bool ``[E]``: clear a recurrent state there.
         random_steps (int): Steps of random actions before the policy acts. Requires a policy without further columns.
-            Default: ``0``.
+            Others take random actions themselves. Default: ``0``.
         seed (Union[int, None]): Seed of the first reset and of random actions. Default: ``None``.
         callback (Union[Callable, None]): Called after each insertion with the rows, a dict by column, and the step's
             `info`. Default: ``None``.
@@ -92,7 +92,7 @@ class Collector:
     def _begin(self) -> None:
         """Begin new episodes at the next step."""
         self._observation: Any = None
-        self._waiting: Callable[[], None] | None = None
+        self._waiting: tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]] | None = None
         self._returns, self._lengths = np.zeros(self._number), np.zeros(self._number, int)
         self._was_done, self._starts = np.zeros(self._number, bool), np.ones(self._number, bool)
 
@@ -110,7 +110,7 @@ class Collector:
 
         Raises:
             TypeError: Unless exactly one of `steps` and `episodes` is an int, or as for `VectorRows.step`.
-            ValueError: If it is not positive, or as for the buffer's `insert`.
+            ValueError: If it is not positive, if random actions lack columns, or as for the buffer's `insert`.
             TimeoutError: If too few rows are sampled within the limiter's timeout. The next `collect` inserts the rows,
                 and also returns the episodes ended so far.
 
@@ -131,9 +131,14 @@ class Collector:
         if self.buffer is None and wanted is not None:
             return self._evaluated(wanted)
         made = 0
-        while made != limit and (wanted is None or len(self._ended) < wanted):
-            self._step()
-            made += 1
+        try:
+            while made != limit and (wanted is None or len(self._ended) < wanted):
+                self._step()
+                made += 1
+        except BaseException:
+            if self._observation is None:
+                self._break_off()
+            raise
         ended, self._ended = self._ended, []
         return ended
 
@@ -153,21 +158,22 @@ class Collector:
         return found
 
     def _step(self) -> None:
-        """Step all environments once."""
-        self._insert_waiting()
+        """Step all environments once.
+
+        Until that is done there is no observation: whatever interrupts it, the next step begins new episodes.
+        """
         if self._observation is None:
             self._reset_all()
-        before = self._observation
+        before, self._observation = self._observation, None
+        if self._waiting is not None:
+            self._insert(*self._waiting, before)
+        if self._single and self._was_done[0]:
+            before, _ = self.envs.reset()
+        elif self._mode == DISABLED and self._was_done.any():
+            before, _ = self.envs.reset(options={"reset_mask": self._was_done})
         action, columns = self._act(before)
-        try:
-            after, reward, terminated, truncated, info = self.envs.step(action)
-            done = np.atleast_1d(np.logical_or(terminated, truncated))
-            if self._rows is not None:
-                rows, flags = self._rows.step(before, action, after, reward, terminated, truncated, info, **columns)
-                self._waiting = lambda: self._insert(rows, flags, info)
-        except BaseException:  # the environments may have gone on
-            self._break_off()
-            raise
+        after, reward, terminated, truncated, info = self.envs.step(action)
+        done = np.atleast_1d(np.logical_or(terminated, truncated))
         real = ~self._was_done if self._mode == NEXT_STEP else np.ones(self._number, bool)
         self._returns += np.where(real, reward, 0.0)
         self._lengths += real
@@ -176,23 +182,34 @@ class Collector:
             self._ended.append(Episode(float(self._returns[i]), int(self._lengths[i]), int(i)))
         self._returns[done] = self._lengths[done] = 0
         self._starts = self._was_done if self._mode == NEXT_STEP else done
-        self._was_done, self._observation = done, after
-        if self._single and done[0]:
-            self._observation, _ = self.envs.reset()
-        elif self._mode == DISABLED and done.any():
-            self._observation, _ = self.envs.reset(options={"reset_mask": done})
-        self._insert_waiting()
+        self._was_done = done
+        if self._rows is not None:
+            rows, flags = self._rows.step(before, action, after, reward, terminated, truncated, info, **columns)
+            self._insert(rows, flags, info, after)
+        self._observation = after
 
     def _reset_all(self) -> None:
-        """Reset all environments, with a seed that depends on the steps so far."""
+        """End the open episodes of the buffer, and reset all environments, with a seed that depends on the steps."""
+        self._break_off()
         seed = (
             None if self._seed is None else int(np.random.SeedSequence([self._seed, self.steps]).generate_state(1)[0])
         )
-        if self._rows is not None:
-            self._rows.reset()
-        self._observation, _ = self.envs.reset(seed=seed)
+        observation, _ = self.envs.reset(seed=seed)
         if seed is not None:
             self.envs.action_space.seed(seed)
+        if self._rows is not None:
+            self._rows.reset()
+            self._check_random(self._rows, observation)
+        self._observation = observation
+
+    def _check_random(self, rows: VectorRows, observation: Any) -> None:
+        """Raise a ValueError if random actions lack columns."""
+        if self.steps < self.random_steps and (columns := rows.further(observation)):
+            raise ValueError(
+                f"For 'Collector', 'random_steps' must be 0 if the policy fills further columns, as {columns} of the "
+                f"buffer, but got {self.random_steps}: a random action has none. Take random actions in the policy, "
+                "and return them with their columns."
+            )
 
     def _act(self, observation: object) -> tuple[Any, Mapping[str, Any]]:
         """Return the action, and further columns."""
@@ -205,16 +222,18 @@ class Collector:
             return _as_arrays(action), {}
         return _as_arrays(action[0]), {name: _as_arrays(column) for name, column in action[1].items()}
 
-    def _insert_waiting(self) -> None:
-        """Insert the rows of the last step, if that has not been done."""
-        if self._waiting is not None:
-            self._waiting()
-
-    def _insert(self, rows: Mapping[str, np.ndarray], flags: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
-        if len(next(iter(rows.values()))):
-            version = {} if self.version is None else {"version": self.version}
-            self.buffer.insert(rows, **flags, **version)
+    def _insert(
+        self, rows: Mapping[str, np.ndarray], flags: Mapping[str, np.ndarray], info: Mapping[str, Any], after: object
+    ) -> None:
+        """Insert the rows of a step, after which this is the observation."""
         self._waiting = None
+        try:
+            if len(next(iter(rows.values()))):
+                version = {} if self.version is None else {"version": self.version}
+                self.buffer.insert(rows, **flags, **version)
+        except TimeoutError:  # nothing was stored: the next step inserts them
+            self._waiting, self._observation = (rows, flags, info), after
+            raise
         if self.callback is not None:
             self.callback(rows, info)
 
@@ -235,7 +254,7 @@ class Collector:
         self._break_off()
 
     def _break_off(self) -> None:
-        """End the open episodes of the buffer, and begin new ones at the next step."""
+        """End the open episodes of the buffer, and begin new ones with the next step."""
         self._begin()
         if getattr(self.buffer, "has_episodes", False):
             self.buffer.end_episodes()

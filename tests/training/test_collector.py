@@ -235,6 +235,111 @@ def test_after_an_error_in_a_step_new_episodes_begin(columns, broken):
         assert (now[:, 0] == then[:, 0])[goes_on].all()
 
 
+class Numbered(gym.Env):
+    """Observes (episode, step); each episode has a number of its own, and every second one ends by a time limit."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2)
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        Numbered.episodes += 1
+        self.episode, self.steps = Numbered.episodes, 0
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        done, terminates = self.steps > self.episode % 4, self.episode % 2 == 0
+        observation = np.array([self.episode, self.steps], np.float32)
+        return observation, float(self.steps), done and terminates, done and not terminates, {}
+
+
+def interrupt(call, instructions):
+    """Call, and raise a KeyboardInterrupt after so many instructions of the collector and of the environments."""
+    parts = ("collector.py", "vector.py", "sync_vector_env.py", "test_collector.py")
+
+    def count(frame, event, arg):
+        nonlocal instructions
+        if not frame.f_code.co_filename.endswith(parts):
+            return None
+        frame.f_trace_opcodes = True
+        instructions -= event == "opcode"
+        if instructions == 0:
+            raise KeyboardInterrupt
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode, None])
+@pytest.mark.parametrize("layout", ["whole", "next row", "no episodes"])
+def test_a_collector_that_is_interrupted_anywhere_skips_and_repeats_no_step(mode, layout):
+    envs = Numbered() if mode is None else SyncVectorEnv([Numbered] * 3, autoreset_mode=mode)
+    views = [] if layout == "no episodes" else [NStep(1, 0.9)]
+    columns = columns_of(envs, next_observation=layout != "next row")
+    number = 1 if mode is None or not views else 3
+    queue = host.ReplayQueue(1, 30_000, **columns, num_envs=number, views=views, seed=0)
+    collector = Collector(envs, queue, lambda o: np.zeros(() if mode is None else 3, int), seed=0)
+    rng, interrupts = np.random.default_rng(0), 0
+    for _ in range(150):
+        try:
+            interrupt(lambda: collector.collect(steps=3), int(rng.integers(1, 4000)))
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts > 50
+    collector.collect(steps=3)
+    found: dict[float, list[float]] = {}
+    while queue.can_sample():
+        row = {name: np.asarray(column)[0] for name, column in queue.sample(as_dict=True).items()}
+        (episode, step), after = row["observation"].tolist(), row["next_observation"].tolist()
+        found.setdefault(episode, []).append(step)
+        assert row["reward"] == step + 1
+        assert row["terminated"] == (episode % 2 == 0 and step == episode % 4)
+        if not row["terminated"] or layout != "next row":
+            assert after == [episode, step + 1]
+    assert len(found) > 30
+    assert all(sorted(steps) == [*range(len(steps))] for steps in found.values())
+
+
+def test_an_error_in_reset_loses_no_row_and_a_new_collector_begins_new_episodes(columns):
+    class Breaks(Line):
+        def reset(self, **kwargs):
+            if self.episode == 1:
+                self.episode = 5
+                raise OSError("the robot fell")
+            return super().reset(**kwargs)
+
+    buffer = make(columns, 1)
+    collector = Collector(Breaks(), buffer, act)
+    with pytest.raises(OSError, match="the robot fell"):
+        collector.collect(20)
+    collector.collect(2)
+    Collector(Line(), buffer, act).collect(1)
+    places = buffer.get_item(range(buffer.size()), as_dict=True)["observation"]["place"].asnumpy()
+    assert places.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2], [6, 0], [6, 1], [0, 0]]
+    assert buffer.steps.asnumpy()[:8].tolist() == [0, 1, 0, 1, 2, 0, 1, 0]
+
+
+@pytest.mark.parametrize("number", [None, 2])
+def test_random_actions_have_no_further_columns(number):
+    envs = Line() if number is None else SyncVectorEnv([Line] * number)
+    with pytest.warns(UserWarning, match="float64"):
+        columns = columns_of(envs, further={"log_prob": ((), "float32")})
+    buffer = host.ReplayBuffer(1, 20, **columns)
+    message = (
+        r"'random_steps' must be 0 if the policy fills further columns, as \['log_prob'\] of the buffer, but got 3: a"
+    )
+    collector = Collector(envs, buffer, act, random_steps=3)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            collector.collect(1)
+    assert (collector.steps, buffer.size()) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
