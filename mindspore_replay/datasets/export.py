@@ -42,6 +42,14 @@ class StoredRows:
     def __len__(self) -> int:
         return self._count
 
+    def end_episodes(self, flags: int) -> None:
+        """End open episodes, by these flags, so that those of one environment do not go on in the rows of the next."""
+        assert self._flags is not None
+        newest = np.arange(max(0, self._count - self._streams), self._count)
+        newest = (newest + self._head) % self._capacity
+        self._flags = self._flags.copy()
+        self._flags[newest] |= np.where(self._flags[newest] & episodes.END, 0, flags).astype(np.uint8)
+
     def slots(self, rows: int) -> Iterator[Iterator[np.ndarray]]:
         """Return, for each environment, the slots of its rows in time order, `rows` at a time."""
         for stream in range(min(self._streams, self._count)):

@@ -1,5 +1,6 @@
 """Fills buffers with steps: makes the buffer, matches its columns to the dataset's, casts, and inserts in chunks."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -12,10 +13,10 @@ from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
 from ..store.attached import AttachedBuffer
 from ..store.checks import check_size
-from ..store.recipe.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe
+from ..store.recipe.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe, spec_of
 from ..store.recipe.registry import find
 from ..store.saved import SavedState
-from ..store.schema import Schema, bits_of_bfloat16, cast_exactly
+from ..store.schema import Schema, bits_of_bfloat16, cast_exactly, given_type_name
 from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.
@@ -23,6 +24,9 @@ log = logging.getLogger("mindspore_replay.datasets")
 
 #: Default sample size of a new buffer, if its capacity allows it.
 _SAMPLE_SIZE = 256
+
+#: Largest capacity.
+_MOST_ROWS = np.iinfo(np.int32).max
 
 #: Shape of one row, and dtype.
 Field = tuple[tuple[int, ...], np.dtype]
@@ -125,8 +129,14 @@ def make_buffer(
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
     # An episode has one more row, for its last observation. A transition without a next observation is left out.
     last = known.sum() if single and source.observations else -lost.sum() if fields.keys() - source.fields.keys() else 0
-    arguments = {"capacity": max(1, int(lengths.sum() + last)), **arguments}
-    return schema_buffer(what, buffer_cls, fields, types, arguments)
+    return schema_buffer(what, buffer_cls, fields, types, arguments, rows=int(lengths.sum() + last))
+
+
+def unmarked(what: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
+    """Return the error for rows of which nobody knows where episodes were cut off."""
+    return ValueError(
+        f"For '{what}', {label} must mark where episodes end without termination, by {marks}, but it has {names}."
+    )
 
 
 def class_of(buffer_cls: type | str | None) -> type:
@@ -147,16 +157,25 @@ def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
 
 
 def schema_buffer(
-    what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any]
+    what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any], rows: int
 ) -> Any:
-    """Make a buffer with these columns. `types` overrides dtypes. The arguments contain the capacity."""
+    """Make a buffer with these columns, of a capacity for these rows by default. `types` overrides dtypes."""
     taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
     if taken:
         raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
     wanted = _types(what, fields, types)
-    shapes = [shape for shape, _ in fields.values()]
-    arguments = {"sample_size": _sample_size(what, arguments), **arguments}
-    return buffer_cls(shapes=shapes, types=wanted, names=list(fields), **arguments)
+    arguments = {"shapes": [shape for shape, _ in fields.values()], "types": wanted, "names": list(fields), **arguments}
+    if "capacity" not in arguments:  # a sample may reach over more rows than there are
+        with contextlib.suppress(TypeError, ValueError):  # those of the constructor below
+            outline = {
+                **arguments,
+                "types": list(map(given_type_name, wanted)),
+                "sample_size": 1,
+                "capacity": _MOST_ROWS,
+            }
+            rows = max(rows, spec_of(buffer_cls, outline).reach)
+        arguments["capacity"] = max(1, rows)
+    return buffer_cls(**{"sample_size": _sample_size(what, arguments), **arguments})
 
 
 def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object]:
@@ -325,7 +344,7 @@ class Filler:
             columns[name] = np.insert(array, last + 1, value, axis=0)
         end = steps.end.copy()
         end[last] = False
-        self._put_rows(columns, np.insert(end, last + 1, True), np.insert(final, last + 1, True))
+        self._put_rows(columns, np.insert(end, last + 1, False), np.insert(final, last + 1, True))
 
     def _put_rows(self, columns: Mapping[str, np.ndarray], end: np.ndarray, final: np.ndarray) -> None:
         """Add rows of the dataset's columns, in the layout of the buffer, with the flags of their episodes."""

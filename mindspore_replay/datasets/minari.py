@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from ..checkpoint.files import progress_bar
 from ..store.optional import optional
+from ..store.recipe.classes import ReservoirRecipe
 from . import spaces
 from .export import StoredRows
-from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, with_next
-from .steps import Episodes, Steps
+from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
+from .steps import Episodes, Steps, is_whole
 
 if TYPE_CHECKING:
     import gymnasium
@@ -209,7 +210,8 @@ def to_minari(
 
     Args:
         buffer (ReplayBuffer): A buffer with the columns that `from_minari` makes. Observations may omit
-            ``observation.``. A missing ``truncated`` or ``terminated`` counts as False.
+            ``observation.``. A missing ``terminated`` counts as False, and a missing ``truncated`` too, if the buffer
+            stores episodes or next observations.
         dataset_id (str): A new id, such as ``"cartpole/mixed-v0"``.
         env (Union[gymnasium.Env, gymnasium.envs.registration.EnvSpec, str, None]): The environment. Default: ``None``.
         observation_space (Union[gymnasium.Space, None]): The space. Default: ``None``, that of `env`.
@@ -224,8 +226,8 @@ def to_minari(
     Raises:
         ImportError: If Minari is not installed.
         TypeError: If an argument is of another type, or a space or a column is not supported.
-        ValueError: If neither `env` nor both spaces are given, columns are missing or do not fit the spaces, there is
-            no step, or the dataset exists.
+        ValueError: If neither `env` nor both spaces are given, columns are missing or do not fit the spaces, nothing
+            marks the ends of truncated episodes, there is no step, or the dataset exists.
 
     Examples:
         >>> import os, tempfile
@@ -251,6 +253,8 @@ def to_minari(
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
     _check_images(env_spaces, metadata.get("data_format"))
+    export = _EpisodeExport(env_spaces, dataset_id)
+    _check_ends(buffer, names, tuple(export.observations))
     with (
         buffer.snapshot(columns=True) as state,
         progress_bar("to_minari", int(state["count"]), progress, "row", "datasets") as done,
@@ -258,7 +262,6 @@ def to_minari(
     ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        export = _EpisodeExport(env_spaces, dataset_id)
         buffers = export.buffers(StoredRows(buffer.spec, state).episodes(names, tuple(export.observations)), done)
         first = list(itertools.islice(buffers, 1))
         if not first:
@@ -367,6 +370,15 @@ def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
             f"it has {list(columns)}."
         )
     return names
+
+
+def _check_ends(buffer: Any, names: Mapping[str, str], observations: Sequence[str]) -> None:
+    """Raise a ValueError if the buffer does not know where episodes were cut off."""
+    scattered = isinstance(buffer, ReservoirRecipe)  # neighbours are no consecutive steps
+    if buffer.has_episodes or is_whole(names, observations) or ("truncated" in names and not scattered):
+        return
+    marks = "next observations" if scattered else "a column 'truncated', next observations or views"
+    raise unmarked("to_minari", "'buffer'", marks, list(buffer.spec.columns.names))
 
 
 def _check_images(env_spaces: Mapping[str, object], data_format: object) -> None:

@@ -20,7 +20,7 @@ from ..store.schema import Schema
 from .export import StoredRows
 from .filling import Field, check_buffer, check_given, class_of, column_fields, fill, fit, knows_episodes, log
 from .filling import row_bytes as bytes_of
-from .steps import END, FINAL, Arrays, Episodes, chunk_rows
+from .steps import END, FINAL, Arrays, Episodes, chunk_rows, ends_said
 from .tables import TableSource, check_expanded, d4rl_source
 
 #: Names of the flags of rows in a file.
@@ -245,7 +245,7 @@ def _fill_with_lengths(table: NpzTable, buffer: Any, progress: bool) -> Any:
         table.readers([*columns.names, *flags]) as read,
         progress_bar("from_npz", number, progress, "row", "datasets") as done,
     ):
-        begin = 0
+        begin, ended = 0, True
         while begin < number:
             most = [np.searchsorted(end, end[begin] + kind.items, "right") - 1 for kind, end in bounds.items()]
             stop = max(begin + 1, int(min(begin + chunk_rows(columns.row_bytes()), number, *most)))
@@ -257,6 +257,8 @@ def _fill_with_lengths(table: NpzTable, buffer: Any, progress: bool) -> Any:
                 rows.append(fit("from_npz", table.label, name, array, field).view(columns.numpy_types[i]))
             own = {kind.name: given[begin:stop] for kind, given in lengths.items()}
             ends = {flag: read[flag](begin, stop - begin) for flag in flags}
+            if flags:
+                ended, ends["end"] = ends["end"][-1], ends_said(ends["end"], ends["final"], ended)
             buffer.insert(rows, lengths=own, **ends)
             done(stop - begin)
             begin = stop
@@ -270,9 +272,9 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
 
     Each column is an array ``[N, *F]`` in its dtype, with the column's name or number as key. Rows are in time order,
     one environment after the other, including removed rows. If the buffer stores episodes, the arrays ``end`` and
-    ``final``, bool ``[N]``, are the flags of `ReplayBuffer.insert`. Of a column whose rows differ in length, the array
-    holds the items of all rows, and ``<column>_lengths``, int32 ``[N]``, the lengths; columns that share theirs have
-    one, named by the first that is not late.
+    ``final``, bool ``[N]``, are the flags of `ReplayBuffer.insert`. Those of several environments end open episodes. Of
+    a column whose rows differ in length, the array holds the items of all rows, and ``<column>_lengths``, int32
+    ``[N]``, the lengths; columns that share theirs have one, named by the first that is not late.
 
     Priorities, limits and random states are not written: use `save` for checkpoints.
 
@@ -307,6 +309,8 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
     fields |= more
     with buffer.snapshot(columns=True) as state:
         stored = StoredRows(buffer.spec, state)
+        if buffer.has_episodes and buffer.num_envs > 1:
+            stored.end_episodes(buffer.spec.options.end_flags)
         if not len(stored):
             raise ValueError("For 'to_npz', 'buffer' must hold a row, but got none.")
         with (

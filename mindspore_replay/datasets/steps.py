@@ -99,6 +99,14 @@ def numbers_of(array: np.ndarray) -> np.ndarray:
     return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
+def ends_said(end: np.ndarray, final: np.ndarray, ended: bool) -> np.ndarray:
+    """Return the flags `end` of an insertion that makes rows with these flags again, bool ``[n]``.
+
+    A final row that goes on with an episode is no end of its own. `ended` says whether the row before them was an end.
+    """
+    return end & ~(final & ~np.append(ended, end[:-1]))
+
+
 def chunk_rows(row_bytes: int) -> int:
     """Return how many rows of this size to read or insert at once."""
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))

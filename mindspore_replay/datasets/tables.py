@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .filling import Field, Source, row_bytes, with_next
-from .steps import END, FINAL, Arrays, Steps, chunk_rows, is_whole, only, steps_of
+from .filling import Field, Source, row_bytes, unmarked, with_next
+from .steps import END, FINAL, Arrays, Steps, chunk_rows, ends_said, is_whole, only, steps_of
 
 #: D4RL's keys, with their columns.
 D4RL = {
@@ -70,11 +70,8 @@ class TableSource(Source):
         self.fields = {name: field for name, field in fields.items() if name not in following}
         self.transitions = fields if self.whole else with_next(self.fields, self.observations)
         if by_episode and not self.whole and not {END, "truncated"} & names.keys():
-            raise ValueError(
-                f"For '{what}', {self.label} must mark where episodes end without termination, by "
-                f"{self._names.get('truncated', 'timeouts' if always else 'truncated')!r} or next observations, but it "
-                f"has {list(names.values())}."
-            )
+            key = self._names.get("truncated", "timeouts" if always else "truncated")
+            raise unmarked(what, self.label, f"{key!r} or next observations", list(names.values()))
 
     def _field(self, key: str) -> Field:
         shape, dtype = self._table.arrays[key]
@@ -134,10 +131,13 @@ class TableSource(Source):
     def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
         """Return the steps of the chosen episodes, or ``None`` for all."""
         if not self._by_episode:
+            ended = True
             for rows in self.rows():
                 no = np.zeros(len(next(iter(rows.values()))), np.bool_)
                 columns = {name: array for name, array in rows.items() if name in self.fields}
-                yield Steps(columns, {}, no, rows.get(END, no), rows.get(FINAL, no))
+                end, final = rows.get(END, no), rows.get(FINAL, no)
+                yield Steps(columns, {}, no, ends_said(end, final, ended), final)
+                ended = bool(end[-1])
             return
         for steps in only(steps_of(self.rows(), self.observations), chosen):
             lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import minari
+import mindspore as ms
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -22,6 +23,7 @@ from mindspore_replay import (
     ReplayBuffer,
     SequenceReplayBuffer,
     VectorRows,
+    host,
 )
 from mindspore_replay.datasets import from_minari, from_npz, steps, to_minari, to_npz
 
@@ -385,6 +387,54 @@ def test_what_to_minari_cannot_write(cartpole: minari.MinariDataset):
         given = {"observation_space": spaces.Box(0, 255, shape, np.uint8), "action_space": spaces.Discrete(2)}
         with pytest.raises(ValueError, match=message):
             to_minari(frames, "z-v0", **given)
+
+
+#: Buffers whose samples reach over more rows than an episode of two steps has, and the capacity that they get.
+WIDE: dict[str, tuple[dict[str, Any], int]] = {
+    "sequences": ({"buffer_cls": "sequence", "sequence_length": 5}, 5),
+    "sequences on arrays": ({"buffer_cls": host.SequenceReplayBuffer, "sequence_length": 3, "burn_in": 4}, 7),
+    "episodes": ({"buffer_cls": host.EpisodeReplayBuffer, "max_episode_length": 9}, 9),
+    "returns": ({"buffer_cls": host.ReplayBuffer, "views": [NStep(6, 0.9)]}, 6),
+    "returns, in dtypes of MindSpore": ({"views": [NStep(6, 0.9)], "types": {"observation": ms.float32}}, 6),
+    "one row": ({"buffer_cls": host.ReplayBuffer}, 2),
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_a_few_short_episodes_fit_a_buffer_of_long_samples(kind: str):
+    name = f"short/{kind.replace(' ', '').replace(',', '')}-v0"
+    dataset = dataset_of(name, spaces.Box(-9, 9, (), np.float64), list(np.arange(3.0)))
+    options, capacity = WIDE[kind]
+    buffer = from_minari(dataset, episodes=[0], **options)
+    assert (buffer.capacity, int(buffer.size())) == (capacity, 3 - (kind == "one row"))
+
+
+@pytest.mark.parametrize("cls", [ReplayBuffer, host.ReplayBuffer, host.ReservoirReplayBuffer, host.EpochReplayBuffer])
+@pytest.mark.parametrize("more", [[], ["terminated"], ["terminated", "truncated"], ["next_observation"]], ids=str)
+def test_episodes_are_not_joined_over_time_limits(cls: Any, more: list[str]):
+    """Each row is the first of an episode of its own: where the buffer cannot know that, it is refused."""
+    names, types = (
+        ["observation", "action", "reward", *more],
+        {"action": "int64", "terminated": "bool", "truncated": "bool"},
+    )
+    buffer = cls(1, 8, [()] * len(names), [types.get(name, "float64") for name in names], names=names)
+    values = {"observation": np.arange(4.0), "action": np.zeros(4, np.int64), "reward": np.ones(4)}
+    values |= {"next_observation": np.arange(4) + 0.5, "terminated": np.zeros(4, bool), "truncated": np.ones(4, bool)}
+    buffer.insert({name: values[name] for name in names})
+    given = {"observation_space": spaces.Box(-9, 9, (), np.float64), "action_space": spaces.Discrete(2), **METADATA}
+    name = f"limits/{cls.__module__.count('host')}-{cls.__name__.lower()}-{len(more)}{len(names[-1])}-v0"
+    if more == ["next_observation"]:
+        assert [len(episode.actions) for episode in to_minari(buffer, name, **given)] == [1] * 4
+        return
+    scattered = cls is host.ReservoirReplayBuffer
+    message = "next observations, but" if scattered else "a column 'truncated', next observations or views, but"
+    message = f"'buffer' must mark where episodes end without termination, by {message} it has"
+    if (
+        "truncated" in more and not scattered
+    ):  # known, and without the observations after the only steps nothing is left
+        message = "must hold an episode of a step or more"
+    with pytest.raises(ValueError, match=message):
+        to_minari(buffer, name, **given)
 
 
 def test_minari_is_needed_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch):

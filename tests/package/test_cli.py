@@ -215,6 +215,16 @@ def test_convert_between_files(folder: Path, target: str, capsys: pytest.Capture
     assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in zip(back.rows(), buffer.rows()))
 
 
+def test_convert_joins_no_episodes(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "datasets"))
+    names, types = ["observation", "action", "reward", "terminated"], ["float32", "int64", "float32", "bool"]
+    buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[(4,), (), (), ()], types=types, names=names)
+    buffer.insert([np.zeros((5, 4), np.float32), np.zeros(5, np.int64), np.ones(5, np.float32), np.zeros(5, bool)])
+    save(buffer, "buffer.safetensors")
+    assert main(["convert", "buffer.safetensors", "cartpole/joined-v0", "--env", "CartPole-v1"]) == 1
+    assert "must mark where episodes end without termination" in capsys.readouterr().err
+
+
 def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
     import gymnasium as gym
 
