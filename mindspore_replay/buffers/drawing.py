@@ -74,9 +74,9 @@ class Drawing:
     def can_sample(self) -> Tensor:
         """Return True if `sample_size` rows are eligible. Shape ``[]``, bool.
 
-        Loops wait for it. With replacement `sample` alone needs one eligible row, and `can_sample` is also true when all
-        rows that fit into the buffer, or the window, are eligible. In epochs it requires ``world * sample_size`` rows, or
-        one if the last batch is padded.
+        Loops wait for it. With replacement `sample` alone needs one eligible row, and `can_sample` is also true when
+        all rows that fit into the buffer, or the window, are eligible. In epochs it requires ``world * sample_size``
+        rows, or one if the last batch is padded.
 
         A row is eligible if it was not removed and its weight is positive; in an `ElasticReplayBuffer`, only within the
         window. From Python, the `limiter` must also allow the sample now. A graph does not check it.

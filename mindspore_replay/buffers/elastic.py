@@ -32,8 +32,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
-        window (Union[int, None]): Number of newest rows to sample from, in [1, `capacity`], without replacement at least
-            `sample_size`. Default: ``None``, for `capacity`.
+        window (Union[int, None]): Number of newest rows to sample from, in [1, `capacity`], without replacement at
+            least `sample_size`. Default: ``None``, for `capacity`.
         prioritized (bool): Whether to sample the window by priority and return importance weights, as a
             `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
         alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
@@ -152,7 +152,8 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             TypeError: If `as_dict` is set and the buffer has no names.
             ValueError: If `beta` is outside [0, 1].
             RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has no
-                eligible row, or without replacement fewer than `sample_size`. See `can_sample`. In a graph the operator raises a RuntimeError.
+                eligible row, or without replacement fewer than `sample_size`. See `can_sample`. In a graph the operator
+                raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import ElasticReplayBuffer

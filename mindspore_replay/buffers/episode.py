@@ -96,8 +96,8 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If no episode is finished, or without replacement fewer than `sample_size`. See `can_sample`. In a
-                graph the operator raises a RuntimeError.
+            RuntimeError: If no episode is finished, or without replacement fewer than `sample_size`. See `can_sample`.
+                In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import EpisodeReplayBuffer

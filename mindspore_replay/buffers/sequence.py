@@ -117,8 +117,8 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
 
         Raises:
             TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there is no valid start, or without replacement fewer than `sample_size`. See `can_sample`. In a
-                graph the operator raises a RuntimeError.
+            RuntimeError: If there is no valid start, or without replacement fewer than `sample_size`. See `can_sample`.
+                In a graph the operator raises a RuntimeError.
 
         Examples:
             >>> from mindspore_replay import SequenceReplayBuffer
