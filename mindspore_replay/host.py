@@ -179,7 +179,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         """Read all rows of a full buffer, as `Buffer.rows` does."""
         return self._front.rows(as_dict)
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[object]:
         """Wait until the limiter allows a sample, as `Buffer.turn_to_sample` does."""
         return self._front.turn_to_sample(stop, self.spec.sample_size)
 
