@@ -115,10 +115,10 @@ class Insertion:
                 next observations from the next row and the episode has not terminated, the row itself is not sampled.
                 One flag per row, shape ``[n]``, or ``[]`` for the rows of one step. Requires `views`, or a buffer of
                 sequences or episodes. Default: ``False``.
-            final (Union[bool, Tensor, Sequence[bool]]): Whether a row contains only the observation after the last step
-                of its episode. Such a row implies `end`, is read as a next observation, and is not sampled, except as
-                the last step of sequences and episodes. Same requirement as `end`. See the picture in `docs/ends.md`.
-                Default: ``False``.
+            final (Union[bool, Tensor, Sequence[bool]]): Whether a row contains only the observation after the step of
+                the row before it. It ends the episode, is read as a next observation, and is not sampled, except as the
+                last step of sequences and episodes. With `end` it is a step of its own instead, whose next observation
+                is not known. Same requirement as `end`. See the picture in `docs/ends.md`. Default: ``False``.
             version (Union[int, Tensor, Sequence[int], None]): Version of the policy that made the rows, as a past or
                 present value of the learner's clock. The rows' age counts from it. One for all rows, or one per row: an
                 int, or int32 or int64 of shape ``[]`` or ``[n]``. Requires weights. Default: ``None``, for the clock

@@ -61,8 +61,8 @@ class Insertable:
             priority (Union[float, numpy.ndarray, None]): One priority for all rows, or one per row. Default: ``None``,
                 for the largest so far.
             end (Union[bool, Sequence[bool]]): Whether a row is the last of its episode. Default: ``False``.
-            final (Union[bool, Sequence[bool]]): Whether a row contains only the observation after its episode. Default:
-                ``False``.
+            final (Union[bool, Sequence[bool]]): Whether a row contains only the observation after the row before it;
+                with `end`, whether its own next observation is not known. Default: ``False``.
             version (Union[int, numpy.ndarray, None]): Version of the policy that made the rows, one or one per row: the
                 learner's clock then. Default: ``None``, for the clock now.
             lengths (Union[numpy.ndarray, dict, None]): Lengths of the rows in columns passed as the concatenated items

@@ -415,6 +415,29 @@ def test_npz_keeps_the_flags_of_rows(maker: str, tmp_path: Path):
     assert rows(back)["observation"].tolist() == [*range(6, 16), *range(106, 116)]
 
 
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("chunk", [2, 99])
+def test_npz_joins_no_episodes(maker: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One cut off, one of a single truncated step, one that a final row follows, and an open one, in two environments."""
+    monkeypatch.setattr(steps, "CHUNK_ROWS", chunk)
+    types = {"shapes": [(), (), ()], "types": ["float32", "float32", "bool"]}
+    columns = {**types, "names": ["observation", "reward", "terminated"]}
+    buffer, back = (MAKERS[maker](capacity=40, num_envs=number, **columns) for number in (2, 1))
+    script = [(1, ""), (1, "e"), (2, "ef"), (3, ""), (3, "t"), (3, "f"), (4, "ef"), (5, ""), (5, "")]
+    for episode, flags in script:
+        exp = [np.float32([episode, 10 + episode]), np.ones(2, np.float32), np.array(["t" in flags] * 2)]
+        buffer.insert(exp, end="e" in flags, final="f" in flags)
+    to_npz(buffer, tmp_path / "x.npz")
+    from_npz(tmp_path / "x.npz", buffer=back)
+    back.check_valid()
+    expected = [step for _ in range(2) for step in (0, 1, 0, 0, 1, 2, 0, 0, 1)]
+    assert back.steps.asnumpy()[:18].tolist() == expected
+    buffer.end_episodes()  # as the file does
+    order = [*range(0, 18, 2), *range(1, 18, 2)]
+    flags = buffer.flags.asnumpy()[order]
+    assert (back.flags.asnumpy()[:18] & 3).tolist() == (flags & 3).tolist()
+
+
 def test_npz_rows_are_laid_out_anew_for_another_kind_of_buffer(tmp_path: Path):
     np.savez(tmp_path / "d4rl.npz", **D4RL)
     views = {"views": [NStep(1, 0.9)]}
