@@ -418,7 +418,7 @@ def test_npz_keeps_the_flags_of_rows(maker: str, tmp_path: Path):
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("chunk", [2, 99])
 def test_npz_joins_no_episodes(maker: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One cut off, one of a single truncated step, one that a final row follows, and an open one, in two environments."""
+    """One cut off, one of one truncated step, one that a final row follows, and an open one, in two environments."""
     monkeypatch.setattr(steps, "CHUNK_ROWS", chunk)
     types = {"shapes": [(), (), ()], "types": ["float32", "float32", "bool"]}
     columns = {**types, "names": ["observation", "reward", "terminated"]}
