@@ -33,9 +33,9 @@ class Marks:
 
     def __call__(self, rows, ends, n):
         """Return the flags of rows."""
-        said = ops.cast(ops.broadcast_to(ops.reshape(ends, (-1,)), (n,)), ms.int32)
-        follows, final = said == FINAL, ops.bitwise_and(said, FINAL) > 0
-        said = ops.cast(said, ms.uint8)
+        said = ops.broadcast_to(ops.reshape(ends, (-1,)), (n,))
+        number = ops.cast(said, ms.int32)
+        follows, final = number == FINAL, ops.bitwise_and(number, FINAL) > 0
         said = ops.select(final, zeros_like(said) + self.final_end, said)
         if self.column < 0:
             return follows, said
