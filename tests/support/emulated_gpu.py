@@ -56,7 +56,7 @@ def build(folder: Path) -> dict[str, str]:
     own = set(re.findall(r"^CUDA (\w+)\(", _RUNTIME.read_text(encoding="utf-8"), re.MULTILINE))
     (folder / "names.cc").write_text("\n".join(map(_stub, sorted(symbols - own))) + "\n", encoding="utf-8")
     shared = ["g++", "-std=c++17", "-shared", "-fPIC"]
-    kernels = folder / "kernels.so"
+    kernels = folder / "kernels.akg_kernel_meta.so"
     flags = ["-ffp-contract=off", "-pthread", "-fvisibility=hidden", "-include", str(TESTS / "csrc/emulated_cuda.h")]
     sources = sorted(map(str, ROOT.glob("mindspore_replay/csrc/cuda/*.cu")))
     include = ["-I", str(ROOT / "mindspore_replay/csrc"), "-x", "c++"]
