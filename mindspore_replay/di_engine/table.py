@@ -328,38 +328,30 @@ class RowTable:
             if not there or not size or (there < size and once):
                 return []
             if self.by_priority:
-                return _independent(self._by_priority(size, there, sample_range))
+                return _independent(self._by_priority(size, sample_range))
             if not again and sample_range is None:
                 return self._drawn(size)
             return self.delivered(np.random.choice(self.live()[chosen], size, again))
 
-    def _by_priority(self, size: int, there: int, sample_range: slice | None) -> list[BufferedData]:
-        """Draw rows of a range of so many, at one beta, which moves once."""
-        beta, window, first = self.beta, int(self._state("window")[0]), 0
-        if sample_range is not None:
-            live = self.live()
-            fits = live[sample_range][-1] == live[-1] and sample_range.step in (None, 1)
-            rule = "'sample_range' must be slice(-n, None) where priorities decide"
-            need(fits, ValueError, self.owner, rule, sample_range)
-            first = int(live[sample_range][0])
-            self.held.set_window(self.pushed()[0] - first)
+    def _by_priority(self, size: int, sample_range: slice | None) -> list[BufferedData]:
+        """Draw rows of a range, which is the buffer's window during the call."""
+        if sample_range is None:
+            return self._drawn(size)
+        live, window = self.live(), int(self._state("window")[0])
+        fits = live[sample_range][-1] == live[-1] and sample_range.step in (None, 1)
+        rule = "'sample_range' must be slice(-n, None) where priorities decide"
+        need(fits, ValueError, self.owner, rule, sample_range)
+        self.held.set_window(self.pushed()[0] - int(live[sample_range][0]))
         try:
-            rows = self._drawn(min(size, there))
-            after = self.beta
-            while len(rows) < size:
-                missing, left = size - len(rows), int((self.live() >= first).sum())  # that are not used up by now
-                rows += self._drawn(min(missing, left), beta) if left else rows[:missing]
-                self.beta = after
+            return self._drawn(size)
         finally:
-            if sample_range is not None:
-                self.held.set_window(window)
-        return rows
+            self.held.set_window(window)
 
-    def _drawn(self, n: int, beta: float | None = None, position: int | None = None) -> list[BufferedData]:
+    def _drawn(self, n: int, position: int | None = None) -> list[BufferedData]:
         """Draw rows: by priority, otherwise from all, or the one at a position."""
         replay, known = self._sized(n), {}
         if self.by_priority:
-            handles, known["priority_IS"], *fields = replay.sample(beta=beta)
+            handles, known["priority_IS"], *fields = replay.sample()
             known["priority_idx"] = as_array(handles) % self.size
         else:
             bounds = None if position is None else (position, position + 1)
