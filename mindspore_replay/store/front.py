@@ -351,7 +351,7 @@ class LocalFront(LimitedFront, Front):
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         limiter = self.limiter
-        fails_at_once = self.spec.options.keeps_turn and isinstance(limiter, QueueLimiter) and not limiter.waits
+        fails_at_once = isinstance(limiter, QueueLimiter) and not limiter.waits and self.spec.options.keeps_turn
         if fails_at_once and not self.lets_sample(self.spec.sample_size):
             raise self.too_few(self.available())
         return super().drawn(bounds, beta, form)
