@@ -432,9 +432,10 @@ def test_arguments_of_save_and_load():
         load(PATH, capacity=2.0)
     with pytest.raises(ValueError, match="'capacity' must be None where 'buffer' is given, but got 3"):
         load(PATH, buffer=buffer, capacity=3)
-    for capacity, message in ((3, "'capacity' must be at least 4"), (0, "'capacity' must be in")):
-        with pytest.raises(ValueError, match=f"no buffer can be made from buffer.safetensors: .* {message}"):
-            load(PATH, capacity=capacity)
+    with pytest.raises(
+        ValueError, match="no buffer can be made from buffer.safetensors: .* 'capacity' must be at least"
+    ):
+        load(PATH, capacity=3)
     with pytest.raises(ValueError, match="'backend' must be"):
         load(PATH, backend="other")
     with pytest.raises(TypeError, match="For 'load', 'buffer' must be a buffer, a MixedReplay"):
