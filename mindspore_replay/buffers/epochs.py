@@ -28,12 +28,12 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
     the rows stored then. The sample after the last batch begins the next. An epoch skips rows evicted or removed
     meanwhile. Rows inserted meanwhile belong to the next.
 
-    With `pad_end`, sequences at the newest rows of open episodes are padded too. If the episode continues, the next
-    epoch has the longer sequence. Steps of a sequence whose first step was evicted are left out: call `reset` between
-    rollouts, and each begins with a sequence.
+    With `pad_end`, sequences at the newest rows of open episodes are padded too, and get the next steps of the episode
+    once these are there. Steps of a sequence whose first step was evicted are left out: call `reset` between rollouts,
+    so that each begins with a sequence.
 
-    The order is a keyed permutation, which needs no memory. From
-    a checkpoint in the middle of an epoch, the epoch continues with the remaining rows.
+    The order is a keyed permutation, which needs no memory. From a checkpoint in the middle of an epoch, the epoch
+    continues with the remaining rows.
 
     Several learners with the same rows and seed split each epoch by `rank`, into disjoint batches, the same number
     each. In a folder, the learner and attached processes share one epoch.

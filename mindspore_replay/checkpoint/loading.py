@@ -281,7 +281,9 @@ class Restored:
     def _moved(self, saved: Cursors, count: int) -> Cursors:
         """Return the cursors for so many of the newest rows in this capacity. Older rows count as overwritten."""
         capacity = self.part.owner.capacity
-        if self._is_reservoir and capacity != self._saved_capacity:
+        if (capacity, count) == (self._saved_capacity, saved.count):
+            return saved
+        if self._is_reservoir:
             raise ValueError(
                 f"For 'load', 'capacity' must be {self._saved_capacity}, that of the reservoir in "
                 f"{self._sources[0].path}, since it is a sample of this size, but got {capacity}."

@@ -204,7 +204,7 @@ OPEN: dict[str, dict[str, Any]] = {
     "of three learners": {"world": 3},
     "composite": {"backend": "composite"},
     "on arrays": {"cls": host.EpochReplayBuffer},
-    "attached": {"storage": "rows"},
+    "attached": {"storage": "./rows"},
     "views": {"views": [FrameStack(2, observation="number")]},
     "views that need the next row": {"views": [NStep(2, 0.5, observation="number", reward="reward")]},
 }

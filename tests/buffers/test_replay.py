@@ -336,7 +336,7 @@ def test_samples_of_another_size_from_the_same_rows(backend: str):
     ],
 )
 def test_sizes_that_no_sample_can_have(error: type[Exception], size: Any, message: str):
-    buffer = ReplayBuffer(2, 8, [()], ["int32"], seed=0)
+    buffer = ReplayBuffer(2, 8, [()], ["int32"], replace=False, seed=0)
     with pytest.raises(error, match=f"^For 'ReplayBuffer', {message}"):
         buffer.with_sample_size(size)
     assert buffer.sample_size == 2

@@ -432,9 +432,7 @@ def test_arguments_of_save_and_load():
         load(PATH, capacity=2.0)
     with pytest.raises(ValueError, match="'capacity' must be None where 'buffer' is given, but got 3"):
         load(PATH, buffer=buffer, capacity=3)
-    with pytest.raises(
-        ValueError, match="no buffer can be made from buffer.safetensors: .* 'capacity' must be at least"
-    ):
+    with pytest.raises(ValueError, match=r"no buffer can be made from buffer.safetensors: .* 'capacity' must be"):
         load(PATH, capacity=3)
     with pytest.raises(ValueError, match="'backend' must be"):
         load(PATH, backend="other")

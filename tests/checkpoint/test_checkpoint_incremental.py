@@ -129,7 +129,7 @@ PLACES: dict[str, dict[str, Any]] = {
     "native": {},
     "composite": {"backend": "composite"},
     "host": {"storage": "host"},
-    "folder": {"storage": "rows"},
+    "folder": {"storage": "./rows"},
     "compressed": {"compress": [0]},
 }
 

@@ -383,7 +383,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 #: Errors of operations that a state does not allow.
-EXPECTED = re.compile("there must be room for|no episode may have more|'sample_size'|sample_size=")
+EXPECTED = re.compile("there must be room for|no episode may have more|'sample_size'|sample_size=|a sample needs")
 
 
 class Operations:
