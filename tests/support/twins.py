@@ -108,7 +108,9 @@ KINDS: dict[str, Kind] = {
     "elastic, by priority": Kind(ElasticReplayBuffer, STEPS, BY_PRIORITY | {"normalize": "buffer"}),
     "epochs": Kind(EpochReplayBuffer, STEPS, {"max_use": 2, "rank": 1, "world": 2}),
     "epochs, padded": Kind(EpochReplayBuffer, STEPS, {"weighted": True, "last": "pad", "rank": 2, "world": 3}),
-    "epochs of sequences": Kind(EpochReplayBuffer, STEPS, SEQUENCES | {"last": "pad"}),
+    "epochs of sequences": Kind(
+        EpochReplayBuffer, FRAMES, SEQUENCES | {"last": "pad", "pad_end": True, "views": [RETURNS], "late": ["group"]}
+    ),
     "epochs of goals": Kind(
         EpochReplayBuffer, GOALS, {"views": [HindsightRelabel("final", 1.0, reward_fn)], "last": "pad"}
     ),
