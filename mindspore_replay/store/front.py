@@ -47,6 +47,8 @@ class BaseFront:
     ) -> None:
         self.calls, self.spec, self.lock = calls, spec, lock
         self.share, self.count, self.has_handles = share, count, spec.has_handles
+        #: Whether rows may have to wait for others before them.
+        self.keeps_turn = spec.options.keeps_turn
         #: Whether a sample comes without the rows' handles, unless they are asked for.
         self.drops_handles = self.has_handles and not spec.always_handles
         #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
@@ -187,6 +189,8 @@ class Front(BaseFront):
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         calls = self.calls
+        if self.keeps_turn and (rows := self.available()) < self.spec.sample_size:
+            raise self.too_few(rows)
         if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
             raise self.too_few(rows)
         try:
@@ -195,6 +199,10 @@ class Front(BaseFront):
             if error.status != TOO_FEW_ROWS:
                 raise
             raise self.too_few(calls.eligible(bounds)) from None
+
+    def available(self) -> int:
+        """Return the number of rows that a sample may draw now: of a queue, those whose turn it is."""
+        return self.calls.deliverable()
 
     def too_few(self, rows: int, cls_name: str | None = None, source: str = "") -> RuntimeError:
         """Return the error for a sample of more rows than are eligible; of a mixture's source, with both names."""
@@ -344,14 +352,6 @@ class LocalFront(LimitedFront, Front):
     """The front of rows that this process owns."""
 
     def available(self) -> int:
-        """Return the number of rows that a sample may draw now: of a queue, those whose turn it is."""
+        """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""
         limiter = self.limiter
-        return limiter.account().valid if isinstance(limiter, QueueLimiter) else self.calls.eligible()
-
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
-        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
-        limiter = self.limiter
-        fails_at_once = isinstance(limiter, QueueLimiter) and not limiter.waits and self.spec.options.keeps_turn
-        if fails_at_once and not self.lets_sample(self.spec.sample_size):
-            raise self.too_few(self.available())
-        return super().drawn(bounds, beta, form)
+        return limiter.account().valid if isinstance(limiter, QueueLimiter) else super().available()
