@@ -82,7 +82,8 @@ def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> n
     places = {i: (arenas.index(i), k) for k, kind in enumerate(kinds) for i in kind.columns}
     of_kinds = [(fields.index(kind.column), kind.longest, kind.at_random) for kind in kinds]
     of_fields = [places.get(i, (-1, -1)) for i in fields]
-    numbers = [number for each in (*of_kinds, *of_fields) for number in each]
+    of_arenas = [k for k, kind in enumerate(kinds) for _ in kind.columns]
+    numbers = [number for each in (*of_kinds, *of_fields, of_arenas) for number in each]
     return np.array([len(kinds), len(arenas), len(fields), before, *numbers], np.int64)
 
 

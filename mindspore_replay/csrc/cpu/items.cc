@@ -30,9 +30,10 @@ struct ItemsPlan {
   int64_t kinds, arenas, fields;
   int64_t before;  // arguments of the kernel before its fields
 
-  int64_t Size() const { return 4 + 3 * kinds + 2 * fields; }
+  int64_t Size() const { return 4 + 3 * kinds + 2 * fields + arenas; }
   const Kind *Kinds() const { return reinterpret_cast<const Kind *>(this + 1); }
   const Field *Fields() const { return reinterpret_cast<const Field *>(Kinds() + kinds); }
+  const int64_t *KindsOfArenas() const { return reinterpret_cast<const int64_t *>(Fields() + fields); }
 };
 
 // The arguments: the plan, head, the random state and the arenas; then those of the kernel, with lengths, int32, for each
@@ -59,6 +60,10 @@ class ItemArguments {
       const int64_t field = plan_.Kinds()[kind].field;
       if (field < 0 || field >= plan_.fields || plan_.Fields()[field].kind != kind || !SetRows(kind)) return false;
     }
+    for (int64_t arena = 0; arena < plan_.arenas; ++arena) {
+      const int64_t kind = plan_.KindsOfArenas()[arena];
+      if (kind < 0 || kind >= plan_.kinds) return false;
+    }
     for (const auto &rows : rows_) bytes_.resize(std::max(bytes_.size(), rows.size()));
     for (int field = 0; field < plan_.fields; ++field) {
       if (plan_.Fields()[field].arena >= 0 && !LendReferences(field)) return false;
@@ -83,8 +88,9 @@ class ItemArguments {
         kernel(args.size(), params_.data(), ndims_.data(), shapes_at_.data(), dtypes_.data(), nullptr, nullptr));
   }
 
-  Arena ArenaOf(int field) const {
-    const int at = ArenaAt(field);
+  Arena ArenaOf(int field) const { return ArenaNumber(plan_.Fields()[field].arena); }
+  Arena ArenaNumber(int64_t arena) const {
+    const int at = static_cast<int>(3 + arena);
     return {raw_.data<char>(at), raw_.dim(at, 0), raw_.RowElements(at) * ElementBytes(raw_.dtype(at))};
   }
 
@@ -277,6 +283,14 @@ Status InsertItems(ItemArguments *args, Kernel kernel, Shared *shared) {
     for (size_t i = 0; i < rows.size(); ++i) {
       std::memcpy(arena.At(rows[i]), args->field(field) + static_cast<int64_t>(i) * row_bytes,
                   static_cast<size_t>(arena.Bytes(rows[i])));
+    }
+  }
+  for (int64_t i = 0; i < args->plan().arenas; ++i) {  // late items are zeros until they come
+    const ItemsPlan::Field *fields = args->plan().Fields(), *end = fields + args->plan().fields;
+    if (std::any_of(fields, end, [i](const ItemsPlan::Field &one) { return one.arena == i; })) continue;
+    const Arena arena = args->ArenaNumber(i);
+    for (const Reference &row : args->rows(static_cast<int>(args->plan().KindsOfArenas()[i]))) {
+      std::memset(arena.At(row), 0, static_cast<size_t>(arena.Bytes(row)));
     }
   }
   return kOk;
