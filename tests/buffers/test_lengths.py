@@ -1,6 +1,5 @@
 """Rows of any length in buffers with Tensors: the samples are those of the same buffers on arrays."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -47,39 +46,6 @@ def equal(one: Any, other: Any) -> None:
         assert isinstance(tensor, Tensor)
         np.testing.assert_array_equal(tensor.asnumpy(), array)
         assert tensor.asnumpy().dtype == array.dtype
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_samples_are_those_of_the_buffer_on_arrays(name: str, tmp_path: Path):
-    more = {"when_full": "evict"} if name == "ReplayQueue" else {}
-    buffer = filled(getattr(mindspore_replay, name)(3, 16, **COLUMNS, **more), as_tensors=True)
-    twin = filled(getattr(host, name)(3, 16, **COLUMNS, **more))
-    buffer.check_valid()
-    assert buffer.shapes == twin.shapes == ((None,), (None, 2), ())
-    assert buffer.nbytes == twin.nbytes
-    equal(buffer.get_item(np.arange(len(twin))), twin.get_item(np.arange(len(twin))))
-    equal(buffer.sample(), twin.sample())
-    save(buffer, tmp_path / "file.safetensors")
-    copied, loaded, other = (
-        copy.deepcopy(buffer),
-        load(tmp_path / "file.safetensors"),
-        host.load(tmp_path / "file.safetensors"),
-    )
-    drawn = twin.sample_packed()
-    for one in (buffer, copied, loaded):
-        equal(one.sample_packed(), drawn)
-    np.testing.assert_array_equal(other.sample_packed()[1], drawn[1])
-    equal(buffer.with_sample_size(2).sample(), twin.with_sample_size(2).sample())
-
-
-@pytest.mark.parametrize("capacity", [5, 40])
-def test_a_file_loads_into_another_capacity(capacity: int, tmp_path: Path):
-    buffer = filled(ReplayBuffer(3, 16, **COLUMNS))
-    save(buffer, tmp_path / "file.safetensors")
-    other = load(tmp_path / "file.safetensors", capacity=capacity)
-    other.check_valid()
-    n = min(capacity, len(buffer))
-    equal(other.get_item(np.arange(n)), [t.asnumpy() for t in buffer.get_item(np.arange(-n, 0))])
 
 
 def test_an_incremental_file_has_the_items(tmp_path: Path):

@@ -224,14 +224,6 @@ def test_with_replacement_each_row_is_equally_likely(native: Make, ordered: bool
         assert_frequencies([serial if serial > 10 else 29 for serial in drawn], uniform(range(10, 30)))
 
 
-def test_a_range_is_drawn_from_evenly(native: Make):
-    driver = native(10, 20, [()], ["int32"], ordered=False)
-    driver.insert([np.arange(15, dtype=np.int32)])
-    driver.insert([np.arange(15, 30, dtype=np.int32)])
-    drawn = [serial for _ in range(60) for serial in driver.sample((5, 15))[0].tolist()]
-    assert_frequencies(drawn, uniform(range(15, 25)))
-
-
 @pytest.mark.parametrize("ordered", [False, True])
 def test_without_replacement_positions_and_pairs_are_uniform(native: Make, ordered: bool):
     driver = native(3, 4, SHAPES, TYPES, replace=False, **({"ordered": True} if ordered else {}))

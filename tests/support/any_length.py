@@ -1,126 +1,113 @@
-"""Rows of any length: a slow twin of a buffer, and random operations with both."""
+"""Rows of any length, and kinds of buffers of them."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from reference_lengths import Row
 
-LONGEST, ITEMS, CAPACITY = 5, 17, 6
+LONGEST, CAPACITY, DRAWS = 5, 10, 2
+ITEMS = {"tokens": 29, "words": 31}
+#: Two kinds of lengths: `logits` shares that of `tokens`, `flags` that of `words`.
+KINDS_OF_LENGTHS = {"tokens": ("tokens", "logits"), "words": ("words", "flags")}
 COLUMNS: dict[str, Any] = {
-    "shapes": [(None,), (), (None, 2), (None,)],
-    "types": ["int32", "float32", "float32", "bool"],
-    "names": ["tokens", "reward", "log_probs", "flags"],
+    "shapes": [(None,), (), (None, 2), (None,), (None,), ()],
+    "types": ["int32", "float32", "float32", "int16", "bool", "int32"],
+    "names": ["tokens", "reward", "logits", "words", "flags", "group"],
     "max_length": LONGEST,
-    "items": {"tokens": ITEMS, "flags": ITEMS + 2},
-    "share_lengths": [("tokens", "log_probs")],
-    "seed": 0,
+    "items": ITEMS,
+    "share_lengths": list(KINDS_OF_LENGTHS.values()),
 }
-#: Two kinds of lengths: `flags` has one item more than `tokens`, at most the longest row.
-BOTH = "tokens", "flags"
+NAMES: tuple[str, ...] = tuple(COLUMNS["names"])
+LEADER = {name: leader for leader, names in KINDS_OF_LENGTHS.items() for name in names}
 
 
-def row(k: int, n: int) -> dict[str, Any]:
-    """Return a row with the number k, of n items."""
+def row_of(number: int, n: int, words: int, changed: int = 0) -> Row:
+    """Return a row of n tokens and so many words. Each item holds its row's number and its place."""
+    places = np.arange(n) + 10 * (number % 1000)
     return {
-        "tokens": np.arange(n, dtype=np.int32) + 100 * k,
-        "reward": np.float32(k),
-        "log_probs": np.full((n, 2), k, np.float32),
-        "flags": np.arange(min(n + 1, LONGEST)) % 2 == k % 2,
+        "tokens": places.astype(np.int32) + 100_000 * changed,
+        "reward": np.float32(number + 0.5 * changed),
+        "logits": np.stack([places, -places + changed], 1).astype(np.float32),
+        "words": (np.arange(words) + 10 * (number % 1000)).astype(np.int16),
+        "flags": (np.arange(words) + number) % 3 == 0,
+        "group": np.int32(number // 3 % 3),
     }
 
 
-def joined(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def joined(rows: Sequence[Row]) -> Row:
     """Return rows as a batch: lists of arrays."""
-    return {name: [one[name] for one in rows] for name in rows[0]}
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-class Twin:
-    """The rows as a list, and the items on tapes, of which each row needs a whole place on a round of the tape."""
+class Kind(NamedTuple):
+    """A class and options that choose rows."""
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.inserted = 0
-        self.tapes: dict[str, list[int]] = {name: [] for name in BOTH}  # the number of the row of each item; -1: a gap
-        self.starts: dict[str, list[int]] = {name: [] for name in BOTH}
-
-    def insert(self, rows: list[dict[str, Any]]) -> None:
-        for name, tape in self.tapes.items():
-            size = COLUMNS["items"][name]
-            if not self.rows:
-                tape.clear()
-            before, starts, tried = list(tape), [], list(tape)
-            for k, one in enumerate(rows):
-                if len(tried) % size + len(one[name]) > size:
-                    tried += [-1] * (size - len(tried) % size)
-                starts.append(len(tried))
-                tried += [self.inserted + k] * len(one[name])
-            if len(tried) - len(before) > size:  # all rows of the call on a new round
-                tried, starts = before + [-1] * (-len(before) % size), []
-                for k, one in enumerate(rows):
-                    starts.append(len(tried))
-                    tried += [self.inserted + k] * len(one[name])
-            self.tapes[name], self.starts[name] = tried, self.starts[name][len(self.starts[name]) - len(self.rows) :]
-            self.starts[name] += starts
-        self.rows += rows
-        self.inserted += len(rows)
-        gone = max(len(self.rows) - CAPACITY, 0)
-        for name, tape in self.tapes.items():
-            first = len(tape) - COLUMNS["items"][name]
-            gone = max(gone, sum(start < first for start in self.starts[name]))
-        del self.rows[:gone]
-        for starts in self.starts.values():
-            del starts[:gone]
-
-    def check(self, buffer: Any) -> None:
-        """Raise an AssertionError unless a buffer has these rows."""
-        buffer.check_valid()
-        assert buffer.size() == len(self.rows)
-        if not self.rows:
-            return
-        read = buffer.get_item(np.arange(len(self.rows)), as_dict=True)
-        for i, one in enumerate(self.rows):
-            for name, values in one.items():
-                n = read["flags_lengths" if name == "flags" else "tokens_lengths"][i]
-                assert name == "reward" or n == len(values)
-                np.testing.assert_array_equal(read[name][i] if name == "reward" else read[name][i, :n], values)
-                assert name == "reward" or not read[name][i, n:].any()
+    cls: str
+    options: dict[str, Any]
 
 
-def run(seed: int, make: Callable[[], Any], steps: int = 150) -> None:
-    """Do the same random operations with a buffer and a twin, and compare them after each."""
-    random, buffer, twin = np.random.default_rng(seed), make(), Twin()
-    for k in range(steps):
-        if k % 41 == 40:
-            buffer.reset()
-            twin = Twin()
-            continue
-        rows = [row(k + j, int(random.integers(0, LONGEST + 1))) for j in range(random.integers(1, 4))]
-        twin.insert(rows)
-        way = random.integers(0, 3)
-        if hasattr(buffer, "insert_rows"):
-            buffer.insert_rows(rows)
-        elif len(rows) == 1 and way:
-            buffer.insert(rows[0])
-        elif way == 1:
-            lengths = {name: [len(one[name]) for one in rows] for name in BOTH}
-            flat = {key: np.concatenate([np.atleast_1d(one[key]) for one in rows]) for key in rows[0]}
-            buffer.insert(flat, lengths=lengths)
-        elif way == 2:
-            lengths = {name: np.array([len(one[name]) for one in rows]) for name in BOTH}
-            padded = {
-                key: np.stack(
-                    [
-                        np.pad(one[key], [(0, LONGEST - len(one[key])), (0, 0)][: one[key].ndim], constant_values=7)
-                        if one[key].ndim
-                        else one[key]
-                        for one in rows
-                    ]
-                )
-                for key in rows[0]
-            }
-            buffer.insert(padded, lengths=lengths)
-        else:
-            buffer.insert(joined(rows))
-        twin.check(buffer)
-    if hasattr(buffer, "close"):
-        buffer.close()
+def _kinds() -> dict[str, Kind]:
+    uniform, priority, sequence = "ReplayBuffer", "PrioritizedReplayBuffer", "SequenceReplayBuffer"
+    limits = {"max_use": 3, "max_staleness": 3}
+    late, both = {"late": ["reward"]}, {"late": ["logits", "reward"]}
+    at_random = {"sample_length": {"tokens": 3, "words": 2}, "cut": "random"}
+    by = {"prioritized": True, "alpha": 0.7, "beta_steps": 5}
+    return {
+        "uniform": Kind(uniform, {"weighted": True}),
+        "cut": Kind(uniform, at_random | {"cut": "first", "weighted": True}),
+        "distinct": Kind(uniform, {"replace": False, "ordered": True, "num_envs": 2} | at_random),
+        "limits": Kind(uniform, limits),
+        "used once": Kind(uniform, {"max_use": 1, "ordered": True, "replace": False}),
+        "late": Kind(uniform, both | {"max_staleness": 4}),
+        "by priority": Kind(priority, {"alpha": 0.7, "beta_steps": 5, "normalize": "buffer"} | limits),
+        "largest held": Kind(priority, {"default_priority": "largest_held", "initial_priority": 0.25, "max_use": 4}),
+        "largest held, late": Kind(priority, {"default_priority": "largest_held", "num_envs": 2} | late | at_random),
+        "newest": Kind("ElasticReplayBuffer", {"window": 4, "max_use": 5}),
+        "newest by priority": Kind("ElasticReplayBuffer", {"window": 5, "normalize": "buffer"} | by | at_random),
+        "epochs": Kind("EpochReplayBuffer", {"weighted": True} | at_random),
+        "padded epochs": Kind("EpochReplayBuffer", {"last": "pad", "rank": 1, "world": 2, "max_use": 2}),
+        "epochs of sequences": Kind("EpochReplayBuffer", {"sequence_length": 2, "max_staleness": 4}),
+        "epochs of padded sequences": Kind(
+            "EpochReplayBuffer", {"sequence_length": 3, "pad_end": True, "last": "pad", "num_envs": 2}
+        ),
+        "late in epochs": Kind("EpochReplayBuffer", {"last": "pad"} | both),
+        "queue": Kind("ReplayQueue", {"max_staleness": 5}),
+        "queue that evicts": Kind("ReplayQueue", {"when_full": "evict", "order": "lifo"} | at_random),
+        "stack": Kind("ReplayQueue", {"order": "lifo"}),
+        "queue of sequences": Kind("ReplayQueue", {"sequence_length": 2, "burn_in": 1, "num_envs": 2}),
+        "queue of padded sequences": Kind(
+            "ReplayQueue", {"sequence_length": 3, "stride": 2, "pad_end": True, "when_full": "evict"}
+        ),
+        "late in a queue": Kind("ReplayQueue", both),
+        "sequences": Kind(sequence, {"sequence_length": 2, "burn_in": 1, "stride": 2} | limits),
+        "padded sequences": Kind(sequence, {"sequence_length": 3, "pad_end": True, "num_envs": 2} | both | at_random),
+        "sequences by priority": Kind(
+            sequence, {"sequence_length": 2, "default_priority": "largest_held", "max_staleness": 5} | by
+        ),
+        "distinct sequences": Kind(sequence, {"sequence_length": 1, "replace": False}),
+        "episodes": Kind("EpisodeReplayBuffer", {"max_episode_length": 3, "max_use": 5} | at_random),
+        "episodes by priority": Kind("EpisodeReplayBuffer", {"max_episode_length": 4, "num_envs": 2} | by | late),
+    }
+
+
+KINDS = _kinds()
+
+
+def padded(rows: Sequence[np.ndarray], name: str, width: int, filler: int = 0) -> np.ndarray:
+    """Return rows of a column as an array; what is behind their items does not count."""
+    if name not in LEADER:
+        return np.stack(rows)
+    out = np.full((len(rows), width, *rows[0].shape[1:]), filler).astype(rows[0].dtype)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
+
+
+def plain(result: Any) -> Any:
+    """Return results with NumPy arrays in place of Tensors."""
+    if isinstance(result, dict):
+        return {name: plain(value) for name, value in result.items()}
+    if isinstance(result, (tuple, list)):
+        return tuple(map(plain, result))
+    return result.asnumpy() if hasattr(result, "asnumpy") else np.asarray(result)

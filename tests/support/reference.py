@@ -71,6 +71,7 @@ class Record:
         self.weight = 0.0
         self.key: Key = (-1, -1, 0)
         self.removed = self.deleted = self.end = self.final = self.legal = self.open = False
+        self.missing: set[str] = set()  # late columns that are not written yet
 
 
 def draw_slot(weights: Sequence[float], target: float) -> int:
@@ -154,6 +155,7 @@ class ReferenceBuffer:
         self.largest_held = default_priority == "largest_held"
         self.slots: list[Any] = [None] * capacity
         self.inserted = self.base = self.counter = 0
+        self.kept = 0  # the oldest row that has not lost its items to newer ones
         self.key = initial_key(seed)
         self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "invalid"), 0)
         self.forget()
@@ -179,12 +181,11 @@ class ReferenceBuffer:
 
     @property
     def size(self) -> int:
-        return min(self.inserted - self.base, self.capacity)
+        return min(self.inserted - (self.base if self.reservoir else max(self.base, self.kept)), self.capacity)
 
     @property
     def head(self) -> int:
-        full = self.size == self.capacity and not self.reservoir
-        return (self.inserted - self.base) % self.capacity if full else 0
+        return 0 if self.reservoir else (self.inserted - self.size - self.base) % self.capacity
 
     @property
     def serials(self) -> list[int]:
@@ -201,7 +202,7 @@ class ReferenceBuffer:
 
     def order(self) -> list[int]:
         """Return the slots of the stored rows, oldest first."""
-        return [*range(self.head, self.size), *range(self.head)]
+        return [(self.head + i) % self.capacity for i in range(self.size)]
 
     def get_item(self, index: int) -> Any:
         """Return the row at a logical position."""

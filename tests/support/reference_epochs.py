@@ -42,6 +42,7 @@ class EpochTwin:
     ) -> None:
         self.n, self.pad, self.rank, self.world, self.order = n, pad, rank, world, order
         self.left: list[int] = []
+        self.size = 0  # rows stored when the epoch began
 
     def batch(self, key: int, stored: list[int], valid: set[int]) -> list[int] | None:
         """Return the next batch, serial numbers; None if there are too few rows.
@@ -51,10 +52,12 @@ class EpochTwin:
             stored (list[int]): The serial numbers of all rows, from the oldest on.
             valid (set[int]): Those that can be drawn.
         """
-        for left in (self.left, [stored[row] for row in self.order(key, len(stored))]):
+        for begins in (False, True):
+            left = [stored[row] for row in self.order(key, len(stored))] if begins else self.left
             batch = [serial for serial in left if serial in valid][: self.n * self.world]
             if len(batch) == self.n * self.world or (self.pad and batch):
                 is_last = len(batch) < self.n * self.world
                 self.left = [] if is_last else left[left.index(batch[-1]) + 1 :]
+                self.size = len(stored) if begins else self.size
                 return batch[self.rank :: self.world]
         return None

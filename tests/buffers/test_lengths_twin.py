@@ -1,0 +1,139 @@
+"""Rows of any length in buffers with Tensors beside their slow twin: from Python, in graphs, folders and mixtures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from any_length import KINDS, NAMES, plain
+from graph_face import InGraph
+from length_pairs import ACTIONS, Face, Pair
+from mindspore import Tensor
+
+import mindspore_replay
+from mindspore_replay import host
+from mindspore_replay.ops import operator as operators
+from mindspore_replay.store import kinds
+from mindspore_replay.store.mixture import exact_counts
+
+pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
+
+
+class WithTensors(Face):
+    """A buffer that rows come to as Tensors."""
+
+    def insert(self, exp: Any, **given: Any) -> list[int]:
+        def tensors(value: Any) -> Any:
+            return [Tensor(one) for one in value] if isinstance(value, list) else Tensor(value)
+
+        return super().insert({name: tensors(value) for name, value in exp.items()}, **given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations_from_python(kind: str, tmp_path: Path):
+    pair = Pair(kind, mindspore_replay, 3, tmp_path, face=WithTensors)
+    pair.run(80)
+    assert pair.drawn > 1
+
+
+#: A graph is compiled for each call of each buffer, so not all kinds run in graphs.
+IN_GRAPHS = [
+    "distinct", "limits", "late", "by priority", "largest held, late", "epochs of padded sequences", "queue",
+    "late in a queue", "padded sequences", "sequences by priority", "episodes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", IN_GRAPHS)
+def test_random_operations_in_graphs(kind: str, tmp_path: Path):
+    pair = Pair(kind, mindspore_replay, 0, tmp_path, face=InGraph)
+    pair.run(100)
+    assert pair.drawn > 1
+
+
+class InTurn(InGraph):
+    """A buffer that rows come to and go from in graphs, from Python, and from an attached object, in turn."""
+
+    def __init__(self, buffer: Any, attached: Any) -> None:
+        super().__init__(buffer, attached)
+        self.calls = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("insert", "sample", "update", "update_priorities", "delete", "advance"):
+            self.calls += 1
+            if self.calls % 2:
+                return getattr(super(InGraph, self), name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", ["limits", "by priority", "late in a queue"])
+def test_random_operations_in_turn_in_a_folder(kind: str, tmp_path: Path):
+    pair = Pair(kind, mindspore_replay, 1, tmp_path, in_folder=True, face=InTurn)
+    pair.run(100)
+    assert pair.drawn > 1
+
+
+def compiled(mixed: Any) -> Callable[[], Any]:
+    @ms.jit
+    def draw():
+        return mixed.sample(as_dict=True, with_indices=True)
+
+    return draw
+
+
+#: Kinds whose samples have the same columns.
+MIXTURES = ("limits", "by priority", "newest"), ("distinct", "newest by priority", "largest held, late")
+
+
+@pytest.mark.parametrize("sources", MIXTURES)
+@pytest.mark.parametrize("way", ["arrays", "Tensors", "graph"])
+def test_mixtures(way: str, sources: tuple[str, ...], tmp_path: Path):
+    module = host if way == "arrays" else mindspore_replay
+    pairs = [Pair(kind, module, 4, tmp_path) for kind in sources]
+    parts = [(pair.face.buffer, share) for pair, share in zip(pairs, (0.25, 0.5, 0.25))]
+    mixed, counts = module.MixedReplay(parts, 7), exact_counts([0.25, 0.5, 0.25], 7)
+    draw = compiled(mixed) if way == "graph" else lambda: mixed.sample(as_dict=True, with_indices=True)
+    random, drawn = np.random.default_rng(0), 0
+    names = [name for name, times in ACTIONS.items() if name != "reload" for _ in range(times)]
+    for _ in range(100):
+        for pair in pairs:
+            getattr(pair, names[random.integers(len(names))])()
+            pair.check()
+        draws = [pair.twin.draws for pair in pairs]
+        for pair, n in zip(pairs, counts):
+            pair.twin.draws = n
+        can_sample = all(pair.twin.can_sample() for pair in pairs)
+        assert bool(plain(mixed.can_sample())) == can_sample
+        if can_sample:
+            batch, first, drawn = plain(draw()), 0, drawn + 1
+            assert batch["source"].tolist() == np.repeat(range(3), counts).tolist()
+            for pair, n in zip(pairs, counts):
+                part = {name: array[first : first + n] for name, array in batch.items()}
+                assert pair.twin.prioritized or (part["weights"] == 1).all()
+                pair.compare(part, *pair.twin.sample_handles(), "padded")
+                first += n
+        for pair, n in zip(pairs, draws):
+            pair.twin.draws = n
+    assert drawn > 10
+
+
+@pytest.mark.parametrize("wrong", ["another arena", "another kind", "rows that are too long", "cut at random"])
+def test_the_twin_rejects_wrong_arguments(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def arguments_of(of: Any, fields: Any, before: int) -> np.ndarray:
+        if wrong == "cut at random":
+            return kinds.arguments_of([kind._replace(at_random=not kind.at_random) for kind in of], fields, before)
+        numbers = kinds.arguments_of(of, fields, before)
+        columns = numbers[4 + 3 * len(of) :][: 2 * len(fields)].reshape(-1, 2)
+        logits, words = NAMES.index("logits"), NAMES.index("words")
+        if wrong == "another arena":  # logits of the rows of tokens
+            columns[logits] = columns[0]
+        elif wrong == "another kind":
+            columns[logits] = columns[words]
+        else:
+            numbers[5] -= 1
+        return numbers
+
+    monkeypatch.setattr(operators, "arguments_of", arguments_of)
+    with pytest.raises((AssertionError, ValueError, RuntimeError)):
+        Pair("cut", mindspore_replay, 0, tmp_path, face=InGraph).run(100)

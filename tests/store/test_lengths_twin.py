@@ -1,0 +1,144 @@
+"""Rows of any length in buffers of every class beside their slow twin, on arrays; and wrong ones that it rejects."""
+
+import ctypes
+import inspect
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from any_length import CAPACITY, DRAWS, ITEMS, KINDS
+from length_pairs import Pair
+from reference_lengths import LengthsTwin
+
+from mindspore_replay import host
+from mindspore_replay.store import call as calling
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations(kind: str, seed: int, tmp_path: Path):
+    pair = Pair(kind, host, seed, tmp_path)
+    pair.run(120)
+    assert pair.drawn > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations_in_a_folder(kind: str, tmp_path: Path):
+    """An attached object and the buffer are called in turn."""
+    pair = Pair(kind, host, 7, tmp_path, in_folder=True)
+    pair.run(80)
+    assert pair.drawn > 1
+
+
+def run_some(kind: str, folder: Path, wrong: dict[str, Any] | None = None) -> None:
+    for seed in range(4):
+        Pair(kind, host, seed, folder, wrong=wrong).run(150)
+
+
+#: Options that choose or change rows where a twin with another value, here or the default, must be noticed.
+OTHER: dict[str, Any] = {
+    "sample_size": DRAWS + 1,
+    "capacity": CAPACITY - 1,
+    "items": {name: size - 1 for name, size in ITEMS.items()},
+    "seed": 77,
+    "window": 3,
+    "sequence_length": 4,
+    "max_episode_length": 2,
+    "prioritized": False,
+}
+#: Options that choose no rows here, each with the reason.
+NO_CHOICE = {
+    "shapes": "the columns",
+    "types": "the columns",
+    "names": "the columns",
+    "max_length": "the largest length that is accepted",
+    "share_lengths": "columns that have one length; the content of rows is compared",
+    "storage": "a place",
+    "backend": "there is one",
+    "timeout": "seconds",
+    "weighted": "what allows deletions, versions and the clock",
+    "compress": "refused",
+    "views": "refused",
+}
+#: The kind with which an option is tested.
+OF_OPTION = {name: kind for kind, (_, options) in KINDS.items() for name in options}
+OF_OPTION |= {"sample_size": "uniform", "capacity": "uniform", "items": "uniform", "seed": "uniform"}
+OF_OPTION |= {"window": "newest", "prioritized": "newest by priority", "beta": "by priority", "epsilon": "by priority"}
+OF_OPTION |= {"ordered": "distinct", "late": "late", "replace": "used once", "max_use": "limits"}
+OTHER |= {"beta": 0.5, "epsilon": 0.25}
+CLASSES = [getattr(host, name) for name in host.__all__ if name.endswith(("Buffer", "Queue"))]
+
+
+def test_every_option_has_a_twin():
+    options = {
+        name
+        for cls in CLASSES
+        for name in inspect.signature(cls).parameters
+        if cls is not host.ReservoirReplayBuffer  # it refuses rows of any length
+    }
+    assert options == {*OF_OPTION, *NO_CHOICE}
+
+
+@pytest.mark.parametrize("option", sorted(set(OF_OPTION) - NO_CHOICE.keys()))
+def test_a_twin_with_another_option_is_noticed(option: str, tmp_path: Path):
+    with pytest.raises((AssertionError, RuntimeError, ValueError, IndexError, KeyError)):
+        run_some(OF_OPTION[option], tmp_path, {option: OTHER.get(option)})
+
+
+#: Methods of the twin, the kind with which each is tested, and a wrong one in its place.
+WRONG_TWINS: dict[str, tuple[str, str, Any]] = {
+    "loses no rows for want of items": ("uniform", "lost", lambda self, rows: 0),
+    "delivers behind a row that waits": ("late in a queue", "is_waiting", lambda self, record: False),
+    "keeps no rows that were not delivered": ("queue", "unneeded", lambda self: CAPACITY),
+    "packs any number of items": ("queue", "fitting", lambda self, slots, most: len(slots)),
+    "counts no deliveries": ("limits", "deliver", lambda self, slots: None),
+    "keeps removed rows": ("by priority", "remove", lambda self, record, reason: None),
+    "writes removed rows": ("limits", "is_gone", lambda self, record: False),
+    "groups all rows": ("episodes", "groups", lambda self, key: [[serial] for serial in self.present]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_TWINS)
+def test_a_wrong_twin_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    kind, method, body = WRONG_TWINS[wrong]
+    monkeypatch.setattr(LengthsTwin, method, body)
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+        run_some(kind, tmp_path)
+
+
+CSRC = Path(calling.__file__).parents[1] / "csrc"
+#: Lines of the kernel, and what stands in their place in one that is wrong.
+WRONG = {
+    "evicts too late": ("row(before).offset < tail - arena.items", "row(before).offset + 1 < tail - arena.items"),
+    "crosses the end": ("if (end % items + rows[i].length > items) end += items - end % items;", ""),
+    "forgets the gap": ("rows[i].offset = end;", "rows[i].offset = end - (i == 0 ? end % 2 : 0);"),
+    "evicts none": ("if (rest > 0) Evict(", "if (rest > 99) Evict("),
+    "stores no items": ("std::memcpy(in ? items : other, in ? other : items", "if (!in) std::memcpy(other, items"),
+}
+
+
+def built(wrong: str, folder: Path) -> ctypes.CDLL:
+    """Return the kernel with a wrong line."""
+    for name in ("core/items.h", "cpu/items.cc"):
+        text = (CSRC / name).read_text(encoding="utf-8")
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(text.replace(*WRONG[wrong]))
+    library = CSRC.parent / "_kernels.akg_kernel_meta.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-I", folder, "-I", CSRC, folder / "cpu" / "items.cc", library]
+    subprocess.run([*command, f"-Wl,-rpath,{CSRC.parent}", "-o", folder / "wrong.so"], check=True)
+    return ctypes.CDLL(str(folder / "wrong.so"))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="wrong kernels have to be built, with g++")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_twin_rejects_wrong_kernels(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert any(
+        WRONG[wrong][0] in (CSRC / name).read_text(encoding="utf-8") for name in ("core/items.h", "cpu/items.cc")
+    )
+    kernel = ctypes.cast(built(wrong, tmp_path).replay_insert_items, ctypes.c_void_p).value
+    right = calling._kernel
+    monkeypatch.setattr(calling, "_kernel", lambda name: kernel if name == "replay_insert_items" else right(name))
+    with pytest.raises((AssertionError, ValueError, RuntimeError)):
+        Pair("uniform", host, 0, tmp_path).run(150)
