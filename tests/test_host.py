@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import inspect
 import os
 import pickle
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,17 @@ def test_it_gives_the_same_samples(kind: str):
     assert_same(there.get_item([0, -1]), here.get_item([0, -1]))
     assert there.reset().size() == 0
     there.check_valid()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "queue" not in kind])  # its limiter refers to a queue
+def test_its_memory_is_freed_with_it(kind: str):
+    there, here = pair(kind)
+    fill(there, here)
+    if there.can_sample():
+        there.sample()
+    store = weakref.ref(there._front.calls)
+    del there
+    assert store() is None, gc.get_referrers(store())
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].handles])
@@ -533,7 +546,9 @@ def test_it_has_all_classes():
 def test_what_takes_both():
     there, here = pair("prioritized")
     fill(there, here)
-    mixed = [of.MixedReplay([(one, 1.0)], 4) for of, one in ((host, there), (mindspore_replay, here))]
+    sources = pair("prioritized")
+    fill(*sources)
+    mixed = [of.MixedReplay([(one, 1.0)], 4) for of, one in zip((host, mindspore_replay), sources)]
     for first, second in ((there, here), mixed):
         with Prefetch(first, as_dict=True) as ahead, Prefetch(second, as_dict=True) as expected:
             for _ in range(3):

@@ -7,6 +7,7 @@ draws, windows and views are those of any other column.
 
 import functools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -203,7 +204,7 @@ class CompressedStore(Store):
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks, compresses and stores rows for `insert`."""
-        arguments = self.schema, self.options, self._state, self._tensors, self.kernels_kept_out
+        arguments = self.schema, self.options, self._state, self._tensors, weakref.WeakMethod(self.kernels_kept_out)
         return CompressedInsertion(self._rows_schema, self._by_index, *arguments)
 
     @functools.cached_property

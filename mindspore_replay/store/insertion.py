@@ -1,5 +1,6 @@
 """Passes rows from Python to the kernel that stores them."""
 
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -27,7 +28,8 @@ class Insertion:
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
         tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
-        held (Callable): Returns a block in which only this thread changes the rows.
+        held (WeakMethod): Returns a block in which only this thread changes the rows. A method of the owner of this
+            object, which a strong reference would keep.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Insertion:
         options: Options,
         state: Mapping[str, Any],
         tensors: Tensors,
-        held: Callable[[], AbstractContextManager[None]],
+        held: weakref.WeakMethod[Callable[[], AbstractContextManager[None]]],
     ) -> None:
         self._schema, self._options, self._state, self._held = schema, options, state, held
         self._first = np.zeros((), np.int64)
@@ -99,7 +101,9 @@ class Insertion:
             return
         state = {name: self._state[name].memory for name in OF_LARGEST}
         arrays = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]  # not in the block
-        with self._held():
+        held = self._held()
+        assert held is not None
+        with held():
             priority = np.array(largest_held(self._options, state), np.float32)
             self._check(self._status(new._replace(fields=arrays, priority=priority)), new)
             state["max_priority"][...] = priority

@@ -9,6 +9,7 @@ Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` a
 """
 
 import functools
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,8 @@ class RaggedStore(ArenaStore):
     @functools.cached_property
     def insertion(self) -> RaggedInsertion:
         """The object that checks and stores rows for `insert`."""
-        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors, self.kernels_kept_out)
+        held = weakref.WeakMethod(self.kernels_kept_out)
+        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors, held)
 
     @functools.cached_property
     def try_sample(self) -> Any:

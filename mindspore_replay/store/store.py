@@ -142,7 +142,9 @@ class Store(Calls):
     @functools.cached_property
     def insertion(self) -> Insertion:
         """The object that checks and stores rows for `insert`."""
-        return Insertion(self.schema, self.options, self._state, self._tensors, self.kernels_kept_out)
+        return Insertion(
+            self.schema, self.options, self._state, self._tensors, weakref.WeakMethod(self.kernels_kept_out)
+        )
 
     @functools.cached_property
     def try_insert(self) -> Callable[..., bool]:

@@ -118,7 +118,7 @@ def sequences() -> SequenceReplayBuffer:
 
 
 def episodes() -> EpisodeReplayBuffer:
-    return EpisodeReplayBuffer(*columns(), 2, names=["x", "y"], backend="native").insert(row(1))
+    return EpisodeReplayBuffer(*columns(), 2, names=["x", "y"], backend="native").insert(row(1)).insert(row(2))
 
 
 def full_queue() -> ReplayQueue:
