@@ -28,7 +28,7 @@ from .store.groups import as_groups
 from .store.habits import only_from_python
 from .store.library import library_for
 from .store.limiter import RateLimiter, begin_limits, check_limiter
-from .store.locks import FolderLock
+from .store.locks import Event, Held, Locks, Signals
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
 from .store.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
@@ -48,7 +48,6 @@ from .store.recipe.parts import InOrder
 from .store.recipe.spec import BufferSpec, Recipe
 from .store.relabelling import RelabelOfArrays
 from .store.saved import Plain, SavedState
-from .store.sharing import SharedCondition
 from .store.store import Store
 from .store.waiting import QueueLimiter, Waiting
 
@@ -80,7 +79,7 @@ class _Rows:
     """
 
     def __init__(self, folder: Folder | None) -> None:
-        self.folder, self.lock, self.closed = folder, threading.RLock(), threading.Event()
+        self.folder, self.lock, self.closed = folder, threading.RLock(), Event()
         #: Record of the last `save`.
         self.last_saved: object = None
 
@@ -112,11 +111,18 @@ class HostFront(LocalFront):
 
     ready_to_read = ready
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the rows, or ``None`` if they are in memory."""
+        folder = self.shared.folder
+        return None if folder is None else folder.path
+
     def try_insert(self, *given: object) -> bool:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()
-            return not self.is_limited and self.calls.try_insert(*given)
+            limiter = self.limiter
+            return (limiter is None or not limiter.waits) and self.calls.try_insert(*given)
 
 
 @mixin
@@ -179,7 +185,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         """Read all rows of a full buffer, as `Buffer.rows` does."""
         return self._front.rows(as_dict)
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[object]:
+    def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiter allows a sample, as `Buffer.turn_to_sample` does."""
         return self._front.turn_to_sample(stop, self.spec.sample_size)
 
@@ -231,15 +237,16 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def flush(self, *, every: float | None = None, rows: int | None = None) -> None:
         """Write all rows in the folder to the disk, as `Buffer.flush` does."""
-        self._front.ready()
+        with self._front.lock:
+            self._front.ready()
         flush(type(self).__name__, self._front.shared.folder, every, rows)
 
     def close(self) -> None:
         """Free the memory of the rows, or flush and release the folder, as `Buffer.close` does."""
         with self._front.lock:
             if not self._front.shared.closed.is_set():
-                self._front.shared.closed.set()
                 self._front.calls.close()
+                self._front.shared.closed.set()
 
     # For files.
 
@@ -255,14 +262,13 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
     @property
     def folder(self) -> Path | None:
         """The folder of the rows, or ``None`` if they are in memory."""
-        folder = self._front.shared.folder
-        return None if folder is None else folder.path
+        return self._front.folder
 
     @property
     def lock(self) -> contextlib.AbstractContextManager[Any]:
         """The lock held by calls. In a folder all processes share it."""
         front = self._front
-        return front.lock if front.shared.folder is None else FolderLock(front.shared.lock, front.calls)
+        return front.lock if front.shared.folder is None else Locks(front.lock, front.calls.kernels_kept_out())
 
     @property
     def updates(self) -> np.ndarray:
@@ -425,13 +431,10 @@ class ReplayQueue(QueueRecipe, HostBuffer):
         assert isinstance(sampler, InOrder)
         self._front.limiter = QueueLimiter(self, sampler.timeout)
 
-    def signals(self) -> tuple[Any, Folder | None]:
-        """Return the condition of waits, and the folder if there is one, for the limiter."""
-        front = self._front
-        if front.shared.folder is None:
-            return threading.Condition(front.shared.lock), None
-        lock = FolderLock(front.shared.lock, front.calls)
-        return SharedCondition(lock, front.shared.folder.signals), front.shared.folder
+    def signals(self) -> tuple[Held, Any, Folder | None]:
+        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
+        folder = self._front.shared.folder
+        return self.lock, Signals() if folder is None else folder.signals, folder
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones."""

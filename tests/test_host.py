@@ -445,7 +445,7 @@ def test_waits_end_when_the_buffer_is_closed(kind: type[Any]):
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
-        while not any(buffer.limiter._waiting.values()):
+        while not (buffer.limiter.waiting("insert") or buffer.limiter.waiting("sample")):
             time.sleep(0.001)
         buffer.close()
         thread.join(10)

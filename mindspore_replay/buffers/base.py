@@ -20,7 +20,7 @@ from ..store.call import Tensors
 from ..store.episodes import END, FINAL
 from ..store.habits import NoContainer
 from ..store.limiter import begin_limits, check_limiter
-from ..store.locks import FolderLock
+from ..store.locks import Event, Locks
 from ..store.memory import block_of
 from ..store.place import DEVICE, checked_storage, folder_of
 from ..store.ragged import make_store
@@ -162,7 +162,7 @@ class Buffer(
         self._late, self._present = self.columns.late, self.columns.present
         self._lengths_differ = bool(self.columns.kinds)
         self._stored_shapes, self._stored_types = self.columns.references.shapes, self.columns.references.types
-        self._lock, self._closing = threading.RLock(), threading.Event()
+        self._lock, self._closing = threading.RLock(), Event()
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
         self._folder = folder_of(spec, place)
         self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -219,7 +219,7 @@ class Buffer(
             self.compressed = store.compressed
             arrays, updates = dict(store.arrays), store.updates
             if self._folder is not None:
-                self._outer_lock = FolderLock(self._lock, store)
+                self._outer_lock = Locks(self._lock, store.kernels_kept_out())
         else:
             arrays, self.compressed = state.make(self.columns, self.options), {}
             updates = arrays.pop("updates")

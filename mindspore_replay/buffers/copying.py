@@ -10,6 +10,7 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
+from ..store.locks import Event
 from ..store.waiting import Waiting
 from .compile_time import compile_time
 from .parameters import overwrite
@@ -81,7 +82,7 @@ class Copying:
             if not isinstance(getattr(type(self), key, None), compile_time):
                 value = vars(self)[key]
                 made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
-        made.__dict__.update(limiter=None, _lock=threading.RLock(), _closing=threading.Event())
+        made.__dict__.update(limiter=None, _lock=threading.RLock(), _closing=Event())
         made.__dict__.update(_folder=None, _on_these_rows=weakref.WeakSet())
         made._make_state()
         self._copy_state(made)

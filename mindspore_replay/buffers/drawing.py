@@ -1,8 +1,6 @@
 """Drawing of rows: the common part of every `sample`, and `can_sample`."""
 
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import mindspore as ms
@@ -12,6 +10,7 @@ from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.checks import need_priorities
 from ..store.kinds import Form
+from ..store.locks import Event, Held
 from ..store.mixins import mixin
 from ..store.nested import Step
 from ..store.options import Options
@@ -101,7 +100,7 @@ class Drawing:
         """
         return self._front.eligible()
 
-    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[object]:
+    def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         return self._front.turn_to_sample(stop, self.spec.sample_size)
 

@@ -10,28 +10,14 @@ from typing import Any, TypeVar
 from ..ops.eager import wait_for_work
 from ..store.calls import Calls
 from ..store.folder import Folder
+from ..store.gone import Gone
+from ..store.locks import Event
 from ..store.mixins import mixin
 from ..store.place import flush, open_buffer
 from ..store.recipe.registry import find
 from .front import BufferFront
 
 _Opened = TypeVar("_Opened", bound="InFolder")
-
-
-class _Closed:
-    """Takes the place of the rows and of the lock of a closed buffer: whatever it is asked for, it raises an error."""
-
-    def __init__(self, cls_name: str, way_out: str) -> None:
-        self.__dict__.update(_cls_name=cls_name, _way_out=way_out)
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: {self._way_out}.")
-
-    def __enter__(self) -> None:
-        self.__getattr__("lock")
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 @mixin
@@ -43,7 +29,7 @@ class InFolder:
     _outer_lock: contextlib.AbstractContextManager[object]
     _lock: threading.RLock
     #: Set when the buffer is closed, which ends the waits of its limiter.
-    _closing: threading.Event
+    _closing: Event
     #: Files that hold the rows; ``None`` for memory.
     _folder: Folder | None
     #: The buffers on the same rows, which are closed together.
@@ -129,7 +115,9 @@ class InFolder:
         second call does nothing.
 
         Raises:
-            FileNotFoundError: If the folder was deleted. The buffer is closed nevertheless.
+            FileNotFoundError: If the folder was deleted. The buffer is still open: `save` its rows elsewhere. A second
+                call gives them up.
+            OSError: If the disk could not be written. As above.
 
         Examples:
             >>> import tempfile
@@ -140,14 +128,12 @@ class InFolder:
             >>> ReplayBuffer(1, 4, [()], ["int32"]).insert([7]).close()
         """
         with self._lock:
-            if isinstance(self._calls, _Closed):
+            if isinstance(self._calls, Gone):
                 return
             wait_for_work()
             way_out = "make another" if self._folder is None else "open its folder again"
-            try:
-                self._calls.close()
-            finally:
-                self._closing.set()
-                closed = _Closed(type(self).__name__, way_out)
-                for buffer in list(self._on_these_rows):
-                    vars(buffer)["_calls"] = vars(buffer)["_outer_lock"] = buffer._front.calls = closed
+            self._calls.close()
+            self._closing.set()
+            closed = Gone(type(self).__name__, f"the buffer was closed: {way_out}")
+            for buffer in list(self._on_these_rows - {self}) + [self]:
+                vars(buffer)["_outer_lock"] = buffer._front.calls = vars(buffer)["_calls"] = closed

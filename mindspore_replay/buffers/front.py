@@ -1,6 +1,7 @@
 """Calls from Python of a buffer that is a Cell."""
 
 import weakref
+from pathlib import Path
 from typing import Any
 
 from ..mindspore_api import share
@@ -34,6 +35,29 @@ class BufferFront(LocalFront):
         """The buffer's limiter, or ``None``."""
         return self._buffer().limiter  # type: ignore[union-attr]
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the rows, or ``None`` if they are in memory."""
+        return self._buffer().folder  # type: ignore[union-attr,no-any-return]
+
+    def leave(self) -> None:
+        """Leave the rows to the process from which this one was forked."""
+        super().leave()
+        gone: Any = self.calls
+        vars(self._buffer()).update(_calls=gone, _lock=gone, _outer_lock=gone, _try_insert=gone.fail)
+
+    def try_insert(self, *given: Any) -> bool:
+        """Insert rows that obviously fit, when they may be inserted."""
+        rows = self.calls.rows_to_insert(*given)
+        if rows > 0:
+            self.in_turn("insert", rows, lambda: self.calls.insert(*given))  # type: ignore[attr-defined]
+        return rows > 0
+
+    def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
+        """Draw a batch in the default way, perhaps without its first output."""
+        batch = None if self.spec.options.keeps_turn else self.calls.try_sample(skip)
+        return batch if type(batch) is tuple else self.drawn(None, None, None)[skip:]
+
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
     ) -> Sample:
@@ -41,11 +65,11 @@ class BufferFront(LocalFront):
         plain = sample_range is None and beta is None and self.finish is None and form is None
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
-            skip, limiter = self.drops_handles and not with_indices, self._buffer().limiter  # type: ignore[union-attr]
-            if limiter is None:
+            skip = self.drops_handles and not with_indices
+            if self._buffer().limiter is None:  # type: ignore[union-attr]
                 batch = self.calls.try_sample(skip)
             else:
-                batch = limiter.try_sample(self.calls, skip, self.spec.sample_size)
+                batch = self.in_turn("sample", self.spec.sample_size, lambda: self._drawn_without(skip))
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         return super().sample(sample_range, beta, as_dict, with_indices, form)

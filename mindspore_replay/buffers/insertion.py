@@ -157,11 +157,8 @@ class Insertion:
         if lengths is not None and exp is not None:
             exp = with_lengths(self.columns, exp, lengths)
         if not with_indices:
-            limiter = self.limiter
-            if limiter is None:
-                if self._try_insert(exp, priority, end, final, version):
-                    return self
-            elif limiter.try_insert(self._calls, exp, priority, end, final, version):
+            try_insert = self._try_insert if self.limiter is None else self._front.try_insert
+            if try_insert(exp, priority, end, final, version):
                 return self
         handles = self._front.insert(exp, priority, end, final, version, with_indices)
         return self if handles is None else handles

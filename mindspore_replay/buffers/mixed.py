@@ -1,7 +1,6 @@
 """Batches from several buffers."""
 
 import itertools
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
 from ..ops.statement_hook import statement_body
 from ..store.habits import NoContainer
+from ..store.locks import Event
 from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
 from ..store.nested import Step
 from ..store.recipe.registry import registered
@@ -273,7 +273,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:
         return self._front.sample_names(with_indices).steps
 
-    def turn_to_sample(self, stop: threading.Event | None) -> AbstractContextManager[None]:
+    def turn_to_sample(self, stop: Event | None) -> AbstractContextManager[Any]:
         """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
         return self._front.turn_to_sample(stop)
 

@@ -1,17 +1,16 @@
 """A queue: each row, or each sequence, is delivered once, in order."""
 
-import threading
 from typing import Any, NoReturn
 
 from mindspore import Tensor
 
 from ..ops.eager import graph_body, wait_for_work
 from ..store.kinds import LONGEST
+from ..store.locks import Signals
 from ..store.rate_rule import QueueAccount
 from ..store.recipe.classes import QueueRecipe
 from ..store.recipe.parts import InOrder
 from ..store.recipe.registry import registered
-from ..store.sharing import SharedCondition
 from ..store.waiting import QueueLimiter
 from .base import Buffer
 
@@ -94,11 +93,9 @@ class ReplayQueue(QueueRecipe, Buffer):
         assert isinstance(sampler, InOrder)
         self.__dict__["limiter"] = QueueLimiter(self, sampler.timeout)
 
-    def signals(self) -> tuple[Any, Any]:
-        """Return the condition of waits, and the folder if there is one, for the limiter."""
-        if self._folder is None:
-            return threading.Condition(self._lock), None
-        return SharedCondition(self._outer_lock, self._folder.signals), self._folder
+    def signals(self) -> tuple[Any, Any, Any]:
+        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
+        return self._outer_lock, Signals() if self._folder is None else self._folder.signals, self._folder
 
     def account(self) -> QueueAccount:
         """Return how many rows can be sampled, and how many inserted. Only from Python.

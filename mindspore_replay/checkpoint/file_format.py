@@ -4,10 +4,11 @@ A file is the length of its header as 8 bytes, the header as JSON padded with sp
 little-endian. The header begins with its checksum, which covers the bytes after it.
 """
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -163,6 +164,17 @@ def _compact(value: object) -> str:
 def damaged(path: str | os.PathLike[str], what: str) -> ValueError:
     """Return the error for a file that cannot be loaded."""
     return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {what}.")
+
+
+@contextlib.contextmanager
+def sensible(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise a ValueError with the name of the file for whatever goes wrong with the values in it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and str(error).startswith("For 'load'"):
+            raise
+        raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
 
 
 def is_ours(file: BinaryIO) -> bool:

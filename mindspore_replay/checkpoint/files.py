@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from isal import isal_zlib
 
-from ..store.checks import check_bool
+from ..store.checks import check_bool, check_no_pipe
 from ..store.folder_files import sync, unchanged_if_refused
 from ..store.optional import optional
 from .file_format import Header, is_ours, read_header
@@ -65,6 +65,7 @@ def staged_path(path: Path) -> Path:
 
 def publish(path: Path) -> None:
     """Give the staged file its name: that of `path`, which it replaces, or of the next incremental file."""
+    check_no_pipe("load", staged_path(path))
     with open(staged_path(path), "rb") as file:
         number = read_header(file, staged_path(path)).number
     os.replace(staged_path(path), numbered_path(path, number))
@@ -81,6 +82,7 @@ def incremental_paths(path: Path) -> dict[int, Path]:
 def read_header_at(path: Path) -> Header | None:
     """Return the header of a file, or ``None`` if the file does not exist or is damaged."""
     try:
+        check_no_pipe("load", path)
         with open(path, "rb") as file:
             return read_header(file, path)
     except (OSError, ValueError):
@@ -90,12 +92,18 @@ def read_header_at(path: Path) -> Header | None:
 def check_names_free(path: Path) -> None:
     """Raise a FileExistsError if unrelated files have the names of incremental ones."""
     for other in incremental_paths(path).values() if path.parent.is_dir() else ():
-        with open(other, "rb") as file:
-            if not is_ours(file):
-                raise FileExistsError(
-                    f"For 'save', 'path' must have no other file {other} beside it, since incremental saves use that "
-                    "name. Move it away, or save to another path."
-                )
+        if not _is_ours(other):
+            raise FileExistsError(
+                f"For 'save', 'path' must have no other file {other} beside it, since incremental saves use that "
+                "name. Move it away, or save to another path."
+            )
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return is_ours(file)
 
 
 def remove_increments(path: Path, but_of: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..store.epochs import POSITION, SIZE
 from ..store.kinds import Kind
-from ..store.locks import hold_calls, hold_folders
+from ..store.locks import Locks, hold_calls, hold_folders
 from ..store.state import check_cursors, check_references, eligible
 from ..store.tree import build_weights
 from .file_format import UPDATED, damaged, descriptions, is_value, summary
@@ -372,10 +372,8 @@ def load_checked(
     total = sum(source.header.nbytes for source in sources)
     if not new:
         total += sum(state.column_bytes() for state in states)
-    with progress_bar("load", total, progress) as done, contextlib.ExitStack() as stack:
-        for state in states:
-            if state.part.is_buffer:
-                stack.enter_context(state.part.owner.sole_use({}))
+    alone = Locks(*(state.part.owner.sole_use({}) for state in states if state.part.is_buffer))
+    with progress_bar("load", total, progress) as done, alone:
         for source in sources:
             source.progress = done
         for state in states:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..store.episodes import END, FINAL
-from .file_format import UPDATED, check_description, named_descriptions
+from .file_format import UPDATED, check_description, damaged, named_descriptions, sensible
 from .sources import Source, open_sources
 
 
@@ -75,11 +75,12 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
         check_description(sources[0].path, description)
         nodes = named_descriptions(description)
         is_one = len(nodes) == 1 and "class" in description
-        found = [
-            _one(sources, "" if is_one else f"{i}.", name, node)
-            for i, (name, node) in enumerate(nodes)
-            if "capacity" in node
-        ]
+        with sensible(sources[0].path):
+            found = [
+                _one(sources, "" if is_one else f"{i}.", name, node)
+                for i, (name, node) in enumerate(nodes)
+                if "capacity" in node
+            ]
         return found, sum(Path(source.path).stat().st_size for source in sources)
 
 
@@ -95,6 +96,9 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
         columns = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
     state = {key: last.array(prefix + key) for key in own if "." not in key and key != UPDATED}
     state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
+    rows = sum(source.header.entries[prefix + key].shape[0] for source in sources for key in columns[:1])
+    if not 0 <= int(state["count"]) <= min(int(state["capacity"]), rows):
+        raise damaged(last.path, f"has {state['count']} rows of {rows} in a capacity of {state['capacity']}")
     in_time = "row_serials" not in state
     found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
     column = lambda label: _column(sources, prefix, found[label], int(state["count"]))  # noqa: E731

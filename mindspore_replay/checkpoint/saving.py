@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -248,16 +248,23 @@ def save_parts(
     buffers = [part.owner for part in parts if part.is_buffer]
     with hold_calls(buffers):
         views = [_View(part) for part in parts]
-        with hold_folders(buffers) as held:
-            text = json.dumps(description, allow_nan=False)
-            last = _last_written(parts, views, file, text) if incremental else None
-            contents = _Contents(parts, views, last)
-            if last and (last.more_bytes + contents.nbytes > last.nbytes or not contents.has_older_rows()):
-                last, contents = None, _Contents(parts, views, None)
-            written = _Written.after(last, file, text, contents, views)
-            metadata = written.metadata(last, contents.since) | ({} if note is None else {"note": json.dumps(note)})
-            target = staged_path(file) if staged else numbered_path(file, written.number)
-            written.crc32 = _write(target, metadata, contents, progress, held)
+        with contextlib.ExitStack() as stack:
+            with hold_folders(buffers):
+                text = json.dumps(description, allow_nan=False)
+                last = _last_written(parts, views, file, text) if incremental else None
+                contents = _Contents(parts, views, last)
+                if last and (last.more_bytes + contents.nbytes > last.nbytes or not contents.has_older_rows()):
+                    last, contents = None, _Contents(parts, views, None)
+                written = _Written.after(last, file, text, contents, views)
+                metadata = written.metadata(last, contents.since)
+                metadata |= {} if note is None else {"note": json.dumps(note)}
+                target = staged_path(file) if staged else numbered_path(file, written.number)
+                target_file = stack.enter_context(replacing(target, "save"))
+                checksums = _write_arrays(target_file, metadata, contents, progress)
+            contents.check_unchanged(checksums)  # now that graphs go on: reading the state again may wait for them
+            header, written.crc32 = header_bytes(metadata, contents.entries, checksums)
+            target_file.seek(0)
+            WriteAll(target_file, lambda _: None)(header)
         for i, part in enumerate(parts):
             part.owner.last_saved = written, i
     if last is None and not staged:
@@ -276,22 +283,15 @@ def _last_written(parts: Sequence[Part], views: Sequence[_View], path: Path, des
     return last if whole else None
 
 
-def _write(
-    path: Path, metadata: dict[str, str], contents: _Contents, progress: bool, held: contextlib.ExitStack
-) -> str:
-    """Write a file, and return the checksum of its header. Folders are `held` until the arrays are written."""
+def _write_arrays(file: BinaryIO, metadata: dict[str, str], contents: _Contents, progress: bool) -> dict[str, int]:
+    """Write arrays behind room for their header, and return their checksums."""
     checksums: dict[str, int] = {}
-    with progress_bar("save", contents.nbytes, progress) as done, replacing(path, "save") as file:
-        write_header, write = WriteAll(file, lambda _: None), WriteAll(file, done)
-        write_header(header_bytes(metadata, contents.entries, checksums)[0])
+    with progress_bar("save", contents.nbytes, progress) as done:
+        WriteAll(file, lambda _: None)(header_bytes(metadata, contents.entries, checksums)[0])
+        write = WriteAll(file, done)
         for name in contents.entries:
             write.crc32 = 0
             for chunk in contents.chunks(name):
                 write(chunk)
             checksums[name] = write.crc32
-        held.close()  # graphs may go on: reading the state again may wait for them
-        contents.check_unchanged(checksums)
-        header, crc32 = header_bytes(metadata, contents.entries, checksums)
-        file.seek(0)
-        write_header(header)
-    return crc32
+    return checksums

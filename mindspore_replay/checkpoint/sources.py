@@ -12,6 +12,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import DTypeLike
 
+from ..store.checks import check_no_pipe
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, read_header_at, real_path, staged_path
 from .parts import Slots, bytes_of
@@ -172,5 +173,6 @@ def _open_all(
 
 
 def _open(path: Path, name: str, stack: contextlib.ExitStack, readers: Executor) -> Source:
+    check_no_pipe("load", path)
     file = cast(BinaryIO, stack.enter_context(path.open("rb", buffering=0)))
     return Source(file, name, read_header(file, name), readers)

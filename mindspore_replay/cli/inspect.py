@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checkpoint.file_format import sensible
 from ..checkpoint.overview import Overview, overview
 from ..store.optional import optional
 from ..store.recipe.arguments import encoded
@@ -34,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the contents of the file, and plot them if asked to."""
     buffers, nbytes = overview(options.file)
-    readings = [_reading(buffer) for buffer in buffers]
+    with sensible(options.file):
+        readings = [_reading(buffer) for buffer in buffers]
     if options.json:
         objects = {buffer.name: _as_object(buffer, reading) for buffer, reading in zip(buffers, readings)}
         print(json.dumps(objects[""] if list(objects) == [""] else objects))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint.buffers import Maker
-from ..store.checks import check_size
+from ..store.checks import check_no_pipe, check_size
 from ..store.habits import hint
 from ..store.limiter import RateLimiter
 from ..store.optional import optional
@@ -68,6 +68,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
         {'type': 'prioritized', 'capacity': 1000}
     """
     yaml = optional("yaml", "load_config", "examples", "PyYAML")
+    check_no_pipe("load_config", path)
     try:
         with open(path, encoding="utf-8") as file:
             loader = yaml.SafeLoader(file)

@@ -13,8 +13,11 @@
 #include <numeric>
 
 #ifdef __linux__  // robust locks
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #endif
 
@@ -114,6 +117,28 @@ class Shared : public ProcessLock {
         state_(StateOf(args_)),
         writer_(writer),
         beyond_memory_(beyond_memory) {}
+
+#ifdef __linux__
+  ~Shared() override {
+    if (file_ >= 0) close(file_);
+  }
+
+  // Watches whether an open file of the folder is deleted.
+  void Watch(int file) { file_ = fcntl(file, F_DUPFD_CLOEXEC, 0); }
+
+  // True if the folder was deleted. It asks the system once a second. The caller holds the lock.
+  bool IsDeleted() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    struct stat found;
+    if (now.tv_sec != asked_ && file_ >= 0 && fstat(file_, &found) == 0) deleted_ = found.st_nlink == 0;
+    asked_ = now.tv_sec;
+    return deleted_;
+  }
+#else
+  void Watch(int) {}
+  bool IsDeleted() { return false; }
+#endif
 
   // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
   bool Begin() {
@@ -299,6 +324,9 @@ class Shared : public ProcessLock {
   const int64_t writer_;
   const bool beyond_memory_;
   int depth_ = 0;  // of this process; the lock guards it
+  int file_ = -1;
+  int64_t asked_ = 0;
+  bool deleted_ = false;
 };
 
 // Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..store.checks import check_no_pipe
 from ..store.optional import optional
 from .filling import Field, fill
 from .steps import Arrays, Episodes
@@ -84,6 +85,7 @@ def from_hdf5(
          [0. 0.]
          [0. 0.]] [0. 1. 2. 3. 4.] [1. 2. 2. 4. 5.] [False False  True False False] [False False False False False]
     """
+    check_no_pipe("from_hdf5", fspath(path))
     with optional("h5py", "from_hdf5", "datasets").File(path, "r") as file:
         source = d4rl_source("from_hdf5", Hdf5Table(file, fspath(path)))
         arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)

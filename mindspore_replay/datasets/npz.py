@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 
 from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
+from ..store.checks import check_no_pipe
 from ..store.kinds import Kind
 from ..store.schema import Schema
 from .export import StoredRows
@@ -94,6 +95,7 @@ def from_npz(
         check_buffer("from_npz", buffer, attached=True)
     label = fspath(path)
     with ExitStack() as stack:
+        check_no_pipe("from_npz", label)
         with _explained("from_npz", label):
             file = stack.enter_context(zipfile.ZipFile(path))
         table = NpzTable("from_npz", file, label)

@@ -4,8 +4,8 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from mindspore import Tensor
@@ -13,7 +13,7 @@ from mindspore import Tensor
 from ..mindspore_api import share
 from ..store.front import LimitedFront
 from ..store.inputs import NewRows, as_handles_for, as_priorities, as_values
-from ..store.rate_rule import Turn
+from ..store.locks import Block, Event, Held, Locks
 from ..store.recipe.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link
@@ -23,6 +23,8 @@ from .exchange import Exchange
 from .own_writers import POLL, OwnWriters
 from .shard import Report
 from .writer import InsertionFront, bits
+
+_Result = TypeVar("_Result")
 
 
 def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> np.ndarray:
@@ -126,6 +128,10 @@ class ShardCalls:
         self.writers.land()
         self.exchange.advance(steps)
 
+    def progress_of(self, what: str) -> list[Any]:
+        """Return numbers that change with each sample."""
+        return [self.exchange.samples]
+
     def reset(self) -> None:
         """Remove all rows, in every shard that answers."""
         with self.drawing, self.writers.landing:
@@ -159,25 +165,23 @@ class ShardFront(InsertionFront, LimitedFront):
         """The limiter that writers and samples wait for."""
         return self.calls.exchange.limiter
 
-    @property
-    def is_limited(self) -> bool:
-        """True: samples take turns."""
-        return True
-
-    @contextlib.contextmanager
-    def turn(self, what: str, rows: int, stop: threading.Event | None = None) -> Iterator[Turn | None]:
+    def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
         """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
         limiter = self.limiter
         self.calls.writers.land()
-        if limiter is None:
-            wait: contextlib.AbstractContextManager[Turn | None] = contextlib.nullcontext()
-        else:
-            if not limiter.lets_sample(rows):
-                self.calls.settled()  # other processes may have inserted
-            wait = limiter.turn("sample", rows, stop, poll=self._ask_again)
-        with wait as turn, self.calls.drawing:
-            yield turn
-        self.calls.exchange.regulate()
+        if limiter is not None and not limiter.lets_sample(rows):
+            self.calls.settled()  # other processes may have inserted
+        wait = contextlib.nullcontext() if limiter is None else limiter.turn("sample", rows, stop, poll=self._ask_again)
+        return Locks(Block(lambda: None, self._regulate), wait, self.calls.drawing)
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that samples rows, when it may."""
+        with self.turn_to_sample(None, rows):
+            return super(LimitedFront, self).in_turn(what, rows, call)
+
+    def _regulate(self, succeeded: bool) -> None:
+        if succeeded:
+            self.calls.exchange.regulate()
 
     def _ask_again(self, seconds: float) -> None:
         """Ask the shards for new insertions, soon and within so many seconds."""

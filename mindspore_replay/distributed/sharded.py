@@ -1,9 +1,7 @@
 """A buffer whose rows are in several processes, for one learner."""
 
-import contextlib
 import copy
 import logging
-import threading
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, NoReturn
@@ -16,6 +14,7 @@ from ..store.arrays import FrontMethods
 from ..store.checks import check_number, check_size, need_episodes
 from ..store.habits import wrong_sample
 from ..store.limiter import check_limiter
+from ..store.locks import Event, Held
 from ..store.mixins import Closing
 from ..store.recipe.registry import registered
 from ..training.limiter import RateLimiter
@@ -271,9 +270,9 @@ class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
             raise wrong_sample(_NAME, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(None, beta, as_dict, with_indices)
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[object]:
+    def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiter allows a sample, for the block to draw. Raise a RuntimeError once `stop` is set."""
-        return self._front.turn("sample", self.sample_size, stop)
+        return self._front.turn_to_sample(stop, self.sample_size)
 
     def can_sample(self) -> Tensor:
         """Return True if `sample_size` rows of the shards that answer are eligible and the limiter allows the sample.

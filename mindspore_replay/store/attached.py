@@ -3,9 +3,11 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from . import library
 from .arrays import ArrayBuffer
@@ -15,10 +17,13 @@ from .folder_header import bad_folder
 from .folder_opening import open_to_attach
 from .front import Front
 from .kinds import Form
+from .locks import Block, Held, Locks, first, on_failure
 from .ragged import make_store
-from .rate_rule import Account, QueueAccount, Turn, Wait, seconds_of
+from .rate_rule import Account, QueueAccount, Wait, delivered, seconds_of
 from .recipe.spec import BufferSpec
 from .store import Store
+
+_Result = TypeVar("_Result")
 
 #: Seconds after which a wait for the limiter checks that there still is a learner.
 _LONGEST_WAIT = 0.2
@@ -97,15 +102,13 @@ class AttachedBuffer(ArrayBuffer):
     def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
         opened = open_to_attach(folder, "attach")
         options = opened.spec.options
-        with contextlib.ExitStack() as stack:
-            stack.callback(opened.close)
+        with on_failure(opened.close):
             wanted = options.plan.n if sample_size is None else sample_size
             spec = opened.spec.resized(check_size("attach", "sample_size", wanted, opened.spec.largest_sample))
             try:
                 store = make_store(spec, folder=opened)
             except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
-            stack.pop_all()
         opened.begin("attach")
         self._folder = opened
         super().__init__(spec, AttachedFront(store, opened, spec, timeout))
@@ -161,17 +164,19 @@ class AttachedFront(Front):
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        with self._exclusive():
-            in_progress = self._folder.arrays["shared.in_progress"]
-            allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
-            return bool(allowed and self.has_rows())
+        with self.lock:
+            self.ready()
+            with self._exclusive():
+                in_progress = self._folder.arrays["shared.in_progress"]
+                allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
+                return bool(allowed and self.has_rows())
 
     def close(self) -> None:
         """Give up the folder."""
         with self.lock:
             if not self.given_up:
-                self.given_up = True
                 self.calls.detach()
+                self.given_up = True
 
     def ready(self) -> None:
         """Raise a RuntimeError if this object or the buffer was closed."""
@@ -188,14 +193,9 @@ class AttachedFront(Front):
         if self.given_up or not self._of_closed:
             self.ready()
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Keep all others out of the open buffer during the block."""
-        with self.lock:
-            self.ready()
-            with self.calls.kernels_kept_out():
-                self.ready()
-                yield
+    def _exclusive(self) -> Held:
+        """Return a block, in the lock, that keeps all others out of the open buffer."""
+        return Locks(self.calls.kernels_kept_out(), first(self.ready))
 
     # Limits.
 
@@ -210,35 +210,52 @@ class AttachedFront(Front):
             return QueueAccount.of(self.calls, spec.options)
         return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
 
-    @contextlib.contextmanager
-    def turn(self, what: str, rows: int) -> Iterator[Turn]:
-        """Wait until rows may be inserted or sampled, and count them. Other threads go on meanwhile."""
-        arrays, signals, name = self._folder.arrays, self._folder.signals, self.spec.cls_name
-        turn = Turn(rows)
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, when it may. Other threads go on meanwhile."""
         if rows == 0:
-            with self._exclusive():
-                yield turn
-            return
+            return super().in_turn(what, rows, call)
+        signals, name = self._folder.signals, self.spec.cls_name
         wait = Wait(self._account, what, rows, self.timeout)
         while True:
             seen = signals.seen()
-            with self._exclusive():
-                now, in_progress = self._account(), arrays["shared.in_progress"]
-                if isinstance(now, Account):
-                    usual = self.spec.num_envs, self.spec.sample_size
-                    now.check_room(what, rows, arrays["shared.sizes"], usual)
-                elif self.timeout != 0:
-                    now.check_room(what, rows)
-                if not self.is_limited or now.allows(what, rows, in_progress):
-                    yield turn
-                    arrays["shared.counts"] += now.increments(what, turn.rows, in_progress)
-                    signals.send()
-                    return
-                if isinstance(now, QueueAccount) and self.timeout == 0:
-                    raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
+            with self.lock:
+                self.ready()
+                with self._exclusive():
+                    if (counted := self._counted(what, rows)) is not None:
+                        with counted as increments:
+                            result = call()
+                            if what == "sample":
+                                increments *= delivered(result)
+                                increments //= rows
+                            return result
             if not self._folder.has_learner():
                 raise RuntimeError(
                     f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
                     f"limiter waits for the learner, which has ended. Open {self._folder.path} in a learner again."
                 )
             signals.wait(seen, min(wait.left(), _LONGEST_WAIT))
+
+    def _counted(self, what: str, rows: int) -> Held | None:
+        """Return a block that counts the rows that it inserts or samples, or ``None`` if they have to wait."""
+        arrays, now = self._folder.arrays, self._account()
+        in_progress = arrays["shared.in_progress"]
+        if isinstance(now, Account):
+            now.check_room(what, rows, arrays["shared.sizes"], (self.spec.num_envs, self.spec.sample_size))
+        elif self.timeout != 0:
+            now.check_room(what, rows)
+        if not self.is_limited:
+            return contextlib.nullcontext(np.zeros(4, np.int64))
+        if now.allows(what, rows, in_progress):
+            increments, before = now.increments(what, rows, in_progress), self.calls.progress_of(what)
+            return Block(lambda: increments, lambda succeeded: self._count(what, increments, before, succeeded))
+        if isinstance(now, QueueAccount) and self.timeout == 0:
+            raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
+        return None
+
+    def _count(self, what: str, increments: np.ndarray, before: list[Any], succeeded: bool) -> None:
+        """Count rows once that were inserted or sampled since the numbers of `progress_of` were these."""
+        if succeeded or self.calls.progress_of(what) != before:
+            counts, done = self._folder.arrays["shared.counts"], increments.copy()
+            increments *= 0
+            counts += done
+        self._folder.signals.send()

@@ -1,7 +1,6 @@
 """Calls kernels on host memory."""
 
 import ctypes
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -102,7 +101,7 @@ class Call:
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         self._shapes = shapes
-        kernel = _kernel(f"{signature.kernel}_items" if kinds else signature.kernel)
+        kernel = library.address_of(f"{signature.kernel}_items" if kinds else signature.kernel)
         #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         owned = self._kept, shapes, self._arguments
@@ -124,10 +123,3 @@ class Call:
     def place(self, name: str) -> int:
         """Return the place of an argument, or of its first column, or -1 if the kernel has none of this name."""
         return self._places.get(name, -1)
-
-
-@functools.lru_cache
-def _kernel(name: str) -> int:
-    address = ctypes.cast(getattr(library.loaded(), name), ctypes.c_void_p).value
-    assert address is not None
-    return address

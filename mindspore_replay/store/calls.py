@@ -57,6 +57,9 @@ class BaseCalls(Protocol):
     def reset(self) -> None:
         """Remove all rows."""
 
+    def progress_of(self, what: str) -> list[Any]:
+        """Return numbers that change with each insertion, or with each sample."""
+
 
 @mixin
 class Calls(BaseCalls, Protocol):
@@ -169,6 +172,12 @@ class Calls(BaseCalls, Protocol):
     def progress(self) -> list[list[int]]:
         """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
         return self._between(lambda: progress(self._arrays("epoch", "serials", "counts")))
+
+    def progress_of(self, what: str) -> list[Any]:
+        """Return numbers that change with each insertion, or with each sample."""
+        names = ("serials",) if what == "insert" else ("random_state", "counts", "epoch")
+        arrays = self._arrays(*names)
+        return [arrays[name].tolist() for name in names if name in arrays]
 
     def has_batch(self) -> bool:
         """Return True if the epoch in progress has another batch."""

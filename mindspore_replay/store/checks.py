@@ -1,7 +1,10 @@
 """Checks of what users pass, and of what a method needs in a buffer."""
 
+import contextlib
 import inspect
 import operator
+import os
+import stat
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,17 @@ def warn_caller(message: str) -> None:
         frame = frame.f_back
     given = frame.f_globals.setdefault("__warningregistry__", {})  # of what has been shown
     warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=given)
+
+
+def check_no_pipe(function: str, path: str | os.PathLike[str]) -> None:
+    """Raise a ValueError for a pipe, a socket or a device: opening or reading it could wait forever."""
+    with contextlib.suppress(OSError):  # as opening it will say
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ValueError(
+                f"For '{function}', 'path' must name a file on a disk, but {os.fspath(path)} is a pipe, a socket or a "
+                "device: write what comes from it to a file first."
+            )
 
 
 def need(ok: object, error: type[Exception], cls_name: str, rule: str, got: object) -> None:

@@ -105,7 +105,7 @@ class Flushed:
         places (Mapping[str, Place]): Where the arrays lie in their files.
         arrays (Mapping[str, numpy.ndarray]): The arrays.
         memory (Mapping[str, numpy.ndarray]): The memory of each file, uint8.
-        descriptors (Sequence[int]): Of the two files.
+        written (Sequence[File]): The two files.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class Flushed:
         places: Mapping[str, Place],
         arrays: Arrays,
         memory: Mapping[str, np.ndarray],
-        descriptors: Sequence[int],
+        written: "Sequence[library.calls.File]",
     ) -> None:
         self._size = size = flushed_bytes(places)
-        self._options, self._places, self._arrays, self._descriptors = options, places, arrays, descriptors
+        self._options, self._places, self._arrays, self._written = options, places, arrays, written
         self._files = [memory[name] for name in FILES]
         self._images = [file[PAGE : PAGE + size] for file in self._files]
         self._logs = [file[PAGE + size :] for file in self._files]
@@ -134,6 +134,16 @@ class Flushed:
         self._addresses = [address(image) for image in self._images]
         self._base, self._end = 1, self._entry.size  # no room: what the log of a base that is opened has is not known
         self._pieces: list[np.ndarray] = []
+        self._number = _NEVER  # of the last flush that was begun
+
+    def next_number(self) -> int:
+        """Return the number of a new flush, after that of each flush of which the disk may have a part."""
+        self._number += 1
+        return self._number
+
+    def forget_log(self) -> None:
+        """Let the next flush make a base: the last one was interrupted."""
+        self._end = self._entry.size
 
     def read(self) -> Record:
         """Return the last flush of which everything is there. Cost O(state)."""
@@ -141,7 +151,9 @@ class Flushed:
         for i in sorted((0, 1), key=lambda i: -found[i].number):
             if found[i].number >= 0 and _fits(found[i], self._images[i]):
                 self._base, self._pieces = i, []
-                return self._last_in_log(found[i])
+                last = self._last_in_log(found[i])
+                self._number = last.number
+                return last
         return Record()
 
     def _last_in_log(self, last: Record) -> Record:
@@ -168,7 +180,7 @@ class Flushed:
 
     def sync(self) -> None:
         """Write to the disk what `read` has found."""
-        folder_files.sync_open(self._descriptors[self._base])
+        folder_files.sync_open(self._written[self._base])
 
     def take(self, record: Record, slots: np.ndarray) -> np.ndarray | None:
         """Copy what changed since the last flush. The caller holds the buffer.
@@ -211,9 +223,9 @@ class Flushed:
 
     def append(self, entry: np.ndarray) -> None:
         """Write an entry to the log, and wait for the disk."""
-        descriptor = self._descriptors[self._base]
-        self._write(descriptor, entry, self._end)
-        folder_files.sync_open(descriptor)
+        file = self._written[self._base]
+        self._write(file, entry, self._end)
+        folder_files.sync_open(file)
         self._end += entry.size
 
     def make_logs(self) -> None:
@@ -221,19 +233,19 @@ class Flushed:
 
         A flush would wait for these notes too.
         """
-        for descriptor in self._descriptors:
-            self._write(descriptor, np.zeros(self._entry.size, np.uint8), 0)
+        for file in self._written:
+            self._write(file, np.zeros(self._entry.size, np.uint8), 0)
 
-    def _write(self, descriptor: int, memory: np.ndarray, begin: int) -> None:
+    def _write(self, file: "library.calls.File", memory: np.ndarray, begin: int) -> None:
         done, first = 0, PAGE + self._size + begin
         while done < memory.size:
-            done += os.pwrite(descriptor, memory[done:].data, first + done)
+            done += os.pwrite(file.fileno(), memory[done:].data, first + done)
 
     def begin(self, record: Record) -> None:
         """Make the other file the base, and wait for the disk, which has the columns already."""
         old, new = self._base, 1 - self._base
         write_record(record._replace(check=_sum_of(self._images[new])), self._files[new])
-        folder_files.sync_open(self._descriptors[new])
+        folder_files.sync_open(self._written[new])
         images = self._addresses[new], self._addresses[old]
+        self._base, self._end = new, 0  # before the old one changes: one of the two is always whole
         library.loaded().replay_copy_differences(*images, ctypes.c_int64(self._size))
-        self._base, self._end = new, 0

@@ -5,9 +5,10 @@ journal; ``columns``, with the rows; ``flushed.0`` and ``flushed.1``, see `flush
 locks. Each process that uses the folder holds a shared lock on ``state``, and each that is attached one on ``columns``.
 """
 
-import contextlib
+import atexit
 import ctypes
 import errno
+import functools
 import math
 import mmap
 import os
@@ -15,7 +16,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from .call import State
 from .flushed import Flushed, Record
 from .folder_files import fcntl, is_locked, mapped, opened
 from .folder_layout import COLUMNS, FILES, STATE, places_of, sizes_of
+from .locks import Block, Event, Held, finally_, on_failure
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
 from .torn import RowChecksums
@@ -47,10 +49,10 @@ class Folder:
     Args:
         path (Path): The folder.
         spec (BufferSpec): What the buffer is.
-        owner (Union[int, None]): Descriptor of the locked file of the learner, or ``None`` in other processes.
+        owner (Union[File, None]): The locked file of the learner, or ``None`` in other processes.
         is_first (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
-        lock (int): Descriptor of the file that each user of the folder locks.
+        lock (File): The file that each user of the folder locks.
         verify (bool): Whether rows are checked also if the machine has not stopped. Default: ``False``.
 
     Attributes:
@@ -61,9 +63,9 @@ class Folder:
         self,
         path: Path,
         spec: BufferSpec,
-        owner: int | None,
+        owner: "library.calls.File | None",
         is_first: bool,
-        lock: int,
+        lock: "library.calls.File",
         is_new: bool = False,
         verify: bool = False,
     ) -> None:
@@ -72,8 +74,9 @@ class Folder:
         places = places_of(spec)
         self._maps = {name: mapped(path / name, size) for name, size in sizes_of(places).items()}
         self._last = Record()  # the last flush; the learner's alone
-        self._flushing, self._fault = threading.Lock(), ""
-        self._stops, self._notice = threading.Event(), ""
+        self._flush, self._fault = _Flush(ended=True), ""
+        self.gives_up = False  # whether the user was told that the disk may lack rows
+        self._stops, self._notice = Event(), ""
         self.arrays = {
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
@@ -82,13 +85,13 @@ class Folder:
         for memory in self._maps.values():
             sharing.guard(memory, self.arrays["head"])
         self.signals = sharing.Signals(self.arrays["shared.changes"])
-        self._watched = os.open(path / OWNER, os.O_RDONLY | os.O_CLOEXEC)
-        self._users = os.open(path / COLUMNS, os.O_RDWR | os.O_CLOEXEC)
-        written = [os.open(path / name, os.O_RDWR | os.O_CLOEXEC) for name in FILES]
+        self._watched = opened(path / OWNER, os.O_RDONLY)
+        self._users, *written = (opened(path / name, os.O_RDWR) for name in (COLUMNS, *FILES))
+        self._files = lock, self._watched, self._users, *written
         files = {name: np.frombuffer(memory, np.uint8) for name, memory in self._maps.items()}
         self._checksums, self._row_bytes = RowChecksums(spec.options, self.arrays), spec.columns.row_bytes()
         self._flushed = Flushed(spec.options, places, self.arrays, files, written)
-        self._release = weakref.finalize(self, _close, os.getpid(), owner, (lock, self._watched, self._users, *written))
+        self._held = sharing.holding(self._head, functools.partial(_fail, weakref.ref(self)))  # keeps all processes out
         self._is_sole = False
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)
@@ -109,23 +112,22 @@ class Folder:
         if self._owner is not None:
             return True
         # The file itself: the folder may have been moved or deleted. Opened anew: a forked process shares `_watched`.
-        with opened(f"/proc/self/fd/{self._watched}", os.O_RDONLY) as descriptor:
-            return not is_locked(descriptor, fcntl.LOCK_SH)
+        return not is_locked(opened(f"/proc/self/fd/{self._watched.fileno()}", os.O_RDONLY), fcntl.LOCK_SH)
 
-    @contextlib.contextmanager
-    def without_attached(self) -> Iterator[None]:
-        """Prevent attaching during the block. Only for the learner's process.
+    def without_attached(self) -> Held:
+        """Return a block in which no process attaches. Only for the learner's process.
 
-        Raises:
-            RuntimeError: If a process is attached.
+        It raises a RuntimeError if a process is attached.
         """
+        return Block(self._begin_sole_use, self._end_sole_use)
+
+    def _begin_sole_use(self) -> None:
         self._is_sole = is_locked(self._users, fcntl.LOCK_EX)
         self.check_sole_use()
-        try:
-            yield
-        finally:
-            self._is_sole = False
-            fcntl.flock(self._users, fcntl.LOCK_UN)
+
+    def _end_sole_use(self, _: bool) -> None:
+        self._is_sole = False
+        fcntl.flock(self._users, fcntl.LOCK_UN)
 
     def check_sole_use(self) -> None:
         """Raise a RuntimeError unless the caller is in `without_attached`."""
@@ -150,6 +152,7 @@ class Folder:
             stopped = self._stopped() if before is not None else ""
             record = self._begun(stopped)
             sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[STATE])
+            library.loaded().replay_watch(self._head, self._watched.fileno())
             what = self._repaired(record, stopped) if stopped or self._verify else ""
             if before is not None:
                 check()
@@ -162,7 +165,7 @@ class Folder:
         if beyond:  # else a fault would read pages around a row, which push others out
             self._maps[COLUMNS].madvise(mmap.MADV_RANDOM)
         if self.is_first:
-            self.arrays[_BOOT][:], self.arrays[_INODE][:] = _this_boot(), os.fstat(self._lock).st_ino
+            self.arrays[_BOOT][:], self.arrays[_INODE][:] = _this_boot(), os.fstat(self._lock.fileno()).st_ino
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self._notice = what
 
@@ -179,7 +182,7 @@ class Folder:
         """Return why the pages of the files may be of different times; an empty text if they are not."""
         if (self.arrays[_BOOT] != _this_boot()).any():
             return f"the machine was restarted since {self.path} was last used, and it had not been closed"
-        if self.arrays[_INODE][0] != os.fstat(self._lock).st_ino:
+        if self.arrays[_INODE][0] != os.fstat(self._lock.fileno()).st_ino:
             return f"{self.path} is a copy of a folder that had not been closed"
         return ""
 
@@ -206,7 +209,7 @@ class Folder:
         """Remove rows that changed after the flush, recompute what follows from rows, and report what was lost."""
         arrays, options = self.arrays, self.spec.options
         state.check_places(options, arrays)
-        with self._held():
+        with self._held:
             trusted = stopped and since.closed and not self._verify
             slots = np.empty(0, np.int64) if trusted else torn.torn_rows(options, arrays, since)
             lost = torn.described(arrays, options, slots)
@@ -218,59 +221,75 @@ class Folder:
             f"; since they had been changed later, {lost}" if lost else ""
         )
 
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """Keep all processes from the arrays during the block. Any thread may."""
-        self._check(library.loaded().replay_hold(self._head))
-        try:
-            yield
-        finally:
-            self._check(library.loaded().replay_let_go(self._head))
-
-    def _check(self, status: int) -> None:
-        if status == library.NO_DISK:
-            raise OSError(errno.EIO, f"For '{self.spec.cls_name}', {library.FAILURES[status]}: {self.path}")
-        if status != library.OK:
-            raise library.KernelError("replay_hold", status)
-
-    def flush(self, closed: bool = False, unless: threading.Event | None = None) -> None:
+    def flush(self, closed: bool = False, unless: Event | None = None) -> None:
         """Write everything to the disk. Others go on meanwhile. The caller may hold the buffer.
 
         Args:
             closed (bool): Whether no row changes until the next flush. Default: ``False``.
-            unless (Union[threading.Event, None]): An event after which nothing is done. Default: ``None``.
+            unless (Union[Event, None]): An event after which nothing is done. Default: ``None``.
 
         Raises:
             FileNotFoundError: If the folder was deleted.
             OSError: If the disk could not be written. What it has is not known then, so later flushes fail too.
         """
-        since = self._noted()
-        with contextlib.ExitStack() as stack:
-            with self._held():
-                stack.enter_context(self._flushing)  # in this order: who holds the buffer may wait for a flush here
-                if unless is not None and unless.is_set():
-                    return
-                record, entry = self._next(closed, since)
-            if os.fstat(self._watched).st_nlink == 0:
-                raise FileNotFoundError(
-                    f"For '{self.spec.cls_name}', the folder {self._place()} was deleted: its rows are lost when the "
-                    "buffer is closed."
-                )
+        since, mine = self._noted(), _Flush()
+        with mine.going:
+            taken = self._taken(mine, closed, since, unless)
+            if taken is None:
+                return
+            self.check_place()
             try:
                 if self._fault:
                     raise OSError(errno.EIO, self._fault)
-                self._write(record, entry)
+                self._write(*taken)
+                mine.ended = True
             except OSError as error:
+                if error.errno is None:  # the handler of a signal raised it
+                    raise
                 self._fault = error.strerror or str(error)
                 raise OSError(
                     error.errno,
-                    f"For '{self.spec.cls_name}', the folder {self._place()} could not be written to the disk: "
+                    f"For '{self.spec.cls_name}', the folder {self.place()} could not be written to the disk: "
                     f"{self._fault}. save() its rows elsewhere: what the disk has of them is not known",
                 ) from error
 
-    def _place(self) -> Path:
+    def _taken(
+        self, mine: "_Flush", closed: bool, since: Record, unless: Event | None
+    ) -> tuple[Record, np.ndarray | None] | None:
+        """Copy what changed for a flush, once no other is in progress, or return ``None`` if there is none to do."""
+        while True:
+            with self._held:  # else who holds the buffer could wait for a flush that waits for the buffer
+                if unless is not None and unless.is_set():
+                    return None
+                last = self._flush
+                if not last.going.locked():
+                    self._flush = mine
+                    if not last.ended:  # it was interrupted: what the disk has of it is not known
+                        self._flushed.forget_log()
+                    return self._next(closed, since)
+            if last.thread == mine.thread:
+                raise RuntimeError(
+                    f"For '{self.spec.cls_name}', 'flush' needs the end of the flush in progress, but the handler of a "
+                    "signal that interrupted that called it: let the handler set a flag, and flush later."
+                )
+            with last.going:
+                pass
+
+    def is_deleted(self) -> bool:
+        """Return True if the folder was deleted."""
+        return os.fstat(self._watched.fileno()).st_nlink == 0
+
+    def check_place(self) -> None:
+        """Raise a FileNotFoundError if the folder was deleted."""
+        if self.is_deleted():
+            raise FileNotFoundError(
+                f"For '{self.spec.cls_name}', the folder {self.place()} was deleted: its rows are lost when the "
+                "buffer is closed, unless save() writes them elsewhere before."
+            )
+
+    def place(self) -> Path:
         """Return where the folder is, which may have been moved."""
-        return Path(os.readlink(f"/proc/self/fd/{self._watched}")).parent
+        return Path(os.readlink(f"/proc/self/fd/{self._watched.fileno()}")).parent
 
     def write_first(self) -> None:
         """Write all of a new folder except the header, before any other process can use it."""
@@ -288,10 +307,10 @@ class Folder:
         last, rows = self._last, max(_AT_ONCE // self._row_bytes, 1)
         if not self.has_unflushed(rows + 1) and self._now().updates == last.updates:
             return last
-        with self._held():
+        with self._held:
             begin, changed = self._now(), self._checksums.changed(last)
         for first in range(0, len(changed), rows):
-            with self._held():
+            with self._held:
                 self._checksums.note(changed[first : first + rows])
             time.sleep(_PAUSE)
         return begin
@@ -306,7 +325,7 @@ class Folder:
         """
         last, changed = self._last, self._checksums.changed(self._last)
         self._checksums.note(changed if since is last else self._checksums.changed(since))
-        record = self._now()._replace(number=last.number + 1, closed=int(closed))
+        record = self._now()._replace(number=self._flushed.next_number(), closed=int(closed))
         return record, self._flushed.take(record, changed)
 
     def _write(self, record: Record, entry: np.ndarray | None) -> None:
@@ -326,7 +345,7 @@ class Folder:
             rows (int): After so many insertions of rows. 0 for never. Default: ``0``.
         """
         self._stops.set()
-        self._stops = threading.Event()
+        self._stops = Event()
         if seconds or rows:
             args = weakref.ref(self), self._stops, seconds or math.inf, rows
             threading.Thread(target=_flush_often, args=args, daemon=True).start()
@@ -335,19 +354,59 @@ class Folder:
         """Return True if so many rows were inserted since the last flush."""
         return self._now().inserted - self._last.inserted >= rows
 
+    def end(self) -> None:
+        """Flush, and end the use of the folder by all processes.
+
+        If the disk cannot be written, all is as it was, and the next call ends the use without it.
+        """
+        with on_failure(self._begin_again):
+            with self._held:
+                self.arrays["shared.closed"][0] = 1
+            self.signals.send()
+            self.flush_every()
+            if not self.gives_up:
+                try:
+                    self.flush(closed=True)
+                except OSError as error:
+                    self.gives_up = error.errno is not None or self.is_deleted()  # else a signal's handler raised it
+                    raise
+
+    def _begin_again(self) -> None:
+        self.arrays["shared.closed"][0] = 0
+
     def close(self) -> None:
         """Give up the folder. The arrays stay mapped as long as something refers to them."""
-        self._release()
-        self._owner = None
+        with finally_(self._close):
+            pass
+
+    def _close(self) -> None:
+        for file in self._files:
+            file.close()
+        self.forget_owner()
 
     def forget_owner(self) -> None:
-        """Leave the learner's lock to the process from which this one was forked."""
+        """Give up the learner's lock, or leave it to the process from which this one was forked."""
         if self._owner is not None:
-            os.close(self._owner)
+            self._owner.close()
             self._owner = None
 
 
-def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, seconds: float, rows: int) -> None:
+class _Flush:
+    """A flush of a thread: it holds `going` while it is in progress, and sets `ended` if it was not interrupted."""
+
+    def __init__(self, ended: bool = False) -> None:
+        self.going, self.ended, self.thread = threading.Lock(), ended, threading.get_ident()
+
+
+def _fail(reference: "weakref.ref[Folder]", status: int) -> None:
+    """Raise the error for a status of `replay_hold`."""
+    folder = reference()
+    if status == library.NO_DISK and folder is not None:
+        raise OSError(errno.EIO, f"For '{folder.spec.cls_name}', {library.FAILURES[status]}: {folder.path}")
+    raise library.KernelError("replay_hold", status)
+
+
+def _flush_often(reference: "weakref.ref[Folder]", stops: Event, seconds: float, rows: int) -> None:
     """Flush a folder regularly. A failed flush is logged as a warning, and is the last."""
     due = time.monotonic() + seconds
     while not stops.wait(min(seconds, _LOOK) if rows else seconds):
@@ -364,18 +423,20 @@ def _flush_often(reference: "weakref.ref[Folder]", stops: threading.Event, secon
         del folder
 
 
-def _close(process: int, owner: int | None, others: tuple[int, ...]) -> None:
-    """Close the descriptors of files. In a forked process that of the learner's lock is closed already."""
-    for descriptor in others:
-        os.close(descriptor)
-    if owner is not None and process == os.getpid():
-        os.close(owner)
-
-
 def _this_boot() -> np.ndarray:
     """Return the identity of this run of the machine. Shape ``[40]``, uint8."""
     text = _BOOT_ID.read_bytes()[:40] if _BOOT_ID.exists() else b"unknown"
     return np.frombuffer(text.ljust(40, b"\0"), np.uint8)
+
+
+@atexit.register
+def _say_what_is_lost() -> None:
+    for folder in _opened:
+        told, rows = folder.gives_up, int(folder.arrays["count"])
+        if folder.is_learner and rows and not told and folder.is_deleted():
+            name, place = folder.spec.cls_name, folder.place()
+            text = f"For '{name}', the folder {place} was deleted while its buffer was open: its {rows} rows are lost."
+            warnings.warn(text, RuntimeWarning, stacklevel=1)
 
 
 def _after_fork() -> None:

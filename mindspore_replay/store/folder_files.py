@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import library
+from .memory import Memory
+
 try:
     import fcntl
 except ImportError:  # on Windows, where no folder is made
@@ -18,61 +21,56 @@ def unchanged_if_refused(path: Path, function: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.strerror is None or error.strerror.startswith("For '"):
+        if error.strerror is None or error.strerror.startswith("For '"):  # else the handler of a signal raised it
             raise
         text = f"For '{function}', {path} could not be written and is what it was before: {error.strerror}"
         raise OSError(error.errno, text) from error
 
 
-def descriptor_of(path: Path, stack: contextlib.ExitStack) -> int:
-    """Open a file that is no link, which the stack closes."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    stack.callback(os.close, descriptor)
-    return descriptor
+def opened(path: str | Path, flags: int) -> "library.calls.File":
+    """Open a file, which is closed with the object at the latest."""
+    return library.extension().File(os.fsencode(path), flags)
 
 
-@contextlib.contextmanager
-def opened(path: str | Path, flags: int) -> Iterator[int]:
-    """Open a file during the block, which gets its descriptor."""
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def opened_plainly(path: Path) -> "library.calls.File":
+    """Open a file that is no link to read and write it."""
+    return opened(path, os.O_RDWR | os.O_NOFOLLOW)
 
 
-def mapped(path: Path, size: int) -> mmap.mmap:
+def mapped(path: Path, size: int) -> Memory:
     """Return the memory of a file that is no link."""
-    with opened(path, os.O_RDWR | os.O_NOFOLLOW) as descriptor:
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED)
+    file = opened_plainly(path)
+    return Memory(file.fileno(), size, mmap.MAP_SHARED)
 
 
-def allocate(path: Path, size: int, undo: contextlib.ExitStack) -> None:
-    """Make a file of zeros, which `undo` deletes again.
+def allocate(path: Path, size: int) -> None:
+    """Make a file of zeros.
 
     Its blocks are reserved: a full disk would later kill a process that writes to memory.
     """
-    with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as descriptor:
-        undo.callback(path.unlink, missing_ok=True)
-        if size:
-            os.posix_fallocate(descriptor, 0, size)
+    file = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    if size:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 def sync(path: Path) -> None:
     """Write a file or a folder to the disk."""
-    with opened(path, os.O_RDONLY) as descriptor:
-        (os.fsync if path.is_dir() else sync_open)(descriptor)
+    file = opened(path, os.O_RDONLY)
+    if path.is_dir():
+        os.fsync(file.fileno())
+    else:
+        sync_open(file)
 
 
-def sync_open(descriptor: int) -> None:
+def sync_open(file: "library.calls.File") -> None:
     """Write a file to the disk."""
-    os.fdatasync(descriptor)
+    os.fdatasync(file.fileno())
 
 
-def is_locked(descriptor: int, kind: int) -> bool:
+def is_locked(file: "library.calls.File", kind: int) -> bool:
     """Lock a file if it is free, and return True if so."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

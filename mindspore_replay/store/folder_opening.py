@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import folder_files, sharing, state
+from . import folder_files, library, sharing, state
 from .folder import HEADER, OWNER, Folder, fcntl
-from .folder_files import allocate, descriptor_of, is_locked
+from .folder_files import allocate, is_locked, opened_plainly
 from .folder_header import bad_folder, read_header, write_header
 from .folder_layout import STATE, places_of, sizes_of
+from .locks import on_failure
 from .recipe.spec import BufferSpec
 
 #: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
@@ -39,34 +40,36 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
     there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
     making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
     sizes = sizes_of(places_of(spec))
+
+    def undo() -> None:
+        if there:
+            for name in (HEADER, OWNER, *sizes):
+                (making / name).unlink(missing_ok=True)
+        else:
+            shutil.rmtree(making, ignore_errors=True)
+
     try:
-        with contextlib.ExitStack() as undo:
+        with on_failure(undo):
             if not there:
                 _remove_unfinished(folder)
                 making.mkdir(mode=0o700, parents=True)
-                undo.callback(shutil.rmtree, making, ignore_errors=True)
-            with contextlib.ExitStack() as stack:
-                allocate(making / OWNER, 0, undo)
-                owner = descriptor_of(making / OWNER, stack)
-                fcntl.flock(owner, fcntl.LOCK_EX)
-                for name, size in sizes.items():
-                    allocate(making / name, size, undo)
-                lock = descriptor_of(making / STATE, stack)
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
-                made = Folder(making, spec, owner, True, lock, is_new=True)
-                stack.pop_all()  # it closes them itself
-            undo.callback(made.close)
+            allocate(making / OWNER, 0)
+            owner = opened_plainly(making / OWNER)
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            for name, size in sizes.items():
+                allocate(making / name, size)
+            lock = opened_plainly(making / STATE)
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
+            made = Folder(making, spec, owner, True, lock, is_new=True)
             state.initialize(spec.options, made.arrays)
             sharing.restart(made.arrays)
             made.write_first()
-            undo.callback((making / HEADER).unlink, missing_ok=True)
             write_header(making / HEADER, spec)
             for path in (making / HEADER, making):
                 folder_files.sync(path)
             if not there:
                 os.replace(making, folder)
                 folder_files.sync(folder.parent)
-            undo.pop_all()
     except OSError as error:
         text = (
             f"For '{cls_name}', the folder {folder} of {sum(sizes.values())} bytes could not be made: {error.strerror}"
@@ -85,9 +88,9 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
         RuntimeError: If another learner has it open.
         OSError: If this process may not write to it.
     """
-    with _explained(path, function), contextlib.ExitStack() as stack:
+    with _explained(path, function):
         folder, spec = _checked(path, function)
-        owner = descriptor_of(folder / OWNER, stack)
+        owner = opened_plainly(folder / OWNER)
         deadline = time.monotonic() + _LOCK_WAIT
         while not is_locked(owner, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
@@ -95,13 +98,13 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
                     f"For '{function}', the buffer in {folder} is open in another learner: close it there."
                 )
             time.sleep(0.01)
-        return _shared(folder, spec, owner, stack, function, verify)
+        return _shared(folder, spec, owner, function, verify)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
     """Open the folder of a buffer beside its learner. Errors are those of `open_as_learner`."""
-    with _explained(path, function), contextlib.ExitStack() as stack:
-        return _shared(*_checked(path, function), None, stack, function)
+    with _explained(path, function):
+        return _shared(*_checked(path, function), None, function)
 
 
 @contextlib.contextmanager
@@ -118,10 +121,10 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
 
 
 def _shared(
-    path: Path, spec: BufferSpec, owner: int | None, stack: contextlib.ExitStack, function: str, verify: bool = False
+    path: Path, spec: BufferSpec, owner: "library.calls.File | None", function: str, verify: bool = False
 ) -> Folder:
-    """Lock the file that all users of a folder lock, and map its files. `stack` closes descriptors after an error."""
-    lock = descriptor_of(path / STATE, stack)
+    """Lock the file that all users of a folder lock, and map its files."""
+    lock = opened_plainly(path / STATE)
     is_first = is_locked(lock, fcntl.LOCK_EX)
     if not is_first:
         if verify:
@@ -129,16 +132,15 @@ def _shared(
                 f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them first."
             )
         fcntl.flock(lock, fcntl.LOCK_SH)
-    folder = Folder(path, spec, owner, is_first, lock, verify=verify)
-    stack.pop_all()  # it closes them itself
-    return folder
+    return Folder(path, spec, owner, is_first, lock, verify=verify)
 
 
 def _remove_unfinished(folder: Path) -> None:
     """Remove what processes that died left of this folder before it had its name."""
     for other in folder.parent.glob(f"{glob.escape(folder.name)}.{'[0-9a-f]' * 16}.tmp"):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            if is_locked(descriptor_of(other / OWNER, stack), fcntl.LOCK_EX):
+        with contextlib.suppress(OSError):
+            owner = opened_plainly(other / OWNER)
+            if is_locked(owner, fcntl.LOCK_EX):
                 shutil.rmtree(other)
 
 

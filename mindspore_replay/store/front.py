@@ -1,9 +1,9 @@
 """The steps of a call from Python on a buffer: convert the arguments once, wait, lock, call, and name the sample."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,17 +11,21 @@ from .arenas import as_room
 from .calls import BaseCalls, Calls
 from .checks import need_episodes, need_priorities, range_of, too_few_rows
 from .epochs import BEGUN
+from .gone import forked, left_by_forks
 from .groups import Groups, names_of_groups, sampled_groups
 from .inputs import as_beta, as_new_rows, as_steps, is_empty
 from .kinds import Form
 from .library import TOO_FEW_ROWS, KernelError
+from .locks import Event, Held
 from .naming import named
 from .nested import NO_NAMES, Names
 from .random import ALL_ROWS
-from .rate_rule import Turn
+from .rate_rule import delivered
 from .recipe.spec import BufferSpec
 from .types import Experience, Sample, Values
-from .waiting import QueueLimiter, Waiting
+from .waiting import QueueLimiter, Turn, Waiting
+
+_Result = TypeVar("_Result")
 
 
 class BaseFront:
@@ -59,14 +63,11 @@ class BaseFront:
     #: The same for a call that changes nothing.
     ready_to_read: Callable[[], None]
 
-    @property
-    def is_limited(self) -> bool:
-        """True if insertions and samples may have to wait."""
-        raise NotImplementedError
-
-    def turn(self, what: str, rows: int) -> contextlib.AbstractContextManager[Turn | None]:
-        """Wait until rows may be inserted or sampled. The block does so, in the lock, and says how many there were."""
-        raise NotImplementedError
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, in the lock, when it may."""
+        with self.lock:
+            self.ready()
+            return call()
 
     # Rows in and out.
 
@@ -88,11 +89,7 @@ class BaseFront:
             own = spec.names_of_lengths  # not columns of that name
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
-        with self.turn("sample", spec.sample_size) if self.is_limited else self.lock as turn:
-            self.ready()
-            batch = self.drawn(bounds, given, form)
-            if isinstance(turn, Turn):
-                turn.rows = len(batch[0])
+        batch = self.in_turn("sample", spec.sample_size, lambda: self.drawn(bounds, given, form))
         if self.finish is not None:
             batch = self.finish(batch)
         if self.drops_handles and not with_indices:
@@ -181,10 +178,12 @@ class Front(BaseFront):
         """Store one row or a batch. Return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
         rows = as_room(new, self.spec.columns.kinds) if new.items else new.batch.rows
-        with self.turn("insert", rows) if self.is_limited else self.lock:
-            self.ready()
+
+        def store() -> Any:
             self.calls.insertion(new)
             return self.share(new.batch.handles(self.calls.first)) if with_indices else None
+
+        return self.in_turn("insert", rows, store)
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
@@ -320,16 +319,10 @@ class LimitedFront(BaseFront):
         limiter = self.limiter
         return limiter is None or limiter.lets_sample(rows)
 
-    def turn_to_sample(self, stop: threading.Event | None, rows: int) -> contextlib.AbstractContextManager[object]:
+    def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         limiter = self.limiter
         return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
-
-    @property
-    def is_limited(self) -> bool:
-        """True if insertions and samples may have to wait."""
-        limiter = self.limiter
-        return limiter is not None and limiter.waits
 
     def reset(self) -> None:
         """Remove all rows, and restart the limiter."""
@@ -338,18 +331,42 @@ class LimitedFront(BaseFront):
         if limiter is not None:
             limiter.restart()
 
-    @contextlib.contextmanager
-    def turn(self, what: str, rows: int) -> Iterator[Turn | None]:
-        """Wait until the limiter allows rows to be inserted or sampled, and count them after the block."""
-        self.ready()
+    def take(self, what: str, rows: int) -> Turn | None:
+        """Return a turn to insert or sample rows, or ``None`` if they have not to wait."""
         limiter = self.limiter
-        assert limiter is not None
-        with limiter.turn(what, rows) if rows else contextlib.nullcontext() as turn, self.lock:
-            yield turn
+        return limiter.take(what, rows) if limiter is not None and limiter.waits and rows else None
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, in the lock, when the limiter allows it."""
+        turn = self.take(what, rows)
+        if turn is None:
+            return super().in_turn(what, rows, call)
+        self.ready()
+        with turn.taken(), self.lock, turn.watched(self.calls):
+            self.ready()
+            result = call()
+            if what == "sample":
+                turn.done = delivered(result)
+            return result
 
 
 class LocalFront(LimitedFront, Front):
-    """The front of rows that this process owns."""
+    """The front of rows that this process owns. Others, that are forked from it, `leave` it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        left_by_forks(self)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the rows, or ``None`` if they are in memory."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Leave the rows to the process from which this one was forked."""
+        self.calls = self.lock = forked(self.spec.cls_name, self.folder)  # type: ignore[assignment]
+        if (limiter := self.limiter) is not None:
+            limiter.leave(self.lock)
 
     def available(self) -> int:
         """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""

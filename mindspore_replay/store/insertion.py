@@ -125,6 +125,8 @@ class Insertion:
             raise too_long(options.cls_name, options.rule.max_length)
         if status == library.OPEN_EPISODE:
             raise RuntimeError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
+        if status == library.NO_FOLDER:
+            raise FileNotFoundError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
         if status == library.BAD_VERSION and new.version is not None:
             check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
         if status == library.FULL:

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .signatures import Item, Signature, parse
 
@@ -17,10 +17,10 @@ except ImportError:
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
 #: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, an
-#: invalid version, a page that the disk cannot read or write, or a row of a wrong length; csrc/core/status.h has the
-#: others.
+#: invalid version, a page that the disk cannot read or write, a row of a wrong length, or a folder that was deleted;
+#: csrc/core/status.h has the others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
-NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK, BAD_LENGTH = 8, 9, 10, 11, 12, 13
+NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK, BAD_LENGTH, NO_FOLDER = 8, 9, 10, 11, 12, 13, 14
 
 #: Descriptions of these failures.
 FAILURES = {
@@ -33,6 +33,8 @@ FAILURES = {
     FULL: "there is no room: rows would be evicted that can still be drawn",
     BAD_VERSION: "a version is negative, or newer than the learner's clock",
     NO_DISK: "the disk could not read or write a page of the folder: what is in memory is not what was there",
+    NO_FOLDER: "the folder was deleted, and its rows are in memory alone: save() them elsewhere before the buffer is "
+    "closed",
     BAD_LENGTH: "a length is negative or above max_length, or a call has more items than there is memory for",
 }
 
@@ -98,6 +100,20 @@ def loaded(device: str = "CPU") -> ctypes.CDLL:
     handle = library_for(device).handle
     assert handle is not None
     return handle
+
+
+def extension() -> Any:
+    """Return the Python module of the kernels, which is available."""
+    assert calls is not None
+    return calls
+
+
+@functools.lru_cache
+def address_of(function: str) -> int:
+    """Return the address of a function of the kernel library."""
+    address = ctypes.cast(getattr(loaded(), function), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 def has_kernels(package: Path) -> bool:

@@ -1,6 +1,5 @@
 """A limit on the ratio of samples to insertions, which threads and processes wait for."""
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +9,10 @@ import numpy as np
 from .calls import Calls
 from .checks import check_size
 from .folder import Folder
+from .locks import Held
 from .mixins import mixin
 from .options import Options
 from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
-from .sharing import SharedCondition
 from .state import fitting
 from .waiting import QueueLimiter, Waiting
 
@@ -34,9 +33,7 @@ def check_limiter(cls_name: str, now: object, limiter: object, base: type = obje
         )
 
 
-def begin_limits(
-    calls: Calls, lock: contextlib.AbstractContextManager[object], folder: Folder | None, limiter: "RateLimiter | None"
-) -> None:
+def begin_limits(calls: Calls, lock: Held, folder: Folder | None, limiter: "RateLimiter | None") -> None:
     """Let a limiter count the rows stored, and processes attached to a folder see it, or that there is none.
 
     The caller must have waited for work in flight.
@@ -46,12 +43,11 @@ def begin_limits(
             limiter.begin(calls.count(), calls.options)
         if folder is None:
             return
-        changed = SharedCondition(lock, folder.signals)
         if limiter is not None:
-            limiter.move_to(folder, changed)
+            limiter.move_to(folder, lock)
             return
         folder.arrays["shared.limited"][0] = 0
-        changed.notify_all()
+    folder.signals.send()
 
 
 @mixin
@@ -161,17 +157,17 @@ class RateLimiter(Waiting):
             >>> print(limiter.account().settings())
             samples_per_insert=4, min_size=1, error_buffer=16
         """
-        with self._changed:
+        with self._lock:
             now = self.account()
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
             rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
-            sizes = n, batch = [max([1, *self._waiting[what]]) for what in KINDS]
+            sizes = n, batch = [max([1, *self.waiting(what)]) for what in KINDS]
             check_room(rule[0], rule[1], rule[3], n, batch)
             self._sizes[:] = sizes
             self._rule[:] = [*rule, now.enabled]
             self._counts[:] = now.inserted, now.sampled, 0, 0
-            self._changed.notify_all()
+        self._signals.send()
 
     def restart(self) -> None:
         """Set all counts to zero. Sampling then requires `min_size` new rows.
@@ -184,9 +180,9 @@ class RateLimiter(Waiting):
             >>> print(limiter.inserted)
             0
         """
-        with self._changed:
+        with self._lock:
             self._counts[:] = 0
-            self._changed.notify_all()
+        self._signals.send()
 
     def disable(self) -> None:
         """Stop limiting, and end all waits. Rows still count, but not for the ratio.
@@ -213,9 +209,9 @@ class RateLimiter(Waiting):
         self._enable(True)
 
     def _enable(self, enabled: bool) -> None:
-        with self._changed:
+        with self._lock:
             self._rule[ENABLED] = enabled
-            self._changed.notify_all()
+        self._signals.send()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
         """Check values for `rule` and `counts` before they are loaded.
@@ -238,7 +234,7 @@ class RateLimiter(Waiting):
     def __deepcopy__(self, memo: dict[Any, Any]) -> "RateLimiter":
         """Make a limiter with the same rule and counts, which nothing waits for."""
         made = type(self)(1, 1, 1, timeout=self.timeout)
-        with self._changed:
+        with self._lock:
             made.load_arrays(self.arrays())
         return made
 
@@ -247,9 +243,9 @@ class RateLimiter(Waiting):
         expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
         checked = fitting("RateLimiter", arrays, expected)
         self.check_state(checked["rule"], checked["counts"])
-        with self._changed:
+        with self._lock:
             self._rule[:], self._counts[:] = checked["rule"], checked["counts"]
-            self._changed.notify_all()
+        self._signals.send()
 
     def account(self) -> Account:
         """Return the rule and the counts as numbers.
@@ -282,7 +278,7 @@ class RateLimiter(Waiting):
             2.0
         """
         check_size("RateLimiter", "waiting", waiting)
-        with self._changed:
+        with self._lock:
             now = self._noted_account("insert", waiting)
             if not now.enabled or now.low == 0:
                 return math.inf
@@ -315,16 +311,17 @@ class RateLimiter(Waiting):
             ValueError: If `rows` is negative.
         """
         check_size("RateLimiter", "rows", rows, minimum=0)
-        with self._changed:
-            self._count(self.account().increments("insert", rows, self._in_progress))
-            self._changed.notify_all()
+        with self._lock:
+            increments, counts = self.account().increments("insert", rows, self._in_progress), self._counts
+            counts += increments
+        self._signals.send()
 
     def begin(self, rows: int, options: Options) -> None:
         """Count the rows that a buffer with these options stores for `min_size`, unless as many were counted."""
-        with self._changed:
+        with self._lock:
             self._usual = [options.num_envs, options.plan.n]
             self._counts[0] = max(self._counts[0], rows)
-            self._changed.notify_all()
+        self._signals.send()
 
     def _on(self, counts: np.ndarray, rule: np.ndarray) -> None:
         """Count in these arrays, in host memory."""
@@ -333,10 +330,6 @@ class RateLimiter(Waiting):
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the memory of the rule and the counts."""
         return {"rule": self._rule, "counts": self._counts}
-
-    def _count(self, done: np.ndarray) -> None:
-        counts = self._counts
-        counts += done
 
     def _noted_account(self, what: str, rows: int) -> Account:
         """Return the rule and the counts. Raise a ValueError if insertions and samples could block each other."""
@@ -347,22 +340,19 @@ class RateLimiter(Waiting):
             now.check_room(what, rows, self._sizes, self._usual)
         return now
 
-    def move_to(self, folder: Folder, changed: SharedCondition) -> None:
+    def move_to(self, folder: Folder, lock: Held) -> None:
         """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
 
         Args:
             folder (Folder): The folder.
-            changed (SharedCondition): Wakes waits in all processes.
+            lock (ContextManager): The lock of all processes.
         """
         arrays, self._folder = folder.arrays, folder
-        with changed:
+        with lock:
             arrays["shared.rule"][:], arrays["shared.counts"][:] = self._rule, self._counts
-            self._in_progress, self._sizes, self._changed = (
-                arrays["shared.in_progress"],
-                arrays["shared.sizes"],
-                changed,
-            )
+            self._in_progress, self._sizes = arrays["shared.in_progress"], arrays["shared.sizes"]
+            self._lock, self._signals = lock, folder.signals
             self._in_progress[:], self._sizes[:] = 0, 1
             self._on(arrays["shared.counts"], arrays["shared.rule"])
             arrays["shared.limited"][0] = 1
-            changed.notify_all()
+        folder.signals.send()

@@ -1,6 +1,7 @@
 """Memory for the arrays of a buffer."""
 
 import contextlib
+import ctypes
 import math
 import mmap
 import os
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from . import library
 
 _LINE, _HUGE = 64, 1 << 21
 #: On other systems, such as Windows, anonymous memory is always private.
@@ -31,6 +34,19 @@ def memory_limit() -> int:
                     with contextlib.suppress(OSError, ValueError):
                         found.append(int(Path(path.format(place)).read_text(encoding="utf-8")))
     return min(found)
+
+
+class Memory(mmap.mmap):
+    """Memory, and what follows when it goes."""
+
+    at_the_end: tuple[object, ...] = ()
+
+
+def at_the_end(block: mmap.mmap, function: str, head: ctypes.c_void_p, kept: object = None) -> None:
+    """Call a function of the kernel library with an address when a block of memory goes; until then keep an object."""
+    assert isinstance(block, Memory)
+    undo = library.extension().Undo(library.address_of(function), head.value or 0, kept)
+    block.at_the_end = (undo, *block.at_the_end)
 
 
 def block_of(array: np.ndarray) -> mmap.mmap:
@@ -57,7 +73,7 @@ def zeros(layout: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[s
     bytes_of = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in layout.items()}
     total = sum(-(-size // _LINE) * _LINE for size in bytes_of.values())
     huge = hasattr(mmap, "MADV_HUGEPAGE") and total >= _HUGE
-    memory = mmap.mmap(-1, total + (2 * _HUGE if huge else 0), **_PRIVATE)
+    memory = Memory(-1, total + (2 * _HUGE if huge else 0), **_PRIVATE)
     if huge:
         memory.madvise(mmap.MADV_HUGEPAGE)
     rest = np.frombuffer(memory, np.uint8)

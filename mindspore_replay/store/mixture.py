@@ -5,8 +5,7 @@ Axes: ``B`` sample_size, ``m`` sources, ``n`` handles.
 
 import contextlib
 import copy
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from .checks import check_bool, check_number, check_seed, check_size
 from .front import LocalFront
 from .habits import NoContainer, only_from_python, package_of, wrong_sample
 from .inputs import as_array, as_priority
-from .locks import hold_locks
+from .locks import Event, Held, Locks, hold_locks
 from .mixins import mixin
 from .naming import named, sample_names
 from .nested import NO_NAMES, Names
@@ -219,18 +218,17 @@ class Mixture:
     def sample(self, as_dict: bool, with_indices: bool) -> Sample:
         """Draw a batch, the rows of source 0 first."""
         names = self.sample_names(with_indices) if as_dict else NO_NAMES
-        with self.turn_to_sample(None), hold_locks(self.sources):
+        taken = [(front, front.take("sample", n)) for front, n in zip(self._limited, self.counts)]
+        turns = [(front, turn) for front, turn in taken if turn is not None]
+        watched = Locks(*(turn.watched(front.calls) for front, turn in turns))
+        with Locks(*(turn.taken() for _, turn in turns)), hold_locks(self.sources), watched:
             source, *outputs = self._drawn()
         batch = tuple(map(self.fronts[0].share, (source, *(outputs if with_indices else outputs[2:]))))
         return named(names, batch) if as_dict else batch
 
-    @contextlib.contextmanager
-    def turn_to_sample(self, stop: threading.Event | None) -> Iterator[None]:
+    def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiters of the sources allow a sample. Raise a RuntimeError soon after `stop` is set."""
-        with contextlib.ExitStack() as stack:
-            for front, n in zip(self._limited, self.counts):
-                stack.enter_context(front.turn_to_sample(stop, n))
-            yield
+        return Locks(*(front.turn_to_sample(stop, n) for front, n in zip(self._limited, self.counts)))
 
     def _drawn(self) -> tuple[np.ndarray, ...]:
         """Draw from all sources, or from none. Return sources, handles, importance weights and the other outputs."""
@@ -348,9 +346,7 @@ class Mixture:
         arrays = fitting(self.cls_name, own, expected)
         self.check_state(arrays)
         checked = [source.checked_state(state) for source, state in zip(self.sources, states)]
-        with contextlib.ExitStack() as stack:
-            for source, state in zip(self.sources, checked):
-                stack.enter_context(source.sole_use(state))
+        with Locks(*(source.sole_use(state) for source, state in zip(self.sources, checked))):
             for source, state in zip(self.sources, checked):
                 source.load_checked(state)
         for key, held in self.state.items():
@@ -486,7 +482,7 @@ class ArrayMixture(MixedRecipe, NoContainer):
             raise wrong_sample(type(self).__name__, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(as_dict, with_indices)
 
-    def turn_to_sample(self, stop: threading.Event | None) -> contextlib.AbstractContextManager[None]:
+    def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
         return self._front.turn_to_sample(stop)
 

@@ -1,6 +1,5 @@
 """Places for the rows of a buffer: the device, the memory of the host, or a folder."""
 
-import contextlib
 import difflib
 import os
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from .folder import Folder
 from .folder_header import bad_folder
 from .folder_opening import create, open_as_learner
 from .library import KernelError
+from .locks import on_failure
 from .plan import DISCOUNT, RETURN
 from .recipe.spec import BufferSpec
 
@@ -106,9 +106,8 @@ def open_buffer(
     """
     function = f"{cls.__name__}.open"
     check_bool(function, "verify", verify)
-    with contextlib.ExitStack() as stack:
-        opened = open_as_learner(folder, function, verify)
-        stack.callback(opened.close)
+    opened = open_as_learner(folder, function, verify)
+    with on_failure(opened.close):
         spec, make = opened.spec, find(opened.spec.cls_name)
         if spec.foreign:
             raise ValueError(f"For '{function}', {opened.path} can only be attached to, since {spec.foreign}.")
@@ -130,7 +129,6 @@ def open_buffer(
         except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
             raise bad_folder(function, opened.path, f"is damaged: {error}") from error
         opened.begin(function)
-        stack.pop_all()
     return buffer
 
 

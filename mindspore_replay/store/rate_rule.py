@@ -2,15 +2,15 @@
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .calls import Calls
 from .checks import any_number, check_size, no_room
+from .locks import Event
 from .options import Options
 
 logger = logging.getLogger("mindspore_replay.limiter")
@@ -112,15 +112,9 @@ class Account(NamedTuple):
             sizes[kind] = rows
 
 
-class Turn:
-    """A turn to insert or to sample.
-
-    Attributes:
-        rows (int): Rows to count after it. A sample sets it if it delivers fewer than it waited for.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
+def delivered(batch: Any) -> int:
+    """Return the rows of a sample, which may be fewer than it waited for."""
+    return len(batch[0])
 
 
 class QueueAccount(NamedTuple):
@@ -200,7 +194,7 @@ class Wait:
         what (str): ``"insert"`` or ``"sample"``.
         rows (int): Number of rows.
         seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
-        stop (Union[threading.Event, None]): Ends the wait when it is set. Default: ``None``.
+        stop (Union[Event, None]): Ends the wait when it is set. Default: ``None``.
     """
 
     def __init__(
@@ -209,7 +203,7 @@ class Wait:
         what: str,
         rows: int,
         seconds: float | None,
-        stop: threading.Event | None = None,
+        stop: Event | None = None,
     ) -> None:
         self._account, self._what, self._rows, self._stop = account, what, rows, stop
         self._seconds = math.inf if seconds is None else seconds

@@ -1,7 +1,7 @@
 """The state of a buffer as named arrays: copied, checked, loaded, and written to files."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
@@ -10,6 +10,7 @@ import numpy as np
 from . import state
 from .front import LocalFront
 from .limiter import RateLimiter
+from .locks import Held, Locks, first
 from .mixins import mixin
 from .recipe.spec import BufferSpec
 from .store import STATE_VERSION
@@ -86,15 +87,12 @@ class SavedState(Generic[_Front]):
         with self.snapshot() as arrays:
             self.check_state(arrays)
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> Held:
         """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
-        with self._front.lock:
-            self._front.ready()
-            with self._front.calls.kernels_kept_out():
-                yield
+        front = self._front
+        return Locks(front.lock, first(front.ready), front.calls.kernels_kept_out())
 
-    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> contextlib.AbstractContextManager[None]:
+    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> Held:
         """Prevent attaching during the block, for a state with other rows. Raise a RuntimeError if one is attached."""
         return self._front.calls.sole_use(arrays)
 
@@ -106,21 +104,23 @@ class SavedState(Generic[_Front]):
         """
         return self._front.calls.begin_replacing(arrays)
 
-    @contextlib.contextmanager
-    def snapshot(self, columns: bool = False) -> Iterator[dict[str, Any]]:
+    def snapshot(self, columns: bool = False) -> contextlib.AbstractContextManager[dict[str, Any]]:
         """Return the capacity and the state, with or without columns. Nothing changes it in the block.
 
         Arrays are views of host memory if the state is there, else copies. A compressed column is a `CompressedColumn`.
         The columns that say where the items of rows are always come.
         """
+        front, arrays = self._front, {"capacity": np.array(self.spec.capacity)}
         references = {f"column.{kind.name}" for kind in self.spec.options.kinds}
-        with self._front.lock:
-            self._front.ready()
+
+        def read() -> None:
+            front.ready()
             held = self.state_arrays()
             chosen = (key for key in held if columns or key in references or not key.startswith(state.OF_ROWS))
-            arrays = {key: held[key].asnumpy() for key in chosen}
-            with self.exclusive():
-                yield {"capacity": np.array(self.spec.capacity), **arrays}
+            arrays.update({key: held[key].asnumpy() for key in chosen})
+
+        # Reading may wait for graphs, which may wait for the kernels.
+        return Locks(front.lock, first(read), front.calls.kernels_kept_out(), first(lambda: arrays))
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""

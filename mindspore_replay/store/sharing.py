@@ -1,16 +1,16 @@
 """A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals. See csrc/shared.h."""
 
-import contextlib
 import ctypes
 import mmap
 import secrets
-import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from . import library
 from .call import Array, Call, State
+from .locks import Held
+from .memory import at_the_end
 from .recipe.spec import BufferSpec
 from .schema import Schema
 from .types import Arrays
@@ -87,31 +87,30 @@ def register(
     """
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
     call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
+    at_the_end(memory, "replay_unshare", ctypes.c_void_p(arrays["head"].ctypes.data), call)  # which the library uses
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
     status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
     call.let_arrays_go()
-    weakref.finalize(memory, _unshare, ctypes.c_void_p(arrays["head"].ctypes.data), call)
 
 
 def guard(memory: mmap.mmap, head: np.ndarray) -> None:
     """Let a page that the disk cannot read or write be an error of the buffer, as long as the memory is mapped."""
-    address, handle = ctypes.c_void_p(head.ctypes.data), library.loaded()
-    handle.replay_guard(
-        ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data), ctypes.c_int64(len(memory)), address
-    )
-    weakref.finalize(memory, handle.replay_end_guard, address)
+    address, begin = ctypes.c_void_p(head.ctypes.data), ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data)
+    at_the_end(memory, "replay_end_guard", address)
+    library.loaded().replay_guard(begin, ctypes.c_int64(len(memory)), address)
+
+
+def holding(head: ctypes.c_void_p, failed: Callable[[int], None]) -> Held:
+    """Return a block that keeps others out of a buffer's arrays; `failed` raises the error for a status."""
+    functions = map(library.address_of, ("replay_hold", "replay_let_go"))
+    return library.extension().Hold(*functions, head.value or 0, failed)
 
 
 def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
     stored = schema.references
     return zip(stored.names, stored.shapes, stored.stored_dtypes)
-
-
-def _unshare(head: ctypes.c_void_p, _call: Call) -> None:
-    """Unregister a buffer. Until then its call must exist, whose shapes and addresses the library uses."""
-    library.loaded().replay_unshare(head)
 
 
 class Signals:
@@ -134,43 +133,5 @@ class Signals:
         self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
 
     def send(self) -> None:
-        """Wake all that wait. The caller must hold the buffer's lock."""
+        """Wake all that wait."""
         self._handle.replay_wake(self._address)
-
-
-class SharedCondition:
-    """A condition, as `threading.Condition`, that threads of all processes wait for.
-
-    Args:
-        lock (FolderLock): The lock of the buffer, in a folder.
-        signals (Signals): Those of the folder.
-    """
-
-    def __init__(self, lock: contextlib.AbstractContextManager[object], signals: Signals) -> None:
-        self._lock, self._signals = lock, signals
-
-    def acquire(self) -> None:
-        """Acquire the lock."""
-        self._lock.__enter__()
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.__exit__(None, None, None)
-
-    __enter__ = acquire
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def wait(self, seconds: float) -> None:
-        """Wait for a change, at most some seconds. The caller must hold the lock once."""
-        seen = self._signals.seen()
-        self._lock.__exit__(None, None, None)
-        try:
-            self._signals.wait(seen, seconds)
-        finally:
-            self._lock.__enter__()
-
-    def notify_all(self) -> None:
-        """Wake all that wait. The caller must hold the lock."""
-        self._signals.send()

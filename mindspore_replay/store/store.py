@@ -5,7 +5,7 @@ import ctypes
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,11 +18,12 @@ from .epochs import SIZE
 from .inputs import as_handles_for, as_new_rows, as_positions, as_priorities, as_values
 from .insertion import Insertion
 from .invocations import Invocations, Key
-from .memory import block_of, give_back
+from .locks import Held
+from .memory import at_the_end, block_of, give_back
 from .options import Options
 from .random import ALL_ROWS
 from .schema import Schema
-from .sharing import is_busy
+from .sharing import holding, is_busy
 from .types import Arrays, Experience, Nested, Outputs, Values
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Store(Calls):
         self._count = self.arrays["count"]
         self._handle = library.loaded()
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
-        self.folder, self._holds = folder, 0
+        self.folder = folder
         if folder is not None:
             folder.share(self._state, self.check)
 
@@ -329,7 +330,7 @@ class Store(Calls):
     def _between(self, read: Callable[[], _Read]) -> _Read:
         """Return what `read` finds between two operations. That of a process that died is completed or undone first."""
         found = read()
-        if self.folder is not None and not self._holds and is_busy(self.folder.arrays):
+        if self.folder is not None and is_busy(self.folder.arrays):
             with self.kernels_kept_out():
                 return read()
         return found
@@ -366,30 +367,24 @@ class Store(Calls):
 
     # The whole state.
 
-    def hold(self) -> None:
-        """Keep kernels of all threads, and of other processes, out of these arrays until `let_go`.
+    def kernels_kept_out(self) -> Held:
+        """Return a block that keeps kernels of all threads, and of other processes, out of these arrays.
 
         Only of a buffer in a folder, this thread may call kernels meanwhile.
         """
-        status = self._handle.replay_hold(self._head)
-        if status != library.OK:
-            raise library.KernelError("replay_hold", status)
-        self._holds += 1
+        return self._hold
 
-    def let_go(self) -> None:
-        """End a `hold`."""
-        self._holds -= 1
-        status = self._handle.replay_let_go(self._head)
-        if status != library.OK:
-            raise library.KernelError("replay_let_go", status)
+    @functools.cached_property
+    def _hold(self) -> Held:
+        return holding(self._head, _raise_failure)
 
-    def sole_use(self, arrays: Arrays) -> contextlib.AbstractContextManager[None]:
+    def sole_use(self, arrays: Arrays) -> Held:
         """Prevent attaching to a folder during the block, for a state with other rows than those stored now.
 
         Raises:
             RuntimeError: If a process is attached.
         """
-        if self.folder is None or self._holds_rows_of(arrays):
+        if self.folder is None or self._has_rows_of(arrays):
             return contextlib.nullcontext()
         return self.folder.without_attached()
 
@@ -399,7 +394,7 @@ class Store(Calls):
         The caller must have `sole_use` for the state, in a `hold`. If the process dies, no row is left in a folder.
         There a serial number is never used twice: that of a row to write may be raised.
         """
-        same = self.folder is None or self._holds_rows_of(arrays)
+        same = self.folder is None or self._has_rows_of(arrays)
         if self.folder is not None:
             if not same:
                 self.folder.check_sole_use()
@@ -407,7 +402,7 @@ class Store(Calls):
         self._handle.replay_replace(self._head)
         return arrays if same else state.renumbered(arrays, int(self.arrays["serials"][0]))
 
-    def _holds_rows_of(self, arrays: Arrays) -> bool:
+    def _has_rows_of(self, arrays: Arrays) -> bool:
         """Return True if the rows of a state are those stored now, by their serial numbers and their bytes."""
         columns = [key for key in self.arrays if key.startswith(state.OF_ROWS)]
         keys = ["serials", *(key for key in ("row_serials",) if key in self.arrays), *columns]  # the small ones first
@@ -416,37 +411,22 @@ class Store(Calls):
             for key in keys
         )
 
-    @contextlib.contextmanager
-    def kernels_kept_out(self) -> Iterator[None]:
-        """Hold these arrays during the block."""
-        self.hold()
-        try:
-            yield
-        finally:
-            self.let_go()
-
     def close(self) -> None:
         """Flush the files of a folder, and end its use by all processes, or only by this one if it is not the learner.
 
-        Other memory is returned to the system.
+        Other memory is returned to the system. After an error the buffer is still open.
         """
+        if self.folder is not None and self.folder.is_learner:
+            self.folder.end()
         if self.guard is not None:
             self.guard.close()
-        if self.folder is None:
-            block = block_of(self._count)
-            weakref.finalize(block, self._handle.replay_unshare, self._head)
-            self._handle.replay_close(self._head)
-            give_back(block)
-            return
-        try:
-            if self.folder.is_learner:
-                with self.kernels_kept_out():
-                    self.folder.arrays["shared.closed"][0] = 1
-                    self.folder.signals.send()
-                self.folder.flush_every()
-                self.folder.flush(closed=True)
-        finally:
+        if self.folder is not None:
             self.detach()
+            return
+        block = block_of(self._count)
+        at_the_end(block, "replay_unshare", self._head)
+        self._handle.replay_close(self._head)
+        give_back(block)
 
     def detach(self) -> None:
         """End the use of a folder by this process, also in compiled graphs."""
@@ -476,3 +456,7 @@ class Store(Calls):
         """Raise a ValueError if the arrays are inconsistent."""
         with self.kernels_kept_out():
             state.check(self.options, self.arrays)
+
+
+def _raise_failure(status: int) -> None:
+    raise library.KernelError("replay_hold", status)

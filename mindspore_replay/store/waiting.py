@@ -3,20 +3,20 @@
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from .calls import Calls
+from .calls import BaseCalls
 from .checks import check_size
+from .locks import Block, Event, Held, Signals
 from .mixins import mixin
-from .rate_rule import KINDS, Account, QueueAccount, Turn, Wait, seconds_of
-from .types import Outputs
+from .rate_rule import Account, QueueAccount, Wait, seconds_of
 
 if TYPE_CHECKING:
+    from . import sharing
     from .folder import Folder
-    from .sharing import SharedCondition
 
 #: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
 _LONGEST_WAIT = 0.5
@@ -36,13 +36,14 @@ class Waiting:
     def __init__(self, timeout: object, cls_name: str) -> None:
         super().__init__()
         self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
-        self._changed: threading.Condition | SharedCondition = threading.Condition()
+        self._lock: Held = threading.RLock()  # guards all counts
+        self._signals: Signals | sharing.Signals = Signals()
         self._inside = threading.local()
-        self._in_progress = np.zeros(4, np.int64)  # amounts of blocks in progress
+        self._in_progress, self._counts = np.zeros((2, 4), np.int64)  # amounts of blocks in progress, and that ended
         self._folder: Folder | None = None
-        self._waiting: dict[str, list[int]] = {what: [] for what in KINDS}
+        self.turns: set[Turn] = set()  # that wait or are in progress
         #: Set when the buffer is closed, which ends waits.
-        self.closing: threading.Event | None = None
+        self.closing: Event | None = None
 
     @property
     def waits(self) -> bool:
@@ -57,13 +58,13 @@ class Waiting:
         """Return the account. Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
         raise NotImplementedError
 
-    def _count(self, done: np.ndarray) -> None:
-        """Count amounts of blocks that ended. The caller must hold the lock."""
+    def leave(self, gone: Held) -> None:
+        """Raise the error of this lock from here on: the process was forked from that of the limiter."""
+        vars(self)["_lock"] = gone
 
     def restart(self) -> None:
         """Restart, since the buffer is empty."""
-        with self._changed:
-            self._changed.notify_all()
+        self._signals.send()
 
     def can_insert(self, rows: int = 1) -> bool:
         """Return True if `rows` rows may be inserted now.
@@ -113,14 +114,14 @@ class Waiting:
 
     def lets_sample(self, rows: int) -> bool:
         """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
-        return getattr(self._inside, "sample", False) or self.can_sample(rows)
+        return getattr(self._inside, "sample", None) is not None or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
         check_size(self._cls_name, "rows", rows)
-        with self._changed:
+        with self._lock:
             return bool(self.account().allows(what, rows, self._in_progress))
 
-    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[object]:
+    def inserting(self, rows: int = 1, *, timeout: float | None = None) -> Held:
         """Wait until rows may be inserted, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `insert` neither wait nor count.
@@ -146,7 +147,7 @@ class Waiting:
         """
         return self.turn("insert", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
-    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> contextlib.AbstractContextManager[object]:
+    def sampling(self, rows: int = 1, *, timeout: float | None = None) -> Held:
         """Wait until rows may be sampled, and count them after the block, unless it raises.
 
         Within the block, the same thread's calls of the buffer's `sample` neither wait nor count.
@@ -173,111 +174,152 @@ class Waiting:
         """
         return self.turn("sample", check_size(self._cls_name, "rows", rows), None, seconds_of(timeout, self._cls_name))
 
-    @contextlib.contextmanager
     def turn(
         self,
         what: str,
         rows: int,
-        stop: threading.Event | None = None,
+        stop: Event | None = None,
         seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
-    ) -> Iterator[Turn]:
-        """Run the block of `inserting` or `sampling`. Raise a RuntimeError if `stop` is set during the wait.
+    ) -> Held:
+        """Return the block of `inserting` or `sampling`. It raises a RuntimeError if `stop` is set during the wait.
 
         If counts arrive from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may last.
         """
-        turn = Turn(rows)
-        if getattr(self._inside, what, False):
-            yield turn
-            return
-        more = self._begin(what, rows, self.timeout if seconds is None else seconds, stop, poll)
-        setattr(self._inside, what, True)
-        try:
-            yield turn
-        except BaseException:
-            self._end(more, more * 0)
-            raise
-        else:
-            self._end(more, more * turn.rows // rows)
-        finally:
-            setattr(self._inside, what, False)
+        turn = self.take(what, rows, stop, seconds, poll)
+        return contextlib.nullcontext() if turn is None else turn.taken()
 
-    def try_insert(self, calls: Calls, *arguments: object) -> bool:
-        """Insert rows that obviously fit, as `Store.try_insert` does, when they may be inserted, and count them."""
-        if getattr(self._inside, "insert", False):
-            return bool(calls.try_insert(*arguments))
-        rows = calls.rows_to_insert(*arguments)
-        if rows < 1:
-            return False
-        more, done = self._begin("insert", rows, self.timeout), False
-        try:
-            done = calls.try_insert(*arguments)
-        finally:
-            self._end(more, more if done else more * 0)
-        return done
-
-    def try_sample(self, calls: Calls, skip: int, rows: int) -> Outputs | int:
-        """Draw a batch, as `Store.try_sample` does, when it may be drawn, and count its rows."""
-        if getattr(self._inside, "sample", False):
-            return calls.try_sample(skip)
-        more, batch = self._begin("sample", rows, self.timeout), None
-        try:
-            batch = calls.try_sample(skip)
-        finally:
-            self._end(more, more if type(batch) is tuple else more * 0)
-        return batch
-
-    def _begin(
+    def take(
         self,
         what: str,
         rows: int,
-        seconds: float | None,
-        stop: threading.Event | None = None,
+        stop: Event | None = None,
+        seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
-    ) -> np.ndarray:
-        """Wait until rows may be inserted or sampled, and return what they add to the counts."""
+    ) -> "Turn | None":
+        """Return a turn that waits as `turn` does, or ``None`` if this thread is in one."""
+        if getattr(self._inside, what, None) is not None:
+            return None
+        return Turn(self, what, rows, self.timeout if seconds is None else seconds, stop, poll)
+
+    def waiting(self, what: str) -> list[int]:
+        """Return the rows of insertions or samples that wait."""
+        return [turn.rows for turn in tuple(self.turns) if turn.what == what and turn.waits]
+
+    def await_turn(self, turn: "Turn") -> None:
+        """Wait until rows may be inserted or sampled, and let them be in progress."""
+        self.turns.add(turn)
         wait: Wait | None = None
-        self._changed.acquire()
-        self._waiting[what].append(rows)
-        try:
-            while not (now := self._noted_account(what, rows)).allows(what, rows, self._in_progress):
-                if self._folder is not None and self._folder.closed:
-                    raise RuntimeError(
-                        f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
-                    )
-                if self.closing is not None and self.closing.is_set():
-                    raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: make another.")
-                wait = wait or Wait(self.account, what, rows, seconds, stop)
-                if poll is None:
-                    self._changed.wait(min(wait.left(), _LONGEST_WAIT))
-                else:
-                    self._poll(poll, wait.left())
-            increments: np.ndarray = now.increments(what, rows, self._in_progress)
-            in_progress = self._in_progress
-            in_progress += increments
-            return increments
-        finally:
-            self._waiting[what].remove(rows)
-            self._changed.release()
+        while True:
+            seen = self._signals.seen()
+            with self._lock:
+                now = self._noted_account(turn.what, turn.rows)
+                if now.allows(turn.what, turn.rows, self._in_progress):
+                    setattr(self._inside, turn.what, turn)
+                    increments: np.ndarray = now.increments(turn.what, turn.rows, self._in_progress)
+                    in_progress = self._in_progress
+                    turn.in_progress, turn.waits = increments, False
+                    in_progress += increments
+                    return
+                self._check_open()
+            wait = wait or Wait(self.account, turn.what, turn.rows, turn.seconds, turn.stop)
+            if turn.poll is None:
+                self._signals.wait(seen, min(wait.left(), _LONGEST_WAIT))  # type: ignore[arg-type]
+            else:
+                turn.poll(wait.left())
 
-    def _poll(self, poll: Callable[[float], None], seconds: float) -> None:
-        """Receive counts without the lock, which the caller must hold: counting requires it."""
-        self._changed.release()
-        try:
-            poll(seconds)
-        finally:
-            self._changed.acquire()
+    def _check_open(self) -> None:
+        if self._folder is not None and self._folder.closed:
+            raise RuntimeError(
+                f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
+            )
+        if self.closing is not None and self.closing.is_set():
+            raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: make another.")
 
-    def _end(self, in_progress: np.ndarray, done: np.ndarray) -> None:
-        self._changed.acquire()
-        try:
-            others = self._in_progress
-            others -= in_progress
-            self._count(done)
-            if self._folder is not None or any(self._waiting.values()):
-                self._changed.notify_all()
-        finally:
-            self._changed.release()
+    def settle(self, turn: "Turn", succeeded: bool) -> None:
+        """Count the rows of a turn if they were inserted or sampled. They are no longer in progress."""
+        with self._lock:
+            if turn.in_progress is not None:
+                done = turn.in_progress * turn.done // turn.rows * succeeded
+                counts, in_progress, amounts = self._counts, self._in_progress, turn.in_progress
+                turn.in_progress = None
+                in_progress -= amounts
+                counts += done
+
+    def end(self, turn: "Turn") -> None:
+        """End a turn that is settled."""
+        self.turns.discard(turn)
+        setattr(self._inside, turn.what, None)
+        if self._folder is not None or self.turns:
+            self._signals.send()
+
+
+class Turn:
+    """A turn to insert or sample rows.
+
+    Args:
+        waiting (Waiting): What it waits for.
+        what (str): ``"insert"`` or ``"sample"``.
+        rows (int): Number of rows.
+        seconds (Union[float, None]): Longest wait, or ``None`` for no limit.
+        stop (Union[Event, None]): Ends the wait when it is set.
+        poll (Union[Callable, None]): Called while it waits, instead of waiting for a signal.
+
+    Attributes:
+        done (int): Rows to count after it: fewer than `rows` if a sample delivers fewer.
+        in_progress (Union[numpy.ndarray, None]): What it adds to the amounts in progress.
+        waits (bool): Whether it has not begun.
+    """
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: Event | None,
+        poll: Callable[[float], None] | None,
+    ) -> None:
+        self._waiting, self.what, self.rows, self.seconds, self.stop, self.poll = (
+            waiting,
+            what,
+            rows,
+            seconds,
+            stop,
+            poll,
+        )
+        self.done, self.in_progress, self.waits = rows, cast("np.ndarray | None", None), True
+        self._calls: BaseCalls | None = None
+        self._before: object = None
+
+    def taken(self) -> Held:
+        """Return a block that waits first, and counts the rows unless it raises or they were counted."""
+        return Block(self._begin, self._end)
+
+    def watched(self, calls: BaseCalls) -> Held:
+        """Return a block within, in the lock of the buffer, that counts the rows if it inserts or samples them.
+
+        It does so also if a signal interrupts it right after that.
+        """
+        self._calls = calls
+        return Block(self._note, self._judge)
+
+    def _begin(self) -> None:
+        self._waiting.await_turn(self)
+
+    def _end(self, succeeded: bool) -> None:
+        self._waiting.settle(self, succeeded)
+        self._waiting.end(self)
+
+    def _note(self) -> None:
+        assert self._calls is not None
+        self._before = self._calls.progress_of(self.what)
+
+    def _judge(self, succeeded: bool) -> None:
+        assert self._calls is not None
+        if not succeeded and self._before is not None:
+            succeeded = self._calls.progress_of(self.what) != self._before
+        self._waiting.settle(self, succeeded)
 
 
 class Queue(Protocol):
@@ -286,8 +328,8 @@ class Queue(Protocol):
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
 
-    def signals(self) -> "tuple[threading.Condition | SharedCondition, Folder | None]":
-        """Return the condition of waits, and the folder if there is one."""
+    def signals(self) -> "tuple[Held, Signals | sharing.Signals, Folder | None]":
+        """Return the lock, the signals that end waits, and the folder if there is one."""
 
 
 class QueueLimiter(Waiting):
@@ -301,7 +343,7 @@ class QueueLimiter(Waiting):
     def __init__(self, queue: Queue, timeout: object) -> None:
         super().__init__(timeout, type(queue).__name__)
         self._queue = queue
-        self._changed, self._folder = queue.signals()
+        self._lock, self._signals, self._folder = queue.signals()
         if self._folder is not None:
             self._in_progress = self._folder.arrays["shared.in_progress"]
             self._in_progress[:] = 0
@@ -318,18 +360,6 @@ class QueueLimiter(Waiting):
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
         return self._queue.account()
-
-    def try_insert(self, calls: Calls, *arguments: object) -> bool:
-        """Insert rows that obviously fit; if it may wait, when there is room."""
-        if self.timeout == 0:
-            return bool(calls.try_insert(*arguments))
-        return super().try_insert(calls, *arguments)
-
-    def try_sample(self, calls: Calls, skip: int, rows: int) -> Outputs | int:
-        """Draw a batch; if it may wait, or rows may have to wait for those before them, when there are enough rows."""
-        if self.timeout == 0:
-            return -1 if calls.options.keeps_turn else calls.try_sample(skip)
-        return super().try_sample(calls, skip, rows)
 
     def _noted_account(self, what: str, rows: int) -> QueueAccount:
         now = self.account()

@@ -12,7 +12,7 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from .checks import check_number, check_size
+from .checks import check_no_pipe, check_number, check_size
 from .folder_files import unchanged_if_refused
 from .inputs import as_array
 from .state import LAST_CLOCK
@@ -148,6 +148,7 @@ class SharedWeights:
             if time.monotonic() >= until:
                 return None
             time.sleep(min(_AGAIN, timeout))
+        check_no_pipe("SharedWeights", self._file)
         with self._file.open("rb") as file:
             stamp = os.fstat(file.fileno()).st_mtime_ns
             version, layout = self._header(file)

@@ -12,7 +12,7 @@ from mindspore import Parameter, nn
 from ..buffers.base import Buffer
 from ..buffers.parameters import Held
 from ..checkpoint.buffers import describe, is_mixture, parts_of
-from ..checkpoint.file_format import CODES, check_description, damaged, descriptions, is_value, summary
+from ..checkpoint.file_format import CODES, check_description, descriptions, is_value, sensible, summary
 from ..checkpoint.files import real_path
 from ..checkpoint.loading import Restored, load_checked
 from ..checkpoint.parts import Part, is_buffer
@@ -177,12 +177,13 @@ class TrainingCheckpoint:
         """Return the plain values and the random states of the last file, checked."""
         for source in sources:  # all of them, for their checksums
             arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
-        try:
+        with sensible(sources[-1].path):
             content = decoded(arrays)
-            states, _ = content["random"], content["values"]
-        except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
-            path = sources[-1].path
-            raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
+            states, values, inserted = content["random"], content["values"], content.get("inserted", [])
+            if not (isinstance(states, dict) and isinstance(values, dict) and isinstance(inserted, list)):
+                raise TypeError(f"{type(states).__name__}, {type(values).__name__} and {type(inserted).__name__}")
+            if not all(type(rows) is int for rows in inserted):
+                raise TypeError(f"{inserted} rows were inserted")
         self._random.check(states)
         return content
 

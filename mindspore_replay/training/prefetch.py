@@ -1,6 +1,7 @@
 """Samples drawn while the learner computes."""
 
 import atexit
+import math
 import threading
 import time
 import weakref
@@ -9,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from ..store.checks import check_size
+from ..store.gone import left_by_forks
+from ..store.locks import Event, Signals
 from ..store.mixins import Closing
 
 #: Seconds after which a call that waits checks whether the interpreter is about to end.
@@ -34,7 +37,7 @@ class PrefetchStatistics(NamedTuple):
     share: float
 
 
-class _Ending(threading.Event):
+class _Ending(Event):
     """An event that ends waits: once it is set, or the main thread has ended and the interpreter is about to end."""
 
     def is_set(self) -> bool:
@@ -66,19 +69,28 @@ class _Drawing:
     def __init__(self, buffer: Any, arguments: Mapping[str, Any], depth: int) -> None:
         self.ending = _Ending()
         self._buffer, self._arguments, self._depth = buffer, arguments, depth
-        self._changed = threading.Condition()
+        self._lock, self._signals = threading.Lock(), Signals()
         self._ready: deque[_Drawn] = deque()
         #: Whether the thread draws. After an error it pauses until the caller has seen that, so batches stay in order.
         self._going = False
         self._thread: threading.Thread | None = None
+        left_by_forks(self)
+
+    def leave(self) -> None:
+        """Draw nothing ahead: this process was forked from that with the thread."""
+        self._lock, self._signals = threading.Lock(), Signals()
+        self._going, self._depth, self._thread = False, 0, None
+        self._ready.clear()
 
     def oldest(self) -> _Drawn:
         """Take the oldest batch, waiting until it is drawn. Draw one here if the thread draws none."""
-        with self._changed:
-            while self._going and not self._ready and not self.ending.is_set():
-                self._changed.wait(_LONGEST_WAIT)
-            drawn = self._ready.popleft() if self._ready else None
-            self._changed.notify_all()
+        while True:
+            seen = self._signals.seen()
+            if not self._going or self._ready or self.ending.is_set():
+                break
+            self._signals.wait(seen, _LONGEST_WAIT)
+        drawn = self._ready.popleft() if self._ready else None
+        self._signals.send()
         self.check_open()
         if drawn is None or isinstance(drawn.error, RuntimeError):  # too few rows, for example; perhaps enough by now
             drawn = self._draw()
@@ -105,13 +117,14 @@ class _Drawing:
 
     def _go_on(self) -> None:
         """Let the thread draw. It begins with the first call."""
-        with self._changed:
+        with self._lock:
             if self._thread is None and self._depth and not self.ending.is_set():
-                self._thread = threading.Thread(target=self._run, name="Prefetch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="Prefetch", daemon=True)
+                thread.start()
+                self._thread = thread  # now that it runs
                 atexit.register(self.close)
             self._going = self._thread is not None
-            self._changed.notify_all()
+        self._signals.send()
 
     def _run(self) -> None:
         while self._draw_ahead():
@@ -119,25 +132,27 @@ class _Drawing:
 
     def _draw_ahead(self) -> bool:
         """Draw a batch as soon as there is room for one. Return False when it was closed."""
-        with self._changed:
-            self._changed.wait_for(self._has_work)
-        if self.ending.is_set():
-            return False
+        while True:
+            seen = self._signals.seen()
+            if self.ending.is_set():
+                return False
+            if self._has_work():
+                break
+            self._signals.wait(seen, math.inf)
         drawn = self._draw()
-        with self._changed:
+        with self._lock:
             self._ready.append(drawn)
             self._going = drawn.error is None
-            self._changed.notify_all()
+        self._signals.send()
         return True
 
     def _has_work(self) -> bool:
-        return self.ending.is_set() or (self._going and len(self._ready) < self._depth)
+        return self._going and len(self._ready) < self._depth
 
     def end(self) -> None:
         """Tell the thread and all waits to end."""
         self.ending.set()
-        with self._changed:
-            self._changed.notify_all()
+        self._signals.send()
         atexit.unregister(self.close)
 
     def close(self) -> None:

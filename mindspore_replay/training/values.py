@@ -115,7 +115,7 @@ class RandomStates:
             for name in self._generators:
                 try:
                     self._write(name, states[name], before[name])
-                except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+                except (AttributeError, LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
                     raise ValueError(
                         f"For 'TrainingCheckpoint', {name!r} must be a generator of the kind that was saved, "
                         f"but got {type(self._generators[name]).__name__}: {error}"

@@ -485,6 +485,7 @@ def test_a_wait_finds_the_learner_of_a_folder_that_was_moved_or_deleted(tmp_path
         attached.insert(row(18))
     with pytest.raises(FileNotFoundError):
         buffer.close()
+    buffer.close()
     with pytest.raises(RuntimeError, match="the learner has closed the buffer"):
         attached.insert(row(18))
     assert not attached._folder.has_learner()

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import re
 import shutil
@@ -42,7 +41,7 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.store import flushed, folder_opening
+from mindspore_replay.store import flushed, folder_files, folder_opening
 from mindspore_replay.store import folder as folder_module
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -488,20 +487,23 @@ def test_a_folder_that_was_deleted_can_be_closed(tmp_path: Path):
     assert len(buffer) == 1
     with pytest.raises(FileNotFoundError, match=said):
         buffer.close()
+    save(buffer, tmp_path / "rows.safetensors")  # it is still open
+    assert len(load(tmp_path / "rows.safetensors")) == 1
+    buffer.close()  # gives the rows up
     with pytest.raises(RuntimeError, match="closed"):
         buffer.size()
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make("uniform", storage=tmp_path / "rows").close()
-    system = os.open
+    opened = folder_files.opened
 
-    def read_only(path: Any, flags: int, *more: Any) -> int:
+    def read_only(path: Any, flags: int) -> Any:
         if flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, "Permission denied", path)
-        return system(path, flags, *more)
+        return opened(path, flags)
 
-    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr(folder_files, "opened", read_only)
     for name, function in (("attach", attach), (r"ReplayBuffer\.open", ReplayBuffer.open)):
         message = rf"^\[Errno 13\] For '{name}', the folder .*rows could not be opened: Permission denied: .*rows/"
         with pytest.raises(PermissionError, match=message):
@@ -519,7 +521,7 @@ def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     before = len(os.listdir("/proc/self/fd"))
     for function in (ReplayBuffer.open, attach):
         with monkeypatch.context() as patch:
-            patch.setattr(mmap, "mmap", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+            patch.setattr(folder_files, "Memory", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
             with pytest.raises(OSError, match="Too many open files"):
                 function(tmp_path / "rows")
     assert len(os.listdir("/proc/self/fd")) == before

@@ -24,6 +24,7 @@ from mindspore import Parameter, Tensor, nn
 
 from mindspore_replay import ReplayBuffer, TrainingCheckpoint
 from mindspore_replay.checkpoint import files, saving
+from mindspore_replay.store import gone
 
 #: Rows of the first step, so many that incremental files stay small beside them.
 FIRST = 60
@@ -136,6 +137,7 @@ WRONG = {"in-place": in_place, "removing": removing}
 
 def killed_at(point: int, training: Training) -> bool:
     """Return True if a fork that saves reached this point and so was killed there."""
+    gone._owned.clear()  # the fork may use the buffer
     child = os.fork()
     if child == 0:
         try:

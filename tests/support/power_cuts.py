@@ -135,8 +135,8 @@ class Machine:
 
         syncs = self.syncs(sync_and_note)
 
-        def sync_in_folder(descriptor: int) -> None:
-            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        def sync_in_folder(file: Any) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
             if path.parent == self.disk.folder:
                 syncs(path)
 

@@ -493,14 +493,14 @@ def test_a_long_wait_is_logged_once(
         insert(limiter, first)
     now, seen = [0.0], []
 
-    def wait(seconds: float) -> None:
+    def wait(_: object, seconds: float) -> None:
         seen.append((now[0], len(caplog.records)))
         now[0] += seconds
         if now[0] > 25:
             limiter.disable()
 
     monkeypatch.setattr(rate_rule.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(limiter._changed, "wait", wait)
+    monkeypatch.setattr(limiter._signals, "wait", wait)
     with caplog.at_level(logging.WARNING, "mindspore_replay.limiter"), call(limiter, rows):
         pass
     assert [record.message for record in caplog.records] == [expected]

@@ -125,8 +125,8 @@ def counting() -> Counting:
 def settled(batches: Prefetch) -> None:
     """Wait until the thread has drawn all that it may draw ahead."""
     drawing = batches._drawing
-    with drawing._changed:
-        assert drawing._changed.wait_for(lambda: not drawing._has_work(), timeout=60)
+    while drawing._has_work():
+        drawing._signals.wait(drawing._signals.seen(), 0.01)
 
 
 def test_it_draws_depth_batches_ahead_and_no_more():
@@ -350,7 +350,7 @@ def test_no_row_is_torn_beside_a_learner_and_an_actor():
 
 def waiting(limiter: Any) -> bool:
     """Return True if a sample waits for a limiter."""
-    return bool(limiter._waiting["sample"])
+    return bool(limiter.waiting("sample"))
 
 
 def queue(**options: Any) -> ReplayQueue:
@@ -390,7 +390,7 @@ def test_close_ends_the_waits_of_all_threads(kind: str, tmp_path: Path):
     for learner in learners:
         learner.start()
     limiter = buffer.sources[1].limiter if kind == "mixed" else buffer.limiter
-    while len(limiter._waiting["sample"]) < 2:  # the third waits for its turn
+    while len(limiter.waiting("sample")) < 2:  # the third waits for its turn
         pass
     assert first.statistics().batches == 0  # nothing waits for the learner
     closers = [threading.Thread(target=batches.close) for batches in (first, first, second)]

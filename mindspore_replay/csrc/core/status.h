@@ -18,6 +18,7 @@ enum Status : int {
   kBadVersion = 11,      // the version of a new row is negative, or newer than the clock
   kNoDisk = 12,          // CPU: a page of the files of a folder could not be read or written
   kBadLength = 13,       // CPU: a row of any length with fewer or more items than it may have
+  kNoFolder = 14,        // CPU: the folder of the buffer was deleted
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
@@ -38,6 +39,8 @@ inline const char *ReasonOf(Status status) {
       return "the disk could not read or write a page of the folder: what is in memory is not what was there";
     case kBadLength:
       return "a length is negative or above max_length, or a call has more items than there is memory for";
+    case kNoFolder:
+      return "the folder was deleted, and its rows are in memory alone: save() them elsewhere before the buffer is closed";
     default: return nullptr;
   }
 }

@@ -211,6 +211,7 @@ __attribute__((noinline)) void MarkUpdated(const Updates &updates, const Vector<
 // Inserts rows; in a full ring they evict the oldest. In `ends`, 1 marks the last row of an episode, 2 one that holds
 // only the observation after the row before it, and 3 a last row whose next observation is not known.
 MINDSPORE_REPLAY_KERNEL(insert) {
+  if (args.shared() != nullptr && args.shared()->IsDeleted()) return kNoFolder;
   const State state = StateOf(args);
   Insertion insertion;
   const Status status = insertion.Check(args, state);

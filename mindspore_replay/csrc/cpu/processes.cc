@@ -109,6 +109,12 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
   return kOk;
 }
 
+// Lets insertions into a shared buffer fail once an open file of its folder is deleted.
+MINDSPORE_REPLAY_EXPORT void replay_watch(const void *head, int file) {
+  ProcessLock *process_lock = Locks::Of(head).Find(head);
+  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Watch(file);
+}
+
 // Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
 MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
   Locks &locks = Locks::Of(head);

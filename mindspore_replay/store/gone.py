@@ -1,0 +1,60 @@
+"""What takes the place of the rows of a closed buffer, and of buffers that a forked process got from its parent."""
+
+import os
+import weakref
+from typing import Any, NoReturn, Protocol
+
+
+class Gone:
+    """Takes the place of rows or of a lock: whatever it is asked for, it raises an error.
+
+    Args:
+        cls_name (str): Class to name in it.
+        reason (str): What it says.
+    """
+
+    def __init__(self, cls_name: str, reason: str) -> None:
+        self.__dict__.update(_cls_name=cls_name, _reason=reason)
+
+    def fail(self, *_: object) -> NoReturn:
+        """Raise the error."""
+        raise RuntimeError(f"For '{self._cls_name}', {self._reason}.")
+
+    def __getattr__(self, name: str) -> Any:
+        self.fail()
+
+    def __enter__(self) -> None:
+        self.fail()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _OfProcess(Protocol):
+    """What one process owns."""
+
+    def leave(self) -> None:
+        """Leave it to the process from which this one was forked: threads there may hold its locks."""
+
+
+_owned: "weakref.WeakSet[_OfProcess]" = weakref.WeakSet()
+#: ``(owner)``: calls its `leave` in processes that are forked from this one.
+left_by_forks = _owned.add
+
+
+def forked(cls_name: str, folder: object) -> Gone:
+    """Return what takes the place of a buffer of the process from which this one was forked, and of its lock."""
+    way_out = "in this process, attach(folder) uses the rows of a buffer that is made with storage=folder"
+    if folder is not None:
+        way_out = f"in this process use attach({os.fspath(folder)!r})"  # type: ignore[call-overload]
+    return Gone(cls_name, f"the buffer belongs to the process from which this one was forked: {way_out}")
+
+
+def _leave_all() -> None:
+    for owner in list(_owned):
+        owner.leave()
+    _owned.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)
