@@ -4,7 +4,7 @@ import contextlib
 import copy
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -280,15 +280,9 @@ class Turn:
         stop: Event | None,
         poll: Callable[[float], None] | None,
     ) -> None:
-        self._waiting, self.what, self.rows, self.seconds, self.stop, self.poll = (
-            waiting,
-            what,
-            rows,
-            seconds,
-            stop,
-            poll,
-        )
-        self.done, self.in_progress, self.waits = rows, cast("np.ndarray | None", None), True
+        self._waiting, self.what, self.rows, self.done = waiting, what, rows, rows
+        self.seconds, self.stop, self.poll, self.waits = seconds, stop, poll, True
+        self.in_progress: np.ndarray | None = None
         self._calls: BaseCalls | None = None
         self._before: object = None
 
