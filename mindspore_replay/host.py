@@ -24,6 +24,7 @@ from .store.checks import check_size
 from .store.compressed import CompressedColumn
 from .store.folder import Folder
 from .store.front import LocalFront
+from .store.gone import Gone
 from .store.groups import as_groups
 from .store.habits import only_from_python
 from .store.library import library_for
@@ -243,6 +244,8 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def close(self) -> None:
         """Free the memory of the rows, or flush and release the folder, as `Buffer.close` does."""
+        if isinstance(self._front.calls, Gone):  # left to the process from which this one was forked
+            return
         with self._front.lock:
             if not self._front.shared.closed.is_set():
                 self._front.calls.close()

@@ -127,6 +127,8 @@ class InFolder:
             ...     buffer.insert([7]).close()
             >>> ReplayBuffer(1, 4, [()], ["int32"]).insert([7]).close()
         """
+        if isinstance(self._calls, Gone):  # closed, or left to the process from which this one was forked
+            return
         with self._lock:
             if isinstance(self._calls, Gone):
                 return

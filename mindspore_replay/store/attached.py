@@ -16,6 +16,7 @@ from .folder import Folder
 from .folder_header import bad_folder
 from .folder_opening import open_to_attach
 from .front import Front
+from .gone import left_by_forks
 from .kinds import Form
 from .locks import Block, Held, Locks, first, on_failure
 from .ragged import make_store
@@ -146,8 +147,13 @@ class AttachedFront(Front):
     def __init__(self, store: Store, folder: Folder, spec: BufferSpec, timeout: float | None) -> None:
         super().__init__(store, spec, threading.RLock(), lambda array: array, int)
         self.timeout, self.given_up = timeout, False
+        left_by_forks(self)
         self._folder, self._of_closed, self._is_queue = folder, folder.closed, spec.options.plan.in_order
         self._closed, self._limited = folder.arrays["shared.closed"], folder.arrays["shared.limited"]
+
+    def leave(self) -> None:
+        """Go on in a process that was forked from this one, where no other thread holds the lock."""
+        self.lock = threading.RLock()
 
     def try_insert(self, *given: object) -> bool:
         """Store rows that obviously fit, unless they may have to wait."""
