@@ -29,7 +29,7 @@ from .store.groups import as_groups
 from .store.habits import only_from_python
 from .store.library import library_for
 from .store.limiter import RateLimiter, begin_limits, check_limiter
-from .store.locks import Event, Held, Locks, Signals
+from .store.locks import Block, Event, Held, Locks, Signals
 from .store.mixins import mixin
 from .store.mixture import ArrayMixture
 from .store.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
@@ -248,8 +248,13 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
             return
         with self._front.lock:
             if not self._front.shared.closed.is_set():
-                self._front.calls.close()
-                self._front.shared.closed.set()
+                with Block(self._front.calls.close, self._mark_closed):
+                    pass
+
+    def _mark_closed(self, succeeded: bool) -> None:
+        shared = self._front.shared
+        if succeeded or (shared.folder is not None and not shared.folder.is_learner):  # else it is still open
+            shared.closed.set()
 
     # For files.
 

@@ -11,7 +11,7 @@ from ..ops.eager import wait_for_work
 from ..store.calls import Calls
 from ..store.folder import Folder
 from ..store.gone import Gone
-from ..store.locks import Event
+from ..store.locks import Block, Event
 from ..store.mixins import mixin
 from ..store.place import flush, open_buffer
 from ..store.recipe.registry import find
@@ -117,7 +117,7 @@ class InFolder:
         Raises:
             FileNotFoundError: If the folder was deleted. The buffer is still open: `save` its rows elsewhere. A second
                 call gives them up.
-            OSError: If the disk could not be written. As above.
+            OSError: If the disk could not be written. The buffer is closed nevertheless.
 
         Examples:
             >>> import tempfile
@@ -133,9 +133,14 @@ class InFolder:
             if isinstance(self._calls, Gone):
                 return
             wait_for_work()
-            way_out = "make another" if self._folder is None else "open its folder again"
-            self._calls.close()
+            with Block(self._calls.close, self._mark_closed):
+                pass
+
+    def _mark_closed(self, succeeded: bool) -> None:
+        """Let all methods raise errors, unless the buffer is still open after an error."""
+        if succeeded or (self._folder is not None and not self._folder.is_learner):
             self._closing.set()
+            way_out = "make another" if self._folder is None else "open its folder again"
             closed = Gone(type(self).__name__, f"the buffer was closed: {way_out}")
             for buffer in list(self._on_these_rows - {self}) + [self]:
                 vars(buffer)["_outer_lock"] = buffer._front.calls = vars(buffer)["_calls"] = closed

@@ -354,22 +354,21 @@ class Folder:
         """Return True if so many rows were inserted since the last flush."""
         return self._now().inserted - self._last.inserted >= rows
 
-    def end(self) -> None:
-        """Flush, and end the use of the folder by all processes.
+    def end(self, held: Held) -> None:
+        """Flush, and end the use of the folder by all processes. `held` keeps them out.
 
-        If the disk cannot be written, all is as it was, and the next call ends the use without it.
+        If the folder was deleted, or a signal interrupts this, all is as it was. A second call gives up the rows.
         """
+        if not self.gives_up and self.is_deleted():
+            self.gives_up = True
+            self.check_place()
         with on_failure(self._begin_again):
-            with self._held:
+            with held:
                 self.arrays["shared.closed"][0] = 1
             self.signals.send()
             self.flush_every()
             if not self.gives_up:
-                try:
-                    self.flush(closed=True)
-                except OSError as error:
-                    self.gives_up = error.errno is not None or self.is_deleted()  # else a signal's handler raised it
-                    raise
+                self.flush(closed=True)
 
     def _begin_again(self) -> None:
         self.arrays["shared.closed"][0] = 0

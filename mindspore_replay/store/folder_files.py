@@ -39,8 +39,8 @@ def opened_plainly(path: Path) -> "library.calls.File":
 
 def mapped(path: Path, size: int) -> Memory:
     """Return the memory of a file that is no link."""
-    file = opened_plainly(path)
-    return Memory(file.fileno(), size, mmap.MAP_SHARED)
+    with contextlib.closing(opened_plainly(path)) as file:
+        return Memory(file.fileno(), size, mmap.MAP_SHARED)
 
 
 def allocate(path: Path, size: int) -> None:

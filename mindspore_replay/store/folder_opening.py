@@ -41,7 +41,11 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
     making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
     sizes = sizes_of(places_of(spec))
 
+    held: list[library.calls.File | Folder] = []
+
     def undo() -> None:
+        for one in held:
+            one.close()
         if there:
             for name in (HEADER, OWNER, *sizes):
                 (making / name).unlink(missing_ok=True)
@@ -54,13 +58,13 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
                 _remove_unfinished(folder)
                 making.mkdir(mode=0o700, parents=True)
             allocate(making / OWNER, 0)
-            owner = opened_plainly(making / OWNER)
+            held.append(owner := opened_plainly(making / OWNER))
             fcntl.flock(owner, fcntl.LOCK_EX)
             for name, size in sizes.items():
                 allocate(making / name, size)
-            lock = opened_plainly(making / STATE)
+            held.append(lock := opened_plainly(making / STATE))
             fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
-            made = Folder(making, spec, owner, True, lock, is_new=True)
+            held.append(made := Folder(making, spec, owner, True, lock, is_new=True))
             state.initialize(spec.options, made.arrays)
             sharing.restart(made.arrays)
             made.write_first()
@@ -91,14 +95,15 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
     with _explained(path, function):
         folder, spec = _checked(path, function)
         owner = opened_plainly(folder / OWNER)
-        deadline = time.monotonic() + _LOCK_WAIT
-        while not is_locked(owner, fcntl.LOCK_EX):
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"For '{function}', the buffer in {folder} is open in another learner: close it there."
-                )
-            time.sleep(0.01)
-        return _shared(folder, spec, owner, function, verify)
+        with on_failure(owner.close):
+            deadline = time.monotonic() + _LOCK_WAIT
+            while not is_locked(owner, fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"For '{function}', the buffer in {folder} is open in another learner: close it there."
+                    )
+                time.sleep(0.01)
+            return _shared(folder, spec, owner, function, verify)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
@@ -125,14 +130,15 @@ def _shared(
 ) -> Folder:
     """Lock the file that all users of a folder lock, and map its files."""
     lock = opened_plainly(path / STATE)
-    is_first = is_locked(lock, fcntl.LOCK_EX)
-    if not is_first:
-        if verify:
-            raise RuntimeError(
-                f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them first."
-            )
-        fcntl.flock(lock, fcntl.LOCK_SH)
-    return Folder(path, spec, owner, is_first, lock, verify=verify)
+    with on_failure(lock.close):
+        is_first = is_locked(lock, fcntl.LOCK_EX)
+        if not is_first:
+            if verify:
+                raise RuntimeError(
+                    f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them first."
+                )
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        return Folder(path, spec, owner, is_first, lock, verify=verify)
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -6,6 +6,7 @@ and what is set together is set without a call in between.
 """
 
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -16,6 +17,7 @@ from .library import calls
 
 #: What is held by a ``with`` statement.
 Held = contextlib.AbstractContextManager[Any]
+_RLOCK = type(threading.RLock())
 #: Seconds after which a thread that waits looks again.
 _LOOK_AGAIN = 0.5
 
@@ -71,6 +73,22 @@ def first(begin: Callable[[], Any]) -> Held:
 
 def _nothing(*_: object) -> None:
     pass
+
+
+def released(lock: Any) -> Held:
+    """Return a block during which a lock that this thread may hold is free, if it is one of `threading`."""
+    counts: list[Any] = []
+
+    def release() -> None:
+        if isinstance(lock, _RLOCK) and lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+            save = lock._release_save  # type: ignore[attr-defined]  # noqa: SLF001
+            counts.extend(itertools.starmap(save, [()]))  # released and noted in one call
+
+    def acquire(_: bool) -> None:
+        if counts and not lock._is_owned():  # noqa: SLF001
+            lock._acquire_restore(*counts)  # noqa: SLF001
+
+    return Block(release, acquire)
 
 
 class Event:

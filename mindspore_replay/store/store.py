@@ -414,10 +414,16 @@ class Store(Calls):
     def close(self) -> None:
         """Flush the files of a folder, and end its use by all processes, or only by this one if it is not the learner.
 
-        Other memory is returned to the system. After an error the buffer is still open.
+        Other memory is returned to the system. If the folder was deleted, or a signal interrupts this, the buffer is
+        still open.
         """
         if self.folder is not None and self.folder.is_learner:
-            self.folder.end()
+            try:
+                self.folder.end(self._hold)
+            except (OSError, library.KernelError) as error:
+                if getattr(error, "errno", 0) is not None:  # the disk failed
+                    self.detach()
+                raise
         if self.guard is not None:
             self.guard.close()
         if self.folder is not None:

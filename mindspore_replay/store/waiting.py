@@ -10,7 +10,7 @@ import numpy as np
 
 from .calls import BaseCalls
 from .checks import check_size
-from .locks import Block, Event, Held, Signals
+from .locks import Block, Event, Held, Signals, released
 from .mixins import mixin
 from .rate_rule import Account, QueueAccount, Wait, seconds_of
 
@@ -223,10 +223,11 @@ class Waiting:
                     return
                 self._check_open()
             wait = wait or Wait(self.account, turn.what, turn.rows, turn.seconds, turn.stop)
-            if turn.poll is None:
-                self._signals.wait(seen, min(wait.left(), _LONGEST_WAIT))  # type: ignore[arg-type]
-            else:
-                turn.poll(wait.left())
+            with released(self._lock):  # which the caller may hold
+                if turn.poll is None:
+                    self._signals.wait(seen, min(wait.left(), _LONGEST_WAIT))  # type: ignore[arg-type]
+                else:
+                    turn.poll(wait.left())
 
     def _check_open(self) -> None:
         if self._folder is not None and self._folder.closed:
