@@ -26,7 +26,7 @@ INNER = {
     "arrays", "completed", "load_arrays", "load_from_cell", "snapshot", "state_arrays", "state_parameters",
     "load_checked", "timeouts", "turn_to_sample", "closed", "folder", "sole_use", "try_sample",
     "achieved_goal", "has_episodes", "kind", "names", "num_envs", "recipe", "try_insert", "types", "waits",
-    "await_turn", "end", "leave", "settle", "take", "waiting",
+    "await_turn", "end", "further", "leave", "settle", "take", "waiting",
 }  # fmt: skip
 
 
