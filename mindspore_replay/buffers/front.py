@@ -50,13 +50,16 @@ class BufferFront(LocalFront):
         """Insert rows that obviously fit, when they may be inserted."""
         rows = self.calls.rows_to_insert(*given)
         if rows > 0:
-            self.in_turn("insert", rows, lambda: self.calls.insert(*given))  # type: ignore[attr-defined]
+            self.after_a_wait("insert", rows, lambda: self.calls.insert(*given))  # type: ignore[attr-defined]
         return rows > 0
 
     def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
         """Draw a batch in the default way, perhaps without its first output."""
         batch = None if self.spec.options.keeps_turn else self.calls.try_sample(skip)
-        return batch if type(batch) is tuple else self.drawn(None, None, None)[skip:]
+        if type(batch) is tuple:
+            return batch
+        self.ready()
+        return self.drawn(None, None, None)[skip:]
 
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
@@ -69,7 +72,7 @@ class BufferFront(LocalFront):
             if self._buffer().limiter is None:  # type: ignore[union-attr]
                 batch = self.calls.try_sample(skip)
             else:
-                batch = self.in_turn("sample", self.spec.sample_size, lambda: self._drawn_without(skip))
+                batch = self.after_a_wait("sample", self.spec.sample_size, lambda: self._drawn_without(skip))
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         return super().sample(sample_range, beta, as_dict, with_indices, form)

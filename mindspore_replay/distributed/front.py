@@ -165,6 +165,11 @@ class ShardFront(InsertionFront, LimitedFront):
         """The limiter that writers and samples wait for."""
         return self.calls.exchange.limiter
 
+    @property
+    def is_limited(self) -> bool:
+        """True: samples take turns."""
+        return True
+
     def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
         """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
         limiter = self.limiter

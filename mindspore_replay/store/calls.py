@@ -177,7 +177,7 @@ class Calls(BaseCalls, Protocol):
         """Return numbers that change with each insertion, or with each sample."""
         names = ("serials",) if what == "insert" else ("random_state", "counts", "epoch")
         arrays = self._arrays(*names)
-        return [arrays[name].tolist() for name in names if name in arrays]
+        return [arrays[name].tobytes() for name in names if name in arrays]
 
     def has_batch(self) -> bool:
         """Return True if the epoch in progress has another batch."""

@@ -1,6 +1,7 @@
 """The steps of a call from Python on a buffer: convert the arguments once, wait, lock, call, and name the sample."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +64,11 @@ class BaseFront:
     #: The same for a call that changes nothing.
     ready_to_read: Callable[[], None]
 
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        raise NotImplementedError
+
     def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
         """Return what a call returns that inserts or samples rows, in the lock, when it may."""
         with self.lock:
@@ -89,7 +95,12 @@ class BaseFront:
             own = spec.names_of_lengths  # not columns of that name
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
-        batch = self.in_turn("sample", spec.sample_size, lambda: self.drawn(bounds, given, form))
+        if self.is_limited:
+            batch = self.in_turn("sample", spec.sample_size, functools.partial(self.drawn, bounds, given, form))
+        else:
+            with self.lock:
+                self.ready()
+                batch = self.drawn(bounds, given, form)
         if self.finish is not None:
             batch = self.finish(batch)
         if self.drops_handles and not with_indices:
@@ -324,6 +335,12 @@ class LimitedFront(BaseFront):
         limiter = self.limiter
         return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
 
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        limiter = self.limiter
+        return limiter is not None and limiter.waits
+
     def reset(self) -> None:
         """Remove all rows, and restart the limiter."""
         super().reset()
@@ -338,12 +355,21 @@ class LimitedFront(BaseFront):
 
     def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
         """Return what a call returns that inserts or samples rows, in the lock, when the limiter allows it."""
+        self.ready()
+
+        def when_ready() -> _Result:
+            self.ready()
+            return call()
+
+        return self.after_a_wait(what, rows, when_ready)
+
+    def after_a_wait(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Do so with a call that waits by itself for what it must not overtake."""
         turn = self.take(what, rows)
         if turn is None:
-            return super().in_turn(what, rows, call)
-        self.ready()
+            with self.lock:
+                return call()
         with turn.taken(), self.lock, turn.watched(self.calls):
-            self.ready()
             result = call()
             if what == "sample":
                 turn.done = delivered(result)

@@ -239,12 +239,14 @@ class Waiting:
 
     def settle(self, turn: "Turn", succeeded: bool) -> None:
         """Count the rows of a turn if they were inserted or sampled. They are no longer in progress."""
+        if turn.in_progress is None:
+            return
         with self._lock:
-            if turn.in_progress is not None:
-                done = turn.in_progress * turn.done // turn.rows * succeeded
-                counts, in_progress, amounts = self._counts, self._in_progress, turn.in_progress
-                turn.in_progress = None
-                in_progress -= amounts
+            counts, in_progress, amounts = self._counts, self._in_progress, turn.in_progress
+            done = amounts if turn.done == turn.rows else amounts * turn.done // turn.rows
+            turn.in_progress = None
+            in_progress -= amounts
+            if succeeded:
                 counts += done
 
     def end(self, turn: "Turn") -> None:

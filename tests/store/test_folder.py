@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -492,6 +493,40 @@ def test_a_folder_that_was_deleted_can_be_closed(tmp_path: Path):
     buffer.close()  # gives the rows up
     with pytest.raises(RuntimeError, match="closed"):
         buffer.size()
+
+
+def test_insertions_into_a_folder_that_was_deleted_are_refused_soon(tmp_path: Path):
+    buffer = make("uniform", storage=tmp_path / "rows")
+    attached = attach(tmp_path / "rows")
+
+    graph = ms.jit(Inserting(buffer).construct)
+    fields = [ms.Tensor(field, dtype) for field, dtype in zip(row(1), buffer.types)]
+    graph(*fields)
+
+    def often(call: Callable[[], object]) -> None:
+        for _ in range(200):  # the system is asked once a second
+            call()
+            time.sleep(0.05)
+
+    shutil.rmtree(tmp_path / "rows")
+    for insert in (lambda: buffer.insert(row(1)), lambda: attached.insert(row(1))):
+        with pytest.raises(FileNotFoundError, match="the folder was deleted, and its rows are in memory alone"):
+            often(insert)
+    with pytest.raises(RuntimeError, match="the folder was deleted, and its rows are in memory alone"):
+        graph(*fields).asnumpy()
+    with pytest.raises(FileNotFoundError):
+        buffer.close()
+    save(buffer, tmp_path / "saved")
+    buffer.close()
+
+
+def test_a_program_that_ends_says_what_is_lost(tmp_path: Path):
+    program = (
+        "import shutil, sys\nfrom mindspore_replay import host\n"
+        "buffer = host.ReplayBuffer(1, 4, [()], ['int32'], storage=sys.argv[1]).insert([1])\nshutil.rmtree(sys.argv[1])"
+    )
+    run = subprocess.run([sys.executable, "-c", program, tmp_path / "rows"], capture_output=True, text=True)
+    assert f"the folder {tmp_path}/rows was deleted while its buffer was open: its 1 rows are lost." in run.stderr
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

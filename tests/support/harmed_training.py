@@ -215,12 +215,13 @@ def points(tell: Callable[..., None], boot: int, seed: int) -> Iterator[None]:
     save, load = TrainingCheckpoint.save, TrainingCheckpoint.load
     nothing, all_paths = lambda *_: [], lambda *paths: [*map(os.fspath, paths)]
     of_descriptor = lambda descriptor: [os.readlink(f"/proc/self/fd/{descriptor}")]  # noqa: E731
+    of_file = lambda file: of_descriptor(file.fileno())  # noqa: E731
     with contextlib.ExitStack() as stack:
         for owner, name, paths in (
             (os, "fsync", of_descriptor),
             (os, "replace", all_paths),
             (os, "unlink", all_paths),
-            (folder_files, "sync_open", of_descriptor),
+            (folder_files, "sync_open", of_file),
             (time, "sleep", nothing),
             (PrioritizedReplayBuffer, "sample", nothing),
             (PrioritizedReplayBuffer, "update_priorities", nothing),
