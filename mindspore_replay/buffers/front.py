@@ -55,7 +55,7 @@ class BufferFront(LocalFront):
 
     def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
         """Draw a batch in the default way, perhaps without its first output."""
-        batch = None if self.spec.options.keeps_turn else self.calls.try_sample(skip)
+        batch = None if self.keeps_turn else self.calls.try_sample(skip)
         if type(batch) is tuple:
             return batch
         self.ready()
