@@ -3,7 +3,6 @@
 import itertools
 import os
 import threading
-import weakref
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ from ..ops.state import State
 from ..store import library, state
 from ..store.call import Tensors
 from ..store.episodes import END, FINAL
+from ..store.gone import Living
 from ..store.habits import NoContainer
 from ..store.limiter import begin_limits, check_limiter
 from ..store.locks import Event, Locks
@@ -165,7 +165,7 @@ class Buffer(
         self._lock, self._closing = threading.RLock(), Event()
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
         self._folder = folder_of(spec, place)
-        self._on_these_rows: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._on_these_rows = Living()
         self._make_state()
         self._make_operators()
         self._watch()

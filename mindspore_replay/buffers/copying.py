@@ -3,13 +3,13 @@
 import copy
 import re
 import threading
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
+from ..store.gone import Living
 from ..store.locks import Event
 from ..store.waiting import Waiting
 from .compile_time import compile_time
@@ -83,7 +83,7 @@ class Copying:
                 value = vars(self)[key]
                 made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
         made.__dict__.update(limiter=None, _lock=threading.RLock(), _closing=Event())
-        made.__dict__.update(_folder=None, _on_these_rows=weakref.WeakSet())
+        made.__dict__.update(_folder=None, _on_these_rows=Living())
         made._make_state()
         self._copy_state(made)
         made._make_operators()

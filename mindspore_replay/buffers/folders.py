@@ -3,14 +3,13 @@
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
 from ..store.calls import Calls
 from ..store.folder import Folder
-from ..store.gone import Gone
+from ..store.gone import Gone, Living
 from ..store.locks import Block, Event
 from ..store.mixins import mixin
 from ..store.place import flush, open_buffer
@@ -33,7 +32,7 @@ class InFolder:
     #: Files that hold the rows; ``None`` for memory.
     _folder: Folder | None
     #: The buffers on the same rows, which are closed together.
-    _on_these_rows: "weakref.WeakSet[InFolder]"
+    _on_these_rows: Living
 
     @classmethod
     def open(
@@ -142,5 +141,5 @@ class InFolder:
             self._closing.set()
             way_out = "make another" if self._folder is None else "open its folder again"
             closed = Gone(type(self).__name__, f"the buffer was closed: {way_out}")
-            for buffer in list(self._on_these_rows - {self}) + [self]:
+            for buffer in [*(other for other in self._on_these_rows if other is not self), self]:
                 vars(buffer)["_outer_lock"] = buffer._front.calls = vars(buffer)["_calls"] = closed

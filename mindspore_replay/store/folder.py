@@ -26,6 +26,7 @@ from .call import State
 from .flushed import Flushed, Record
 from .folder_files import fcntl, is_locked, mapped, opened
 from .folder_layout import COLUMNS, FILES, STATE, places_of, sizes_of
+from .gone import Living
 from .locks import Block, Event, Held, finally_, on_failure
 from .memory import memory_limit
 from .recipe.spec import BufferSpec
@@ -40,7 +41,7 @@ _LOOK = 0.01
 HEADER, OWNER = "header", "owner"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-_opened: "weakref.WeakSet[Folder]" = weakref.WeakSet()
+_opened = Living()
 
 
 class Folder:

@@ -1,7 +1,9 @@
 """What takes the place of the rows of a closed buffer, and of buffers that a forked process got from its parent."""
 
 import os
+import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, NoReturn, Protocol
 
 
@@ -30,6 +32,24 @@ class Gone:
         pass
 
 
+class Living:
+    """Objects, as long as something else refers to them.
+
+    Unlike a `weakref.WeakSet` it calls nothing when one goes: what the handler of a signal raises there is lost.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._references = threading.Lock(), list[Any]()
+
+    def add(self, item: object) -> None:
+        """Add an object."""
+        with self._lock:
+            self._references = [known for known in self._references if known() is not None] + [weakref.ref(item)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([item for known in self._references if (item := known()) is not None])
+
+
 class _OfProcess(Protocol):
     """What one process owns."""
 
@@ -37,9 +57,12 @@ class _OfProcess(Protocol):
         """Leave it to the process from which this one was forked: threads there may hold its locks."""
 
 
-_owned: "weakref.WeakSet[_OfProcess]" = weakref.WeakSet()
-#: ``(owner)``: calls its `leave` in processes that are forked from this one.
-left_by_forks = _owned.add
+_owned = Living()
+
+
+def left_by_forks(owner: _OfProcess) -> None:
+    """Call the `leave` of an object in processes that are forked from this one."""
+    _owned.add(owner)
 
 
 def forked(cls_name: str, folder: object) -> Gone:
@@ -51,9 +74,10 @@ def forked(cls_name: str, folder: object) -> Gone:
 
 
 def _leave_all() -> None:
-    for owner in list(_owned):
+    global _owned
+    before, _owned = _owned, Living()
+    for owner in before:
         owner.leave()
-    _owned.clear()
 
 
 if hasattr(os, "register_at_fork"):

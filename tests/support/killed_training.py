@@ -137,7 +137,7 @@ WRONG = {"in-place": in_place, "removing": removing}
 
 def killed_at(point: int, training: Training) -> bool:
     """Return True if a fork that saves reached this point and so was killed there."""
-    gone._owned.clear()  # the fork may use the buffer
+    gone._owned = gone.Living()  # the fork may use the buffer
     child = os.fork()
     if child == 0:
         try:
