@@ -87,12 +87,12 @@ def register(
     """
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
     call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
+    call.let_arrays_go()  # which keep the memory that keeps the call
     at_the_end(memory, "replay_unshare", ctypes.c_void_p(arrays["head"].ctypes.data), call)  # which the library uses
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
     status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
-    call.let_arrays_go()
 
 
 def guard(memory: mmap.mmap, head: np.ndarray) -> None:
