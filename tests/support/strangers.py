@@ -6,7 +6,10 @@ reads all of them in a new, empty folder, with little memory. Prints, as JSON, w
 "read", or the type of the error and its text; then the bytes of memory that this took, and the files that were made.
 """
 
+import argparse
+import contextlib
 import copy
+import io
 import json
 import os
 import resource
@@ -15,6 +18,7 @@ import struct
 import sys
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,13 +28,22 @@ import numpy as np
 from headers import START, checkpoint_header, new_header
 
 from mindspore_replay import host
+from mindspore_replay.cli import inspect
 from mindspore_replay.config.configuration import load_config
 from mindspore_replay.datasets import from_hdf5, from_npz
 
 #: Bytes of address space that reading may take beside what is there.
 MEMORY = 1 << 30
+
+
+def _inspected(path: Path) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        inspect.run(argparse.Namespace(file=path, json=True, plot=None))
+
+
 READERS: dict[str, Callable[[Path], Any]] = {
     "checkpoint": host.load,
+    "inspect": _inspected,
     "folder": host.ReplayBuffer.open,
     "npz": lambda path: from_npz(path, buffer_cls=host.ReplayBuffer),
     "hdf5": lambda path: from_hdf5(path, buffer_cls=host.ReplayBuffer),
@@ -86,6 +99,17 @@ class Checkpoint:
         header["__metadata__"]["checksums"] = json.dumps(checksums)
         self.write(header)
 
+    def with_value(self, name: str, value: Any) -> None:
+        """Write another value of an array, with the checksum of its bytes."""
+        begin, end = self.header[name]["data_offsets"]
+        content = np.array(value, _DTYPES[self.header[name]["dtype"]]).tobytes()
+        self.data = self.data[:begin] + content.ljust(end - begin, b"\0") + self.data[end:]
+        checksums = {**json.loads(self.metadata["checksums"]), name: f"{zlib.crc32(self.data[begin:end]):08x}"}
+        self.with_metadata(checksums=checksums)
+
+
+_DTYPES = {"I32": np.int32, "I64": np.int64, "F64": np.float64}
+
 
 def _nested(depth: int, description: Any) -> str:
     return '{"dict":{"a":' * depth + json.dumps(description) + "}}" * depth
@@ -118,6 +142,16 @@ CHECKPOINTS: dict[str, Callable[[Checkpoint], Any]] = {
     "serial numbers of 2^63": lambda c: c.with_metadata(since=[2**63]),
     "a header of 2^63": lambda c: c.path.write_bytes((2**63).to_bytes(8, "little") + START),
     "nothing": lambda c: c.path.write_bytes(b""),
+    **{
+        f"{name} of {value}": lambda c, n=name, v=value: c.with_value(n, v)
+        for name, value in (
+            ("count", 2**31 - 1),
+            ("count", -1),
+            ("head", 2**31 - 1),
+            ("serials", -(2**63)),
+            ("beta", np.inf),
+        )
+    },
 }
 
 # Folders.
@@ -234,6 +268,7 @@ def corpus(folder: Path) -> Iterator[tuple[str, str, Path]]:
         checkpoint = Checkpoint(folder / "checkpoint")
         change(checkpoint)
         yield "checkpoint", name, checkpoint.path
+        yield "inspect", name, checkpoint.path
     for name, alter in FOLDERS.items():
         host.ReplayBuffer(2, 8, [(2,), ()], ["float32", "int32"], storage=folder / "rows").close()
         alter(folder / "rows")
