@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 from .._version import __version__
+from .folder_files import opened
 from .recipe.classes import read
 from .recipe.spec import BufferSpec
 
@@ -27,8 +28,9 @@ def write_header(path: Path, spec: BufferSpec) -> None:
     """Write a header."""
     text = json.dumps({"library_version": __version__, "buffer": spec.to_json()}, separators=(",", ":")).encode()
     rest = _VERSION.to_bytes(4, "little") + len(text).to_bytes(8, "little") + text
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(_MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest)
+    file = opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    with open(file.fileno(), "wb", closefd=False) as stream:
+        stream.write(_MAGIC + zlib.crc32(rest).to_bytes(4, "little") + rest)
 
 
 def read_header(folder: Path, path: Path, function: str) -> BufferSpec:

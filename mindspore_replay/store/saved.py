@@ -115,9 +115,9 @@ class SavedState(Generic[_Front]):
 
         def read() -> None:
             front.ready()
-            held = self.state_arrays()
-            chosen = (key for key in held if columns or key in references or not key.startswith(state.OF_ROWS))
-            arrays.update({key: held[key].asnumpy() for key in chosen})
+            for key, one in self.state_arrays().items():
+                if columns or key in references or not key.startswith(state.OF_ROWS):
+                    arrays[key] = one.asnumpy()
 
         # Reading may wait for graphs, which may wait for the kernels.
         return Locks(front.lock, first(read), front.calls.kernels_kept_out(), first(lambda: arrays))

@@ -129,11 +129,15 @@ def full_queue() -> ReplayQueue:
     return queue
 
 
+#: The folders of buffers, which last as long as these.
+FOLDERS: list[Any] = []
+
+
 def in_folder() -> SequenceReplayBuffer:
     """Return a buffer whose newest rows are an open episode of another process."""
-    with tempfile.TemporaryDirectory() as parent:
-        buffer = SequenceReplayBuffer(*columns(), 1, storage=f"{parent}/rows")
-        attach(f"{parent}/rows").insert(row(1))
+    FOLDERS.append(tempfile.TemporaryDirectory())
+    buffer = SequenceReplayBuffer(*columns(), 1, storage=f"{FOLDERS[-1].name}/rows")
+    attach(f"{FOLDERS[-1].name}/rows").insert(row(1))
     return buffer
 
 

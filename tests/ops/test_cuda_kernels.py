@@ -29,7 +29,7 @@ def test_the_library_that_nvcc_builds():
     assert path.exists(), note.read_text(encoding="utf-8") if note.exists() else "nothing was built"
     ctypes.CDLL(str(path))
     of_locks = {"close", "hold", "let_go", "replace", "share", "unshare", "wait", "wake"}
-    of_files = {"checksum", "checksums", "guard", "end_guard", "repair"}
+    of_files = {"checksum", "checksums", "guard", "end_guard", "repair", "watch"}
     of_logs = {"copy_differences", "take_changes"}
     of_items = {"pieces", "insert_items", "read_items", "sample_items", "sample_groups_items"}
     of_host = {f"replay_{function}" for function in of_locks | of_files | of_logs | of_items}  # for memory of the host

@@ -13,7 +13,7 @@ from length_pairs import Pair
 from reference_lengths import LengthsTwin
 
 from mindspore_replay import host
-from mindspore_replay.store import call as calling
+from mindspore_replay.store import library
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -108,7 +108,7 @@ def test_a_wrong_twin_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch, tm
         run_some(kind, tmp_path)
 
 
-CSRC = Path(calling.__file__).parents[1] / "csrc"
+CSRC = Path(library.__file__).parents[1] / "csrc"
 #: Lines of the kernel, and what stands in their place in one that is wrong.
 WRONG = {
     "evicts too late": ("row(before).offset < tail - arena.items", "row(before).offset + 1 < tail - arena.items"),
@@ -138,7 +138,7 @@ def test_the_twin_rejects_wrong_kernels(wrong: str, monkeypatch: pytest.MonkeyPa
         WRONG[wrong][0] in (CSRC / name).read_text(encoding="utf-8") for name in ("core/items.h", "cpu/items.cc")
     )
     kernel = ctypes.cast(built(wrong, tmp_path).replay_insert_items, ctypes.c_void_p).value
-    right = calling._kernel
-    monkeypatch.setattr(calling, "_kernel", lambda name: kernel if name == "replay_insert_items" else right(name))
+    right = library.address_of
+    monkeypatch.setattr(library, "address_of", lambda name: kernel if name == "replay_insert_items" else right(name))
     with pytest.raises((AssertionError, ValueError, RuntimeError)):
         Pair("uniform", host, 0, tmp_path).run(150)

@@ -70,13 +70,13 @@ def drive(name: str, buffer: Any, ends: bool) -> None:
 class Learner(ms.nn.Cell):
     """Inserts and draws in one graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, cls: Any, **options: Any) -> None:
         super().__init__()
-        self.replay = PrioritizedReplayBuffer(sample_size=4, capacity=16, **SCHEMA)
+        self.replay = cls(sample_size=4, capacity=16, **SCHEMA, **options)
 
     def construct(self, *row: Any) -> Any:
         self.replay.insert(row)
-        return self.replay.sample()
+        return self.replay.sample(with_indices=True)
 
 
 drive("uniform", ReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
@@ -95,13 +95,13 @@ drive("stacks and discounts", ReplayBuffer(sample_size=8, capacity=32, views=sta
 drive("episodes", EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA), True)
 
 ms.set_context(mode=ms.GRAPH_MODE)
-learner = Learner()
+learner = Learner(PrioritizedReplayBuffer)
 for i in range(4):
     told("learner", learner(*map(ms.Tensor, rows(6, 6 * i))))
 if native.on_cpu():
     print("failed True True")
 else:  # the next call reports a failure in a graph, and the graph still works
-    few = Learner()
+    few = Learner(ReplayBuffer, replace=False, weighted=True)
     few(*map(ms.Tensor, rows(3, 0)))
     try:
         few.replay.size()
