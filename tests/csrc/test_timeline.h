@@ -60,7 +60,8 @@ struct Twin {
     if (!ended) before->end = before->final = false;
     const bool unknown = has_column && needs_next && end && !final && !terminated;
     const bool by_column = has_column && terminated && !end && !final;
-    rows.push_back({ended ? 0 : before->step + 1, end || final || by_column, final || unknown, false, unknown || by_column});
+    rows.push_back(
+        {ended ? 0 : before->step + 1, end || final || by_column, final || unknown, false, unknown || by_column});
   }
 
   // Follows an update of the column of terminations.
