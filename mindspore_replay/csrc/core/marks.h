@@ -73,8 +73,7 @@ struct Marks {
   // Returns the flags of a row, with the row after it in its stream taken into account.
   REPLAY_BOTH uint8_t At(int64_t i) const {
     const uint8_t flags = OwnFlags(i);
-    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || Said(i + streams) != kFinal)
-      return flags;
+    if (terminated.rows == nullptr || !(flags & kOpen) || i + streams >= n || Said(i + streams) != kFinal) return flags;
     return Followed(flags);
   }
 };

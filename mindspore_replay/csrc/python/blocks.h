@@ -178,9 +178,7 @@ struct Hold : With<Hold> {
   }
 
  private:
-  bool Fail(int status) const {
-    return Held(PyObject_CallFunction(failed.get(), "i", status)).get() != nullptr;
-  }
+  bool Fail(int status) const { return Held(PyObject_CallFunction(failed.get(), "i", status)).get() != nullptr; }
 };
 
 // Undo(function, argument, kept): calls a function of the kernel library once, when the object goes. Until then it keeps
@@ -198,7 +196,8 @@ struct Undo {
 
   bool Init(PyObject *args) {
     PyObject *addresses[2], *other;
-    if (!PyArg_ParseTuple(args, "O!O!O", &PyLong_Type, &addresses[0], &PyLong_Type, &addresses[1], &other)) return false;
+    if (!PyArg_ParseTuple(args, "O!O!O", &PyLong_Type, &addresses[0], &PyLong_Type, &addresses[1], &other))
+      return false;
     argument = PyLong_AsVoidPtr(addresses[1]);
     kept = NewHeld(other);
     function = reinterpret_cast<void (*)(const void *)>(PyLong_AsVoidPtr(addresses[0]));

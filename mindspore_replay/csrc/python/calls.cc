@@ -28,7 +28,8 @@ PyMODINIT_FUNC PyInit__calls() {
       target != nullptr && python::AddType<python::Call>(target) && python::AddType<python::Guard>(target) &&
       python::AddType<python::Insert>(target) && python::AddType<python::Invocation>(target) &&
       python::AddType<python::Items>(target) && python::AddType<python::Block>(target) &&
-      python::AddType<python::Locks>(target) && python::AddType<python::Hold>(target) && python::AddType<python::Undo>(target) &&
+      python::AddType<python::Locks>(target) && python::AddType<python::Hold>(target) &&
+      python::AddType<python::Undo>(target) &&
 #ifdef __linux__
       python::AddType<python::File>(target) &&
 #endif

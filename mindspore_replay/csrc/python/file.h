@@ -50,8 +50,9 @@ struct File {
   // fileno(): the descriptor, -1 if the file is closed.
   static PyObject *Number(PyObject *object, PyObject *) { return PyLong_FromLong(ValueOf<File>(object)->descriptor); }
 
-  static inline PyMethodDef methods[] = {
-      {"close", CloseNow, METH_NOARGS, nullptr}, {"fileno", Number, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+  static inline PyMethodDef methods[] = {{"close", CloseNow, METH_NOARGS, nullptr},
+                                         {"fileno", Number, METH_NOARGS, nullptr},
+                                         {nullptr, nullptr, 0, nullptr}};
 };
 
 }  // namespace replay::python
