@@ -229,7 +229,7 @@ void CountOfItems(const std::string &name, const std::string &what, Arguments ar
   std::vector<Argument *> own = arguments.For(SignatureOf(name));
   const Item &fields = arguments.All(arguments.Has("outputs") && name == "sample" ? "outputs" : "rows");
   const auto at = std::find(own.begin(), own.end(), &fields[fields.size() - 2]);
-  Argument plan = Int64({1, 1, 2, at - own.begin(), 0, 200, 0, 0, 0, -1, -1});
+  Argument plan = Int64({1, 1, 2, at - own.begin(), 0, 200, 0, 0, 0, -1, -1, 0});
   Argument arena = Zeros("int32", {kItems}), lengths = Ints(std::vector<int32_t>(static_cast<size_t>(n), 100));
   std::vector<Argument *> all = {&plan, &arguments["head"], &arguments["random_state"], &arena};
   all.insert(all.end(), own.begin(), at);
@@ -342,6 +342,8 @@ void CountShared() {
   measure("replay_replace: a shared buffer", "replay_replace", head);
   measure("replay_let_go: a shared buffer", "replay_let_go", head);
   measure("replay_close: a shared buffer", "replay_close", head);
+  const auto watch = Find<void (*)(const void *, int)>("replay_watch");
+  Measure("replay_watch: no file", [&] { watch(head, -1); });
   measure("replay_unshare: a shared buffer", "replay_unshare", head);
   const auto guard = Find<void (*)(char *, int64_t, const void *)>("replay_guard");
   Measure("replay_guard: a file", [&] { guard(reinterpret_cast<char *>(journal), sizeof(journal), head); });
