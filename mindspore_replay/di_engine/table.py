@@ -1,7 +1,6 @@
 """Rows with an index and a `meta` each, in a buffer of this library that decides which are drawn, used up and stale."""
 
 import copy
-import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -44,7 +43,6 @@ class RowTable:
 
     def _hold(self, held: Any, layout: RowLayout | None) -> None:
         self.held, self.layout = held, layout
-        self._sized = functools.lru_cache(maxsize=32)(held.with_sample_size)
 
     def _given(self) -> dict[str, Any]:
         return {key: value for key, value in self._arguments.items() if value != inf}
@@ -349,7 +347,7 @@ class RowTable:
 
     def _drawn(self, n: int, position: int | None = None) -> list[BufferedData]:
         """Draw rows: by priority, otherwise from all, or the one at a position."""
-        replay, known = self._sized(n), {}
+        replay, known = self.held.with_sample_size(n), {}
         if self.by_priority:
             handles, known["priority_IS"], *fields = replay.sample()
             known["priority_idx"] = as_array(handles) % self.size
