@@ -324,9 +324,11 @@ class Shared : public ProcessLock {
   const int64_t writer_;
   const bool beyond_memory_;
   int depth_ = 0;  // of this process; the lock guards it
+#ifdef __linux__
   int file_ = -1;
   int64_t asked_ = 0;
   bool deleted_ = false;
+#endif
 };
 
 // Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are

@@ -40,9 +40,18 @@ def test_random_operations_from_python(kind: str, tmp_path: Path):
 
 #: A graph is compiled for each call of each buffer, so not all kinds run in graphs.
 IN_GRAPHS = [
-    "distinct", "limits", "late", "by priority", "largest held, late", "epochs of padded sequences", "queue",
-    "late in a queue", "padded sequences", "sequences by priority", "episodes",
-]  # fmt: skip
+    "distinct",
+    "limits",
+    "late",
+    "by priority",
+    "largest held, late",
+    "epochs of padded sequences",
+    "queue",
+    "late in a queue",
+    "padded sequences",
+    "sequences by priority",
+    "episodes",
+]
 
 
 @pytest.mark.parametrize("kind", IN_GRAPHS)
