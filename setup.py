@@ -31,7 +31,7 @@ class BuildKernels(build_ext):
     def get_ext_filename(self, ext_name):
         if not ext_name.endswith(("_kernels", "_kernels_cuda")):  # works with and without the package prefix
             return super().get_ext_filename(ext_name)
-        return os.path.join(*ext_name.split(".")) + ".akg_kernel_meta.so"  # store/library.py has the reason
+        return os.path.join(*ext_name.split(".")) + ".akg_kernel_meta.so"  # store/kernels/library.py has the reason
 
     def build_extension(self, ext):
         if ext not in (kernels, cuda_kernels):

@@ -18,10 +18,10 @@ from mindspore import Tensor, nn, ops
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.store import Store
-from mindspore_replay.store.call import Call, kept
-from mindspore_replay.store.library import calls as module
-from mindspore_replay.store.random import ALL_ROWS
+from mindspore_replay.store.base.random import ALL_ROWS
+from mindspore_replay.store.kernels.call import Call, kept
+from mindspore_replay.store.kernels.library import calls as module
+from mindspore_replay.store.rows.store import Store
 
 SHAPES, TYPES = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 BATCH, PRIORITIZED_BATCH = 64, 256

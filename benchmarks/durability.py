@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from mindspore_replay.host import HostBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from mindspore_replay.store import folder as folder_module
+from mindspore_replay.store.folder import folder as folder_module
 
 CARTPOLE = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
 ATARI = [(84, 84, 4), (84, 84, 4), (), ()], ["uint8", "uint8", "int32", "float32"]

@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from mindspore_replay.host import PrioritizedReplayBuffer
-from mindspore_replay.store import folder as folder_module
+from mindspore_replay.store.folder import folder as folder_module
 
 #: The request of ext4 that ends all writes, as `_IOR('X', 125, uint32)`, and its flag to leave the log as it is.
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .checkpoint.buffers import save
     from .config.configuration import load_config
     from .ops.status import KernelStatus, kernel_status
-    from .store.attached import attach
-    from .store.weights import SharedWeights
+    from .store.faces.attached import attach
+    from .store.faces.weights import SharedWeights
     from .training.checkpoint import TrainingCheckpoint
     from .training.collector import Collector
     from .training.limiter import RateLimiter
@@ -57,13 +57,13 @@ _PLACES = {
     "ReplayQueue": "buffers.queue",
     "ReservoirReplayBuffer": "buffers.reservoir",
     "SequenceReplayBuffer": "buffers.sequence",
-    "SharedWeights": "store.weights",
+    "SharedWeights": "store.faces.weights",
     "TensorBoardSink": "training.sinks",
     "TerminalSink": "training.sinks",
     "TrainingCheckpoint": "training.checkpoint",
     "UniformReplayBuffer": "buffers.replay:ReplayBuffer",
     "VectorRows": "training.vector",
-    "attach": "store.attached",
+    "attach": "store.faces.attached",
     "columns_of": "training.spaces",
     "create_buffer": "buffers.making",
     "get_buffer_cls": "buffers.making",
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(f".{module}", __name__), own or name)
     except Exception as error:
-        from .store.optional import needs_mindspore
+        from .store.base.optional import needs_mindspore
 
         raise needs_mindspore(f"{__name__}.{name}", error) from None
     globals()[name] = value

@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from .store.schema import DTYPES, Schema, type_name
+from .store.base.schema import DTYPES, Schema, type_name
 
 #: The dtypes allowed for a column, by name.
 TYPES: dict[str, Any] = {name: getattr(ms, "bool_" if name == "bool" else name) for name in DTYPES}

@@ -17,25 +17,26 @@ import numpy as np
 
 from .checkpoint.buffers import Maker, load_buffers, save
 from .config.configuration import create
-from .store import state
-from .store.arrays import ArrayBuffer
-from .store.attached import attach
-from .store.checks import check_size
-from .store.compressed import CompressedColumn
-from .store.folder import Folder
-from .store.front import LocalFront
-from .store.gone import Gone
-from .store.groups import as_groups
-from .store.habits import only_from_python
-from .store.library import library_for
-from .store.limiter import RateLimiter, begin_limits, check_limiter
-from .store.locks import Block, Event, Held, Locks, Signals
-from .store.mixins import mixin
-from .store.mixture import ArrayMixture
-from .store.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
-from .store.ragged import make_store
-from .store.rate_rule import QueueAccount
-from .store.recipe.classes import (
+from .store.base.checks import check_size
+from .store.base.gone import Gone
+from .store.base.habits import only_from_python
+from .store.base.mixins import mixin
+from .store.faces.arrays import ArrayBuffer
+from .store.faces.attached import attach
+from .store.faces.front import LocalFront
+from .store.faces.groups import as_groups
+from .store.faces.mixture import ArrayMixture
+from .store.faces.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
+from .store.faces.relabelling import RelabelOfArrays
+from .store.faces.saved import Plain, SavedState
+from .store.folder.folder import Folder
+from .store.kernels import state
+from .store.kernels.library import library_for
+from .store.kernels.locks import Block, Event, Held, Locks, Signals
+from .store.rows.any_length import make_store
+from .store.rows.compressed import CompressedColumn
+from .store.rows.store import Store
+from .store.spec.classes import (
     ElasticRecipe,
     EpisodeRecipe,
     EpochRecipe,
@@ -45,12 +46,11 @@ from .store.recipe.classes import (
     ReservoirRecipe,
     SequenceRecipe,
 )
-from .store.recipe.parts import InOrder
-from .store.recipe.spec import BufferSpec, Recipe
-from .store.relabelling import RelabelOfArrays
-from .store.saved import Plain, SavedState
-from .store.store import Store
-from .store.waiting import QueueLimiter, Waiting
+from .store.spec.parts import InOrder
+from .store.spec.spec import BufferSpec, Recipe
+from .store.waits.limiter import RateLimiter, begin_limits, check_limiter
+from .store.waits.rate_rule import QueueAccount
+from .store.waits.waiting import QueueLimiter, Waiting
 
 __all__ = [
     "ElasticReplayBuffer",

@@ -18,7 +18,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from .store.checks import warn_caller
+from .store.base.checks import warn_caller
 
 #: Versions of MindSpore that the tests have run with.
 TESTED = ("2.7", "2.8", "2.9", "2.10")

@@ -7,10 +7,11 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..mindspore_api import isconstant
-from ..store.checks import need_episodes, range_of
-from ..store.inputs import as_beta, as_handles_for, as_positions, as_priorities, as_steps
-from ..store.random import ALL_ROWS
-from ..store.recipe.spec import BufferSpec
+from ..store.base.checks import range_of
+from ..store.base.random import ALL_ROWS
+from ..store.rows.inputs import as_beta, as_handles_for, as_positions, as_priorities, as_steps
+from ..store.spec.needs import need_episodes
+from ..store.spec.spec import BufferSpec
 from .compile_time import MAPPING, NUMBER, TENSOR, compile_time, stand_in
 
 

@@ -14,20 +14,20 @@ from ..columns import TYPES, Columns
 from ..ops import native
 from ..ops.operators import Operators
 from ..ops.state import State
-from ..store import library, state
-from ..store.call import Tensors
-from ..store.episodes import END, FINAL
-from ..store.gone import Living
-from ..store.habits import NoContainer
-from ..store.limiter import begin_limits, check_limiter
-from ..store.locks import Event, Locks
-from ..store.memory import block_of
-from ..store.place import DEVICE, checked_storage, folder_of
-from ..store.ragged import make_store
-from ..store.recipe.parts import Prioritized
-from ..store.recipe.spec import BufferSpec, Recipe
-from ..store.showing import table, text
-from ..store.store import Store
+from ..store.base.gone import Living
+from ..store.base.habits import NoContainer
+from ..store.faces.place import DEVICE, checked_storage, folder_of
+from ..store.faces.showing import table, text
+from ..store.kernels import library, state
+from ..store.kernels.call import Tensors
+from ..store.kernels.locks import Event, Locks
+from ..store.kernels.memory import block_of
+from ..store.rows.any_length import make_store
+from ..store.rows.store import Store
+from ..store.spec.episodes import END, FINAL
+from ..store.spec.parts import Prioritized
+from ..store.spec.spec import BufferSpec, Recipe
+from ..store.waits.limiter import begin_limits, check_limiter
 from .arguments import Arguments
 from .changes import Changes
 from .compile_time import compile_time

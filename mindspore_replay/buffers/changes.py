@@ -10,12 +10,12 @@ from ..columns import Columns
 from ..mindspore_api import share
 from ..ops.eager import graph_body
 from ..ops.statement_hook import statement_body
-from ..store.calls import Calls
-from ..store.inputs import as_values
-from ..store.mixins import mixin
-from ..store.options import Options
-from ..store.recipe.spec import BufferSpec
-from ..store.types import Experience, Values
+from ..store.base.mixins import mixin
+from ..store.base.types import Experience, Values
+from ..store.rows.calls import Calls
+from ..store.rows.inputs import as_values
+from ..store.spec.options import Options
+from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
 

@@ -13,16 +13,24 @@ from ..ops import native
 from ..ops.checks import raise_earlier_failure
 from ..ops.eager import compiled, wait_for_work
 from ..ops.operators import Operators
-from ..store import library
-from ..store.calls import Calls
-from ..store.checks import check_positions, no_room
-from ..store.episodes import END, continues, marks_of
-from ..store.inputs import NewRows, as_handles_for, as_positions, as_priorities, as_values, check_versions, too_long
-from ..store.memory import give_back
-from ..store.options import Options
-from ..store.random import ALL_ROWS
-from ..store.schema import Schema
-from ..store.types import Experience, Values
+from ..store.base.checks import check_positions, no_room
+from ..store.base.random import ALL_ROWS
+from ..store.base.schema import Schema
+from ..store.base.types import Experience, Values
+from ..store.kernels import library
+from ..store.kernels.memory import give_back
+from ..store.rows.calls import Calls
+from ..store.rows.inputs import (
+    NewRows,
+    as_handles_for,
+    as_positions,
+    as_priorities,
+    as_values,
+    check_versions,
+    too_long,
+)
+from ..store.spec.episodes import END, continues, marks_of
+from ..store.spec.options import Options
 
 
 @ms.jit_class

@@ -9,9 +9,9 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
-from ..store.gone import Living
-from ..store.locks import Event
-from ..store.waiting import Waiting
+from ..store.base.gone import Living
+from ..store.kernels.locks import Event
+from ..store.waits.waiting import Waiting
 from .compile_time import compile_time
 from .parameters import overwrite
 

@@ -8,13 +8,13 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
-from ..store.checks import need_priorities
-from ..store.kinds import Form
-from ..store.locks import Event, Held
-from ..store.mixins import mixin
-from ..store.nested import Step
-from ..store.options import Options
-from ..store.recipe.spec import BufferSpec
+from ..store.base.kinds import Form
+from ..store.base.mixins import mixin
+from ..store.base.nested import Step
+from ..store.kernels.locks import Event, Held
+from ..store.spec.needs import need_priorities
+from ..store.spec.options import Options
+from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time
 from .front import BufferFront
 from .relabelling import RelabelFromPython

@@ -9,11 +9,11 @@ from mindspore import Parameter, Tensor, ops
 from ..columns import numpy_type
 from ..ops.checks import check
 from ..ops.eager import graph_body
-from ..store.checks import check_size, one_int
-from ..store.kinds import LONGEST
-from ..store.recipe.classes import ElasticRecipe
-from ..store.recipe.registry import registered
-from ..store.types import Values
+from ..store.base.checks import check_size, one_int
+from ..store.base.kinds import LONGEST
+from ..store.base.types import Values
+from ..store.spec.classes import ElasticRecipe
+from ..store.spec.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
 from .parameters import overwrite

@@ -7,12 +7,12 @@ from mindspore import Tensor
 
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
-from ..store.groups import as_groups, names_of_groups
-from ..store.kinds import LONGEST
-from ..store.nested import Step
-from ..store.recipe.classes import EpisodeRecipe
-from ..store.recipe.registry import registered
-from ..store.types import Values
+from ..store.base.kinds import LONGEST
+from ..store.base.nested import Step
+from ..store.base.types import Values
+from ..store.faces.groups import as_groups, names_of_groups
+from ..store.spec.classes import EpisodeRecipe
+from ..store.spec.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from mindspore.dataset import GeneratorDataset, Sampler
 
-from ..store.epochs import order_of
+from ..store.spec.epochs import order_of
 
 
 class ItemRows:

@@ -8,12 +8,12 @@ from mindspore import Tensor
 from mindspore.dataset import GeneratorDataset
 
 from ..ops.eager import graph_body
-from ..store.checks import check_size
-from ..store.epochs import BEGUN
-from ..store.kinds import LONGEST
-from ..store.recipe.classes import EpochRecipe
-from ..store.recipe.registry import registered
-from ..store.ring import stored_slots
+from ..store.base.checks import check_size
+from ..store.base.kinds import LONGEST
+from ..store.base.ring import stored_slots
+from ..store.spec.classes import EpochRecipe
+from ..store.spec.epochs import BEGUN
+from ..store.spec.registry import registered
 from .base import Buffer
 from .epoch_dataset import Epochs, ItemRows, Rows, dataset_of
 

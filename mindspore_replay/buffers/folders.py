@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ..ops.eager import wait_for_work
-from ..store.calls import Calls
-from ..store.folder import Folder
-from ..store.gone import Gone, Living
-from ..store.locks import Block, Event
-from ..store.mixins import mixin
-from ..store.place import flush, open_buffer
-from ..store.recipe.registry import find
+from ..store.base.gone import Gone, Living
+from ..store.base.mixins import mixin
+from ..store.faces.place import flush, open_buffer
+from ..store.folder.folder import Folder
+from ..store.kernels.locks import Block, Event
+from ..store.rows.calls import Calls
+from ..store.spec.registry import find
 from .front import BufferFront
 
 _Opened = TypeVar("_Opened", bound="InFolder")

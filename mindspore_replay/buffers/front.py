@@ -6,12 +6,12 @@ from typing import Any
 
 from ..mindspore_api import share
 from ..ops.eager import wait_for_work
-from ..store.front import LocalFront
-from ..store.kinds import Form
-from ..store.naming import named
-from ..store.nested import NO_NAMES
-from ..store.types import Sample, Values
-from ..store.waiting import Waiting
+from ..store.base.kinds import Form
+from ..store.base.naming import named
+from ..store.base.nested import NO_NAMES
+from ..store.base.types import Sample, Values
+from ..store.faces.front import LocalFront
+from ..store.waits.waiting import Waiting
 
 
 class BufferFront(LocalFront):

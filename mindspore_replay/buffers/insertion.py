@@ -11,14 +11,14 @@ from ..columns import Columns
 from ..mindspore_api import isconstant
 from ..ops.eager import graph_body
 from ..ops.statement_hook import installed, statement_body
-from ..store.calls import Calls
-from ..store.inputs import as_new_rows, check_versions
-from ..store.items import check_padded, with_lengths
-from ..store.mixins import mixin
-from ..store.options import Options
-from ..store.state import LAST_CLOCK
-from ..store.types import Experience, Values
-from ..store.waiting import Waiting
+from ..store.base.checks import LAST_CLOCK
+from ..store.base.mixins import mixin
+from ..store.base.types import Experience, Values
+from ..store.rows.calls import Calls
+from ..store.rows.inputs import as_new_rows, check_versions
+from ..store.rows.items import check_padded, with_lengths
+from ..store.spec.options import Options
+from ..store.waits.waiting import Waiting
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
 

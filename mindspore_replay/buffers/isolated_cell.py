@@ -9,9 +9,9 @@ from mindspore import Parameter, nn
 
 from ..mindspore_api import NAMES, isconstant, need
 from ..ops.eager import wait_for_work
-from ..store.habits import wrong_sample
-from ..store.inputs import as_array
-from ..store.mixins import mixin
+from ..store.base.habits import wrong_sample
+from ..store.base.mixins import mixin
+from ..store.rows.inputs import as_array
 from .compile_time import compile_time
 
 #: Flags that mixed precision sets on a Cell and all its sub-cells, with the dtype that operators then compute in.

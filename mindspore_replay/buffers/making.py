@@ -8,7 +8,7 @@ from mindspore import nn
 
 from ..checkpoint.buffers import Maker, load_buffers
 from ..config.configuration import buffer_class, create
-from ..store.recipe.registry import find
+from ..store.spec.registry import find
 
 
 def get_buffer_cls(config: Mapping[str, Any]) -> type:

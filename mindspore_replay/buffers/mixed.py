@@ -14,12 +14,12 @@ from ..ops.eager import graph_body
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
 from ..ops.statement_hook import statement_body
-from ..store.habits import NoContainer
-from ..store.locks import Event
-from ..store.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
-from ..store.nested import Step
-from ..store.recipe.registry import registered
-from ..store.types import Experience, Values
+from ..store.base.habits import NoContainer
+from ..store.base.nested import Step
+from ..store.base.types import Experience, Values
+from ..store.faces.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
+from ..store.kernels.locks import Event
+from ..store.spec.registry import registered
 from .base import Buffer
 from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names

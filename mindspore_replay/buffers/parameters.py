@@ -12,7 +12,7 @@ from mindspore.common.initializer import Zero
 from ..columns import TYPES, numpy_type, type_name
 from ..ops import native
 from ..ops.eager import wait_for_work
-from ..store.types import Values
+from ..store.base.types import Values
 
 
 def state_parameter(name: str, value: object) -> Parameter:

@@ -5,13 +5,13 @@ from typing import Any, NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body, wait_for_work
-from ..store.kinds import LONGEST
-from ..store.locks import Signals
-from ..store.rate_rule import QueueAccount
-from ..store.recipe.classes import QueueRecipe
-from ..store.recipe.parts import InOrder
-from ..store.recipe.registry import registered
-from ..store.waiting import QueueLimiter
+from ..store.base.kinds import LONGEST
+from ..store.kernels.locks import Signals
+from ..store.spec.classes import QueueRecipe
+from ..store.spec.parts import InOrder
+from ..store.spec.registry import registered
+from ..store.waits.rate_rule import QueueAccount
+from ..store.waits.waiting import QueueLimiter
 from .base import Buffer
 
 

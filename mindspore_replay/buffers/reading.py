@@ -7,10 +7,10 @@ from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
-from ..store.mixins import mixin
-from ..store.nested import Step
-from ..store.recipe.spec import BufferSpec
-from ..store.types import Values
+from ..store.base.mixins import mixin
+from ..store.base.nested import Step
+from ..store.base.types import Values
+from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time
 from .front import BufferFront
 from .isolated_cell import IsolatedCell

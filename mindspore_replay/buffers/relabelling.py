@@ -20,9 +20,9 @@ from ..mindspore_api import isconstant, share
 from ..ops.eager import compiled
 from ..ops.primitives import columns, named_in_graph
 from ..ops.windows import products_of
-from ..store.naming import named
-from ..store.recipe.layout import RelabelPlan
-from ..store.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
+from ..store.base.naming import named
+from ..store.faces.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
+from ..store.spec.layout import RelabelPlan
 from .compile_time import compile_time
 
 

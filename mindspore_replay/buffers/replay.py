@@ -6,9 +6,9 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..ops.eager import graph_body
-from ..store.kinds import LONGEST
-from ..store.recipe.classes import ReplayRecipe
-from ..store.recipe.registry import registered
+from ..store.base.kinds import LONGEST
+from ..store.spec.classes import ReplayRecipe
+from ..store.spec.registry import registered
 from .base import Buffer
 
 

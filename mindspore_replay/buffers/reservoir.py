@@ -5,8 +5,8 @@ from typing import NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.recipe.classes import ReservoirRecipe
-from ..store.recipe.registry import registered
+from ..store.spec.classes import ReservoirRecipe
+from ..store.spec.registry import registered
 from .base import Buffer
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..columns import Columns
-from ..store.compressed import CompressedColumn
-from ..store.folder import Folder
-from ..store.mixins import mixin
-from ..store.saved import Plain, SavedState
-from ..store.store import STATE_VERSION
+from ..store.base.mixins import mixin
+from ..store.faces.saved import Plain, SavedState
+from ..store.folder.folder import Folder
+from ..store.rows.compressed import CompressedColumn
+from ..store.rows.store import STATE_VERSION
 from .front import BufferFront
 from .parameters import Held, count_load
 

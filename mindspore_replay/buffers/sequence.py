@@ -5,10 +5,10 @@ from typing import NoReturn
 from mindspore import Tensor
 
 from ..ops.eager import graph_body
-from ..store.kinds import LONGEST
-from ..store.recipe.classes import SequenceRecipe
-from ..store.recipe.registry import registered
-from ..store.types import Values
+from ..store.base.kinds import LONGEST
+from ..store.base.types import Values
+from ..store.spec.classes import SequenceRecipe
+from ..store.spec.registry import registered
 from .base import Buffer
 
 

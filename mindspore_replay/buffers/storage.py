@@ -3,11 +3,11 @@
 import mindspore as ms
 
 from ..ops import native
-from ..store import place
-from ..store.library import library_for
-from ..store.place import DEVICE, HOST, Storage
-from ..store.recipe.spec import BufferSpec
-from ..store.schema import Schema
+from ..store.base.schema import Schema
+from ..store.faces import place
+from ..store.faces.place import DEVICE, HOST, Storage
+from ..store.kernels.library import library_for
+from ..store.spec.spec import BufferSpec
 
 _INSTEAD = "call its methods from Python, and pass the samples to the graph"
 #: The errors of graphs that use a buffer of which they cannot reach the rows.

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from ..store import state
-from ..store.checks import check_bool, check_size
-from ..store.limiter import RateLimiter
-from ..store.memory import memory_limit
-from ..store.mixture import MixedRecipe
-from ..store.recipe.arguments import decoded, encoded, given_arguments
-from ..store.recipe.classes import read
+from ..store.base.checks import check_bool, check_size
+from ..store.faces.mixture import MixedRecipe
+from ..store.kernels import state
+from ..store.kernels.memory import memory_limit
+from ..store.spec.arguments import decoded, encoded, given_arguments
+from ..store.spec.classes import read
+from ..store.waits.limiter import RateLimiter
 from .file_format import MIXTURE, check_description, descriptions, summary
 from .loading import load_parts
 from .parts import Part, Saved, SavedBuffer, is_buffer

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from isal import isal_zlib
 
-from ..store.checks import MAX_CAPACITY
-from ..store.recipe.classes import recipes
+from ..store.base.checks import MAX_CAPACITY
+from ..store.spec.classes import recipes
 
 FORMAT, VERSION = "mindspore_replay", 1
 

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from isal import isal_zlib
 
-from ..store.checks import check_bool, check_no_pipe
-from ..store.folder_files import sync, unchanged_if_refused
-from ..store.optional import optional
+from ..store.base.checks import check_bool, check_no_pipe
+from ..store.base.optional import optional
+from ..store.folder.files import sync, unchanged_if_refused
 from .file_format import Header, is_ours, read_header
 
 #: Bytes to copy and write at once: few enough to be in a core's cache when they are written.

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..store.epochs import POSITION, SIZE
-from ..store.kinds import Kind
-from ..store.locks import Locks, hold_calls, hold_folders
-from ..store.state import check_cursors, check_references, eligible
-from ..store.tree import build_weights
+from ..store.base.kinds import Kind
+from ..store.kernels.locks import Locks, hold_calls, hold_folders
+from ..store.kernels.state import check_cursors, check_references, eligible
+from ..store.kernels.tree import build_weights
+from ..store.spec.epochs import POSITION, SIZE
 from .file_format import UPDATED, damaged, descriptions, is_value, summary
 from .files import progress_bar
 from .parts import Cursors, Part, Slots, cursors_of

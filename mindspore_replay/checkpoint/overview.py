@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..store.episodes import END, FINAL
+from ..store.spec.episodes import END, FINAL
 from .file_format import UPDATED, check_description, damaged, named_descriptions, sensible
 from .sources import Source, open_sources
 

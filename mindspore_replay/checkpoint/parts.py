@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
-from ..store.compressed import CompressedColumn
-from ..store.options import Options
-from ..store.recipe.spec import BufferSpec, Recipe
-from ..store.state import is_by_slot
-from ..store.waiting import Waiting
+from ..store.kernels.state import is_by_slot
+from ..store.rows.compressed import CompressedColumn
+from ..store.spec.options import Options
+from ..store.spec.spec import BufferSpec, Recipe
+from ..store.waits.waiting import Waiting
 
 
 class Saved(Protocol):

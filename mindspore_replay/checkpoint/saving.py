@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from .._version import __version__
-from ..store.folder_files import unchanged_if_refused
-from ..store.locks import hold_calls, hold_folders, is_in_folder
-from ..store.state import is_by_slot, updated_slots
+from ..store.folder.files import unchanged_if_refused
+from ..store.kernels.locks import hold_calls, hold_folders, is_in_folder
+from ..store.kernels.state import is_by_slot, updated_slots
 from .file_format import FORMAT, UPDATED, VERSION, Entry, checksum, header_bytes, lay_out
 from .files import (
     WriteAll,

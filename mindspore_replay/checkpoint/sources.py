@@ -12,7 +12,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import DTypeLike
 
-from ..store.checks import check_no_pipe
+from ..store.base.checks import check_no_pipe
 from .file_format import Header, damaged, read_header
 from .files import incremental_paths, read_header_at, real_path, staged_path
 from .parts import Slots, bytes_of

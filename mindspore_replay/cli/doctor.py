@@ -19,8 +19,8 @@ import numpy as np
 
 from .. import host
 from .._version import __version__
-from ..store import library
-from ..store.optional import install_command, wrong_numpy
+from ..store.base.optional import install_command, wrong_numpy
+from ..store.kernels import library
 
 #: Optional packages, and the extra that installs each.
 _OPTIONAL = {

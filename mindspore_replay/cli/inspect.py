@@ -15,9 +15,9 @@ import numpy as np
 
 from ..checkpoint.file_format import sensible
 from ..checkpoint.overview import Overview, overview
-from ..store.optional import optional
-from ..store.recipe.arguments import encoded
-from ..store.recipe.spec import recipes
+from ..store.base.optional import optional
+from ..store.spec.arguments import encoded
+from ..store.spec.spec import recipes
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
 

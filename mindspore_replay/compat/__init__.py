@@ -3,7 +3,7 @@
 Importing this package changes nothing. Call `install`.
 """
 
-from ..store.optional import needs_mindspore
+from ..store.base.optional import needs_mindspore
 
 try:
     from .patches import Patch, install, uninstall

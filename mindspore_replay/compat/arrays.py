@@ -11,7 +11,7 @@ from mindspore import Tensor, ops
 
 from ..buffers.parameters import state_parameter
 from ..columns import TYPES, numpy_type
-from ..store.schema import type_name
+from ..store.base.schema import type_name
 from .base import Operator
 
 _numbers = itertools.count()

@@ -12,9 +12,9 @@ from ..buffers.parameters import load_in_place, state_parameter
 from ..columns import Columns
 from ..ops import native
 from ..ops.checks import raise_earlier_failure
-from ..store.checks import check_size
-from ..store.random import initial_state
-from ..store.schema import type_name
+from ..store.base.checks import check_size
+from ..store.base.random import initial_state
+from ..store.base.schema import type_name
 
 _numbers = itertools.count()
 

@@ -10,7 +10,7 @@ from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer
 from ..columns import Columns
 from ..ops.eager import graph_body
-from ..store.checks import check_size
+from ..store.base.checks import check_size
 from .base import Operator, Shapes, Types
 
 _buffers: dict[int, Buffer] = {}

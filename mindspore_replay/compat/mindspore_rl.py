@@ -9,8 +9,8 @@ from ..buffers.prioritized import PrioritizedReplayBuffer
 from ..buffers.replay import ReplayBuffer
 from ..buffers.reservoir import ReservoirReplayBuffer as Reservoir
 from ..ops.eager import graph_body
-from ..store.mixins import mixin
-from ..store.types import Values
+from ..store.base.mixins import mixin
+from ..store.base.types import Values
 from .base import Shapes, Types
 from .handles import seed_of
 from .operators import BufferAppend, BufferGetItem, BufferSample

@@ -9,11 +9,11 @@ from mindspore import Tensor, ops
 from ..ops import native, random, ring
 from ..ops.checks import blank
 from ..ops.eager import graph_body
-from ..store.checks import MAX_CAPACITY, check_bool, check_seed, check_size
-from ..store.plan import WINDOW, Output, SamplePlan
-from ..store.random import ALL_ROWS
-from ..store.schema import type_name
-from ..store.types import Experience
+from ..store.base.checks import MAX_CAPACITY, check_bool, check_seed, check_size
+from ..store.base.random import ALL_ROWS
+from ..store.base.schema import type_name
+from ..store.base.types import Experience
+from ..store.spec.plan import WINDOW, Output, SamplePlan
 from .base import RingOperator, Shapes, Types
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint.buffers import Maker
-from ..store.checks import check_no_pipe, check_size
-from ..store.habits import hint
-from ..store.limiter import RateLimiter
-from ..store.optional import optional
-from ..store.place import IN_MEMORY
+from ..store.base.checks import check_no_pipe, check_size
+from ..store.base.habits import hint
+from ..store.base.optional import optional
+from ..store.faces.place import IN_MEMORY
+from ..store.waits.limiter import RateLimiter
 from . import di_engine
 
 #: Classes by the names that a configuration may use.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ..store.checks import any_number, check_bool, need
+from ..store.base.checks import any_number, check_bool, need
 
 #: DI-engine's keys, with the argument that each stands for.
 RENAMED = {

@@ -1,4 +1,4 @@
-// The log of flushes, which store/flushed.py describes. An entry is a record, then pieces of the state and of the
+// The log of flushes, which store/folder/flushed.py describes. An entry is a record, then pieces of the state and of the
 // columns: begin and bytes of each, and what it holds, up to the end of a word.
 #pragma once
 

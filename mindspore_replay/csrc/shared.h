@@ -28,7 +28,7 @@
 
 namespace replay {
 
-// In shared memory, laid out as store/sharing.py has it.
+// In shared memory, laid out as store/folder/sharing.py has it.
 struct Journal {
   alignas(8) char mutex[64];
   int64_t busy;      // 1 while the lock is held

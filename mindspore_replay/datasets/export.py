@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from ..store import episodes, library
-from ..store.kinds import Kind
-from ..store.recipe.spec import BufferSpec
+from ..store.base.kinds import Kind
+from ..store.kernels import library
+from ..store.spec import episodes
+from ..store.spec.spec import BufferSpec
 from .filling import column_fields, row_bytes
 from .steps import END, FINAL, Steps, chunk_rows, episodes_of, steps_of
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
-from ..store.attached import AttachedBuffer
-from ..store.checks import check_size
-from ..store.recipe.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe, spec_of
-from ..store.recipe.registry import find
-from ..store.saved import SavedState
-from ..store.schema import Schema, bits_of_bfloat16, cast_exactly, given_type_name
+from ..store.base.checks import check_size
+from ..store.base.schema import Schema, bits_of_bfloat16, cast_exactly, given_type_name
+from ..store.faces.attached import AttachedBuffer
+from ..store.faces.saved import SavedState
+from ..store.spec.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe, spec_of
+from ..store.spec.registry import find
 from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.

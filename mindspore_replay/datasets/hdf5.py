@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..store.checks import check_no_pipe
-from ..store.optional import optional
+from ..store.base.checks import check_no_pipe
+from ..store.base.optional import optional
 from .filling import Field, fill
 from .steps import Arrays, Episodes
 from .tables import D4RL, check_expanded, d4rl_source

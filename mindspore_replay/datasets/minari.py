@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoint.files import progress_bar
-from ..store.optional import optional
-from ..store.recipe.classes import ReservoirRecipe
+from ..store.base.optional import optional
+from ..store.spec.classes import ReservoirRecipe
 from . import spaces
 from .export import StoredRows
 from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next

@@ -15,9 +15,9 @@ from numpy.lib import format as npy
 
 from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
-from ..store.checks import check_no_pipe
-from ..store.kinds import Kind
-from ..store.schema import Schema
+from ..store.base.checks import check_no_pipe
+from ..store.base.kinds import Kind
+from ..store.base.schema import Schema
 from .export import StoredRows
 from .filling import Field, check_buffer, check_given, class_of, column_fields, fill, fit, knows_episodes, log
 from .filling import row_bytes as bytes_of

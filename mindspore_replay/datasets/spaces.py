@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..store.nested import leaves as leaves_of_values
+from ..store.base.nested import leaves as leaves_of_values
 from ..training.spaces import leaves as leaves_of_spaces
 from .filling import Field
 from .steps import Arrays

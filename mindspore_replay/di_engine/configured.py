@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..store.checks import check_number, need
+from ..store.base.checks import check_number, need
 from .deque_buffer import DequeBuffer, load, save
 from .layout import BufferedData
 from .middleware import PriorityExperienceReplay, use_time_check

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..checkpoint.files import real_path, replacing
-from ..store.checks import check_bool, check_size, need
+from ..store.base.checks import check_bool, check_size, need
 from .layout import AssertedValueError, BufferedData
 from .table import RowTable
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..store.inputs import as_array
-from ..store.schema import is_tensor
+from ..store.base.schema import is_tensor
+from ..store.rows.inputs import as_array
 
 
 @dataclass(slots=True)

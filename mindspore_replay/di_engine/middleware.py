@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.checks import check_choice, need
+from ..store.base.checks import check_choice, need
 from .deque_buffer import DequeBuffer
 from .layout import AssertedValueError, BufferedData, beside, copied
 

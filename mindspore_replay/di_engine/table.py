@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from .. import host
-from ..store.checks import any_number, check_bool, check_size, need, warn_caller
-from ..store.inputs import as_array, as_priority
-from ..store.library import library_for
-from ..store.recipe.registry import find
+from ..store.base.checks import any_number, check_bool, check_size, need, warn_caller
+from ..store.kernels.library import library_for
+from ..store.rows.inputs import as_array, as_priority
+from ..store.spec.registry import find
 from .layout import BufferedData, RowLayout, copied
 
 #: Arguments of the buffer underneath, and what a sample says in `meta` if they are given; in the order of `info`.

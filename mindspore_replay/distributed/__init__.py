@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from ..store.optional import needs_mindspore
+from ..store.base.optional import needs_mindspore
 
 if TYPE_CHECKING:
     from .sharded import ShardedReplay

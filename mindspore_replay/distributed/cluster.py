@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..store.optional import optional
-from ..store.recipe.spec import BufferSpec
+from ..store.base.optional import optional
+from ..store.spec.spec import BufferSpec
 from .shard import Report, Shard
 
 #: If this environment variable is "0", Ray listens on the loopback address, not on the machine's address in a network.

@@ -6,12 +6,12 @@ from typing import Any
 from ..columns import Columns
 from ..config.configuration import SHARDS, arguments_of, check_part, flat
 from ..ops import native
-from ..store.checks import check_size
-from ..store.habits import hint
-from ..store.place import IN_MEMORY
-from ..store.recipe.classes import read, spec_of
-from ..store.recipe.registry import find
-from ..store.recipe.spec import BufferSpec
+from ..store.base.checks import check_size
+from ..store.base.habits import hint
+from ..store.faces.place import IN_MEMORY
+from ..store.spec.classes import read, spec_of
+from ..store.spec.registry import find
+from ..store.spec.spec import BufferSpec
 from ..training.limiter import RateLimiter
 
 #: The classes that shards may be of.

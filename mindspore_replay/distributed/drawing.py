@@ -7,9 +7,9 @@ import numpy as np
 from mindspore import Tensor
 
 from ..mindspore_api import share
-from ..store import library
-from ..store.checks import too_few_rows
-from ..store.recipe.spec import BufferSpec
+from ..store.kernels import library
+from ..store.spec.needs import too_few_rows
+from ..store.spec.spec import BufferSpec
 from .cluster import Link
 from .exchange import Exchange, joined
 from .shard import Drawn, Report

@@ -11,10 +11,10 @@ import numpy as np
 from mindspore import Tensor
 
 from ..mindspore_api import share
-from ..store.front import LimitedFront
-from ..store.inputs import NewRows, as_handles_for, as_priorities, as_values
-from ..store.locks import Block, Event, Held, Locks
-from ..store.recipe.spec import BufferSpec
+from ..store.faces.front import LimitedFront
+from ..store.kernels.locks import Block, Event, Held, Locks
+from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_values
+from ..store.spec.spec import BufferSpec
 from ..training.limiter import RateLimiter
 from .cluster import Link
 from .configuration import most_starts

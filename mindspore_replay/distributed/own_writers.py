@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ..store.inputs import NewRows
-from ..store.recipe.spec import BufferSpec
+from ..store.rows.inputs import NewRows
+from ..store.spec.spec import BufferSpec
 from .exchange import Exchange
 from .writer import ShardWriter
 

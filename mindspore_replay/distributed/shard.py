@@ -22,8 +22,8 @@ from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
 from ..host import HostBuffer
-from ..store.recipe.spec import BufferSpec
-from ..store.tree import levels
+from ..store.kernels.tree import levels
+from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
 
 

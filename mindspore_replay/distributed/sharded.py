@@ -10,13 +10,14 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 
-from ..store.arrays import FrontMethods
-from ..store.checks import check_number, check_size, need_episodes
-from ..store.habits import wrong_sample
-from ..store.limiter import check_limiter
-from ..store.locks import Event, Held
-from ..store.mixins import Closing
-from ..store.recipe.registry import registered
+from ..store.base.checks import check_number, check_size
+from ..store.base.habits import wrong_sample
+from ..store.base.mixins import Closing
+from ..store.faces.arrays import FrontMethods
+from ..store.kernels.locks import Event, Held
+from ..store.spec.needs import need_episodes
+from ..store.spec.registry import registered
+from ..store.waits.limiter import check_limiter
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
 from .cluster import Links, actors, claim, connect

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..store.arrays import Insertable
-from ..store.checks import need_episodes
-from ..store.episodes import END, FINAL, continues, marks_of
-from ..store.inputs import NewRows, as_new_rows, check_versions
-from ..store.rate_rule import PATIENCE
-from ..store.recipe.spec import BufferSpec
-from ..store.schema import is_tensor
-from ..store.state import LAST_CLOCK
+from ..store.base.checks import LAST_CLOCK
+from ..store.base.schema import is_tensor
+from ..store.faces.arrays import Insertable
+from ..store.rows.inputs import NewRows, as_new_rows, check_versions
+from ..store.spec.episodes import END, FINAL, continues, marks_of
+from ..store.spec.needs import need_episodes
+from ..store.spec.spec import BufferSpec
+from ..store.waits.rate_rule import PATIENCE
 from .cluster import ShardActor, ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")

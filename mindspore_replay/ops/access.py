@@ -9,8 +9,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.late import MOST_LATE, PENDING
-from ..store.state import COUNTS
+from ..store.base.late import MOST_LATE, PENDING
+from ..store.kernels.state import COUNTS
 from .in_place import Stored, stored
 from .primitives import int64, item, zeros_like
 from .random import bits_at, mix_bits, unit_interval

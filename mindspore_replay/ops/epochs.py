@@ -8,9 +8,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
-from ..store.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
-from ..store.library import FAILURES, TOO_FEW_ROWS
-from ..store.plan import HANDLE, SamplePlan
+from ..store.kernels.library import FAILURES, TOO_FEW_ROWS
+from ..store.spec.epochs import BEGUN, FIRST, KEY, POSITION, ROUNDS, SIZE, EpochRule
+from ..store.spec.plan import HANDLE, SamplePlan
 from .access import Access
 from .checks import check
 from .primitives import gather, int64, item, searchsorted, stack, zeros_like

@@ -8,8 +8,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.episodes import WindowRule
-from ..store.library import FAILURES, TOO_FEW_ROWS
+from ..store.kernels.library import FAILURES, TOO_FEW_ROWS
+from ..store.spec.episodes import WindowRule
 from .access import Access
 from .checks import blank, check
 from .primitives import concat, gather, item, range_of, searchsorted, zeros_like

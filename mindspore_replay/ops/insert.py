@@ -7,9 +7,9 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.library import BAD_WEIGHT, FAILURES, FULL
-from ..store.options import Options
-from ..store.tree import FANOUT
+from ..store.kernels.library import BAD_WEIGHT, FAILURES, FULL
+from ..store.kernels.tree import FANOUT
+from ..store.spec.options import Options
 from .access import Access
 from .checks import check
 from .primitives import concat, gather, item, normal, stack

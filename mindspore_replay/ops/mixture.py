@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.mixture import ROUNDING
+from ..store.faces.mixture import ROUNDING
 from .primitives import gather, int64, item
 from .random import random_bits, unit_interval
 

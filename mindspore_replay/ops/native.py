@@ -11,9 +11,9 @@ from typing import Any
 import mindspore as ms
 from mindspore import ops
 
-from ..store.checks import warn_caller
-from ..store.library import FAILURES, OK, KernelError, Library, library_for, table
-from ..store.signatures import Signature
+from ..store.base.checks import warn_caller
+from ..store.kernels.library import FAILURES, OK, KernelError, Library, library_for, table
+from ..store.kernels.signatures import Signature
 
 _instances = itertools.count()
 _LEGAL = "MS_CUSTOM_AOT_WHITE_LIST"
@@ -88,7 +88,7 @@ def _legal(path: str) -> Iterator[None]:
     """Widen the folder that the environment allows operators to be from, if it does, to one that has this file too.
 
     Some programs set it to their own. MindSpore checks it when an operator is made, and again in C++ when a graph is
-    compiled, where it takes the file by its name (`store.library`).
+    compiled, where it takes the file by its name (`store.kernels.library`).
     """
     with _widening:
         before = os.environ.get(_LEGAL)

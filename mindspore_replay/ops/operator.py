@@ -7,8 +7,8 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
-from ..store.kinds import arguments_of
-from ..store.signatures import INPUT, OUTPUT, STATE, Item
+from ..store.base.kinds import arguments_of
+from ..store.kernels.signatures import INPUT, OUTPUT, STATE, Item
 from . import native
 from .state import State
 

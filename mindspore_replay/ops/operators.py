@@ -8,9 +8,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.options import Options
-from ..store.plan import HANDLE, WEIGHT
-from ..store.random import ALL_ROWS
+from ..store.base.random import ALL_ROWS
+from ..store.spec.options import Options
+from ..store.spec.plan import HANDLE, WEIGHT
 from . import updates
 from .access import access
 from .checks import stops_graphs

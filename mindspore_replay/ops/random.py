@@ -12,9 +12,9 @@ Reference:
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from ..store.library import FAILURES, TOO_FEW_ROWS
-from ..store.plan import SamplePlan
-from ..store.random import GAMMA, MIX, signed
+from ..store.base.random import GAMMA, MIX, signed
+from ..store.kernels.library import FAILURES, TOO_FEW_ROWS
+from ..store.spec.plan import SamplePlan
 from .checks import check
 from .primitives import gather, int64, item, range_of, searchsorted, stack
 

@@ -10,7 +10,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import Columns, numpy_type
-from ..store.library import FAILURES, OUT_OF_RANGE
+from ..store.kernels.library import FAILURES, OUT_OF_RANGE
 from .checks import blank, check
 from .in_place import InPlace
 from .primitives import gather, int64, range_of, zeros_like

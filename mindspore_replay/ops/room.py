@@ -4,9 +4,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.episodes import WindowRule
-from ..store.kinds import least_items
-from ..store.options import Options
+from ..store.base.kinds import least_items
+from ..store.spec.episodes import WindowRule
+from ..store.spec.options import Options
 from .access import Access
 from .primitives import column, gather, int64, item, stack
 

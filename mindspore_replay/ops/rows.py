@@ -6,7 +6,7 @@ Axes: ``C`` capacity.
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from ..store.late import MOST_USES
+from ..store.base.late import MOST_USES
 from .access import DRAWN, USED_UP, Access
 from .primitives import zeros_like
 from .sum_tree import last_of_each

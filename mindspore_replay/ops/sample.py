@@ -8,9 +8,9 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.episodes import WindowRule
-from ..store.library import BAD_WEIGHT, FAILURES, TOO_FEW_ROWS
-from ..store.plan import SamplePlan
+from ..store.kernels.library import BAD_WEIGHT, FAILURES, TOO_FEW_ROWS
+from ..store.spec.episodes import WindowRule
+from ..store.spec.plan import SamplePlan
 from .access import Access
 from .checks import check, stops_graphs
 from .epochs import DrawInEpochs, Pad

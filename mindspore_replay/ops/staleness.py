@@ -4,7 +4,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.state import LAST_CLOCK
+from ..store.base.checks import LAST_CLOCK
 from .access import STALE, Access
 from .primitives import item, stack, zeros_like
 from .rows import Rows

@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.episodes import DELETED, END, FINAL, OPEN, PAD_OPEN, WindowRule
-from ..store.library import FAILURES, TOO_LONG
+from ..store.kernels.library import FAILURES, TOO_LONG
+from ..store.spec.episodes import DELETED, END, FINAL, OPEN, PAD_OPEN, WindowRule
 from .access import Access
 from .checks import check
 from .primitives import column, columns, concat, gather, range_of, zeros_like
@@ -137,7 +137,7 @@ class UpdateEnds:
         return steps
 
     def are_starts(self, steps, ends, going_on, stored):
-        """Return at which rows a window may start, judging by the rows around them, as store/episodes.py does."""
+        """Return at which rows a window may start, judging by the rows around them, as store/spec/episodes.py does."""
         past, most = ops.minimum(steps, self.rule.past), self.index + (self.rule.future - 1)
         barrier = self.last(ops.logical_not(going_on))
         starts = ops.logical_and(barrier < self.index - past, self.index >= past)

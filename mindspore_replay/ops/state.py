@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from ..store.options import Options
+from ..store.spec.options import Options
 
 
 @ms.jit_class

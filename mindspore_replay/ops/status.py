@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..store.place import DEVICE, HOST
+from ..store.faces.place import DEVICE, HOST
 from . import native, statement_hook
 
 

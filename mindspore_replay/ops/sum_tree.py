@@ -1,4 +1,4 @@
-"""Operators of graphs on the tree of weights of store/tree.py: set, total, sums of ranges, and the slot at a point.
+"""Operators of graphs on the tree of weights (store/kernels/tree.py): set, total, sums of ranges, the slot at a point.
 
 Each costs O(log C) a slot. Axes: ``C`` capacity.
 """
@@ -7,7 +7,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
-from ..store.tree import FANOUT, Level, levels, tree_size
+from ..store.kernels.tree import FANOUT, Level, levels, tree_size
 from .in_place import Stored
 from .primitives import (
     column,

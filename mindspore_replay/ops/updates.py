@@ -8,11 +8,12 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..store.episodes import END, WindowRule
-from ..store.late import MOST_LATE, PENDING
-from ..store.library import BAD_WEIGHT, FAILURES
-from ..store.state import LAST_CLOCK, UPDATE_BLOCK
-from ..store.tree import initial_weights
+from ..store.base.checks import LAST_CLOCK
+from ..store.base.late import MOST_LATE, PENDING
+from ..store.kernels.library import BAD_WEIGHT, FAILURES
+from ..store.kernels.state import UPDATE_BLOCK
+from ..store.kernels.tree import initial_weights
+from ..store.spec.episodes import END, WindowRule
 from .access import DELETED_ROWS, INVALID, Access
 from .checks import check, stops_graphs
 from .primitives import gather, int64, item, normal, stack, zeros_like

@@ -3,7 +3,7 @@
 import mindspore as ms
 from mindspore import ops
 
-from ..store.library import BAD_VERSION, FAILURES
+from ..store.kernels.library import BAD_VERSION, FAILURES
 from .access import Access
 from .checks import check
 from .primitives import item, range_of, zeros_like

@@ -10,8 +10,8 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns, numpy_type
-from ..store.episodes import DELETED, END, FINAL, WindowRule
-from ..store.plan import (
+from ..store.spec.episodes import DELETED, END, FINAL, WindowRule
+from ..store.spec.plan import (
     CHAIN,
     DISCOUNT,
     FROM_LAST,

@@ -1,10 +1,13 @@
-"""Replay buffers in host memory, with only NumPy: rows, the state of each row, and the operators on them."""
+"""Replay buffers in host memory, with only NumPy: rows, the state of each row, and the operators on them.
 
-from .episodes import WindowRule
-from .library import KernelError
-from .options import Options
-from .plan import Output, SamplePlan
-from .schema import Schema
-from .store import Store
+Its rooms, each of which imports those before it alone: base, spec, kernels, folder, rows, waits, faces.
+"""
+
+from .base.schema import Schema
+from .kernels.library import KernelError
+from .rows.store import Store
+from .spec.episodes import WindowRule
+from .spec.options import Options
+from .spec.plan import Output, SamplePlan
 
 __all__ = ["KernelError", "Options", "Output", "SamplePlan", "Schema", "Store", "WindowRule"]

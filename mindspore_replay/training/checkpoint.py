@@ -19,8 +19,8 @@ from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
 from ..host import HostBuffer
-from ..store.folder_files import sync
-from ..store.saved import Plain
+from ..store.faces.saved import Plain
+from ..store.folder.files import sync
 from .values import GENERATORS, RandomStates, decoded, encoded
 
 _LOGGER = logging.getLogger("mindspore_replay.checkpoint")

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..store.checks import check_size
-from ..store.schema import is_tensor
+from ..store.base.checks import check_size
+from ..store.base.schema import is_tensor
 from .vector import DISABLED, NEXT_STEP, VectorRows
 
 

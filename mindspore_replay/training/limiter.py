@@ -5,8 +5,8 @@ from mindspore import nn
 
 from ..buffers.isolated_cell import IsolatedCell
 from ..buffers.parameters import parameter_on
-from ..store import limiter
-from ..store.recipe.registry import registered
+from ..store.spec.registry import registered
+from ..store.waits import limiter
 
 
 @registered

@@ -6,8 +6,8 @@ from typing import Protocol
 
 from ..buffers.base import Buffer
 from ..host import HostBuffer
-from ..store.checks import check_size
-from ..store.mixins import Closing
+from ..store.base.checks import check_size
+from ..store.base.mixins import Closing
 from .sinks import Sink
 from .statistics import Histogram, Statistics, statistics_of
 

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from ..store.checks import check_size
-from ..store.gone import left_by_forks
-from ..store.locks import Event, Signals
-from ..store.mixins import Closing
+from ..store.base.checks import check_size
+from ..store.base.gone import left_by_forks
+from ..store.base.mixins import Closing
+from ..store.kernels.locks import Event, Signals
 
 #: Seconds after which a call that waits checks whether the interpreter is about to end.
 _LONGEST_WAIT = 0.5

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
-from ..store.optional import optional
+from ..store.base.optional import optional
 from .statistics import Histogram
 
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..store.nested import at, dotted, leaves, paths
-from ..store.schema import cast_exactly, type_name
-from ..store.types import Nested
+from ..store.base.nested import at, dotted, leaves, paths
+from ..store.base.schema import cast_exactly, type_name
+from ..store.base.types import Nested
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
 NEXT_STEP, SAME_STEP, DISABLED = MODES = ("NextStep", "SameStep", "Disabled")

@@ -11,7 +11,7 @@ import pytest
 from twins import KINDS, Twins, calls_of, not_compiled
 
 from mindspore_replay.buffers.compiled import CompiledCalls
-from mindspore_replay.store import Store
+from mindspore_replay.store.rows.store import Store
 
 pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
 

@@ -21,8 +21,8 @@ from mindspore_replay import EpisodeReplayBuffer, ReplayBuffer, load, save
 from mindspore_replay.buffers.compiled import CompiledCalls
 from mindspore_replay.ops import groups, native
 from mindspore_replay.ops.operator import Operator
-from mindspore_replay.store import KernelError, Store
-from mindspore_replay.store.library import Library, library_for
+from mindspore_replay.store.kernels.library import KernelError, Library, library_for
+from mindspore_replay.store.rows.store import Store
 
 pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
 

@@ -29,8 +29,8 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.store import lz4
-from mindspore_replay.store.library import calls
+from mindspore_replay.store.kernels.library import calls
+from mindspore_replay.store.rows import lz4
 
 pytestmark = pytest.mark.cpu_only("compressed columns are drawn by the CPU's kernels")
 

@@ -8,7 +8,7 @@ import pytest
 from checks import assert_frequencies
 
 from mindspore_replay import ElasticReplayBuffer, NStep, PrioritizedReplayBuffer
-from mindspore_replay.store.store import Store
+from mindspore_replay.store.rows.store import Store
 
 #: Weights are priorities, and sums of whole numbers are exact.
 EXACT: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0}

@@ -22,7 +22,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     attach,
 )
-from mindspore_replay.store import library
+from mindspore_replay.store.kernels import library
 
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
 MESSAGE = re.compile(r"The kernel '(\w+)' failed with status (\d+)")

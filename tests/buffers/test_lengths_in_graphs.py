@@ -13,7 +13,7 @@ from graph_face import InGraph
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReplayQueue
-from mindspore_replay.store import ragged
+from mindspore_replay.store.rows import any_length as ragged
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 

@@ -11,8 +11,9 @@ import pytest
 
 import mindspore_replay
 from mindspore_replay import MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, attach, host
-from mindspore_replay.store import lengths, state
-from mindspore_replay.store.recipe import spec
+from mindspore_replay.store.base import lengths
+from mindspore_replay.store.kernels import state
+from mindspore_replay.store.spec import spec
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 

@@ -15,8 +15,8 @@ from mindspore import Tensor
 import mindspore_replay
 from mindspore_replay import host
 from mindspore_replay.ops import operator as operators
-from mindspore_replay.store import kinds
-from mindspore_replay.store.mixture import exact_counts
+from mindspore_replay.store.base import kinds
+from mindspore_replay.store.faces.mixture import exact_counts
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 

@@ -13,7 +13,7 @@ from drivers import CAPACITY, LIMITED, NATIVE, PLACES, SHAPES, TYPES, Combinatio
 from reference import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
-from mindspore_replay.store.late import MOST_USES
+from mindspore_replay.store.base.late import MOST_USES
 
 Make = Callable[..., Any]
 

@@ -27,7 +27,7 @@ from mindspore_replay import (
 )
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops.mixture import PickRows
-from mindspore_replay.store.mixture import exact_counts
+from mindspore_replay.store.faces.mixture import exact_counts
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"]}

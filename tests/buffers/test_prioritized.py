@@ -18,7 +18,7 @@ from reference import ReferenceBuffer, stack
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, host
-from mindspore_replay.store.tree import build_weights
+from mindspore_replay.store.kernels.tree import build_weights
 
 Make = Callable[..., Any]
 

@@ -34,8 +34,8 @@ from pairs import (
 from reference import ReferenceBuffer, Rule
 
 from mindspore_replay import SequenceReplayBuffer
-from mindspore_replay.store.state import eligible
-from mindspore_replay.store.tree import build_weights
+from mindspore_replay.store.kernels.state import eligible
+from mindspore_replay.store.kernels.tree import build_weights
 
 PLAIN: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0, "prioritized": True}
 KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": PLAIN}

@@ -14,7 +14,7 @@ from mindspore import Tensor, ops
 from workers import run
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, mindspore_api
-from mindspore_replay.store import Store
+from mindspore_replay.store.rows.store import Store
 
 pytestmark = pytest.mark.cpu_only("threads that call kernels directly")
 

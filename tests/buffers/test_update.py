@@ -18,8 +18,8 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store.episodes import END, FINAL, OPEN
-from mindspore_replay.store.state import COUNTS
+from mindspore_replay.store.kernels.state import COUNTS
+from mindspore_replay.store.spec.episodes import END, FINAL, OPEN
 
 CAPACITY = 8
 SCHEMA: dict[str, Any] = {

@@ -14,9 +14,9 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import NStep, ReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
-from mindspore_replay.store.call import NO_TENSORS
-from mindspore_replay.store.invocations import Invocations
-from mindspore_replay.store.library import calls
+from mindspore_replay.store.kernels.call import NO_TENSORS
+from mindspore_replay.store.kernels.invocations import Invocations
+from mindspore_replay.store.kernels.library import calls
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
 

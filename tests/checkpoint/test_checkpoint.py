@@ -37,7 +37,7 @@ from mindspore_replay import (
     load,
     save,
 )
-from mindspore_replay.store.epochs import BEGUN
+from mindspore_replay.store.spec.epochs import BEGUN
 
 PATH = "buffer.safetensors"
 

@@ -8,7 +8,7 @@ import pytest
 
 from mindspore_replay import TrainingCheckpoint, cli, host, load_config, save
 from mindspore_replay.datasets import from_hdf5, from_npz
-from mindspore_replay.store.weights import SharedWeights
+from mindspore_replay.store.faces.weights import SharedWeights
 
 READERS: dict[str, Callable[[Path], object]] = {
     "load": host.load,

@@ -16,7 +16,7 @@ from mindspore_replay.checkpoint.buffers import describe
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
-from mindspore_replay.store.recipe.spec import BufferSpec
+from mindspore_replay.store.spec.spec import BufferSpec
 from mindspore_replay.training.statistics import statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")

@@ -17,7 +17,7 @@ from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe
+from mindspore_replay.store.spec.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -320,7 +320,7 @@ def test_what_is_allowed_is_what_may_be_inserted():
             ImportError,
             "no x\nat all",
         ),
-        ("System error\nmindspore_replay.store.library.KernelError: no kernel", RuntimeError, "no kernel"),
+        ("System error\nmindspore_replay.store.kernels.library.KernelError: no kernel", RuntimeError, "no kernel"),
         ("The actor died unexpectedly.\n\tThe node was lost.\n", RuntimeError, "The node was lost."),
         ("UnicodeDecodeError: byte 3", ValueError, "byte 3"),
     ],

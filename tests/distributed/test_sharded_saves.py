@@ -20,7 +20,7 @@ from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.exchange import Exchange, begin
 from mindspore_replay.distributed.shard import Shard, save_number
-from mindspore_replay.store.recipe.spec import BufferSpec
+from mindspore_replay.store.spec.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 

@@ -17,10 +17,13 @@ from mindspore import nn, ops
 import mindspore_replay
 from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
 from mindspore_replay.ops import native
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store, library
-from mindspore_replay.store.call import Array, Call, kept
-from mindspore_replay.store.plan import WINDOW
-from mindspore_replay.store.tree import build_weights
+from mindspore_replay.store.base.schema import Schema
+from mindspore_replay.store.kernels import library
+from mindspore_replay.store.kernels.call import Array, Call, kept
+from mindspore_replay.store.kernels.tree import build_weights
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
 PACKAGE = Path(mindspore_replay.__file__).parent
 

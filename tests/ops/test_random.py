@@ -13,9 +13,11 @@ from reference import ReferenceBuffer, below, draw_rows, initial_key, random_bit
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops import random
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
-from mindspore_replay.store.plan import HANDLE
-from mindspore_replay.store.random import ALL_ROWS, initial_state
+from mindspore_replay.store.base.random import ALL_ROWS, initial_state
+from mindspore_replay.store.base.schema import Schema
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import HANDLE, Output, SamplePlan
 
 INT64 = range(-(2**63), 2**63)
 

@@ -14,9 +14,9 @@ from mindspore_replay.ops import ring
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operators import Operators
 from mindspore_replay.ops.state import State
-from mindspore_replay.store import Options, Output, SamplePlan
-from mindspore_replay.store.plan import WINDOW
-from mindspore_replay.store.state import make
+from mindspore_replay.store.kernels.state import make
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
 CAPACITY = 5
 SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (2,)]

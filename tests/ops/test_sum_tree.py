@@ -20,10 +20,12 @@ from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operator import operator
 from mindspore_replay.ops.state import State
 from mindspore_replay.ops.sum_tree import last_of_each
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
-from mindspore_replay.store.plan import WINDOW
-from mindspore_replay.store.state import make
-from mindspore_replay.store.tree import FANOUT, build_weights, initial_weights, levels
+from mindspore_replay.store.base.schema import Schema
+from mindspore_replay.store.kernels.state import make
+from mindspore_replay.store.kernels.tree import FANOUT, build_weights, initial_weights, levels
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
 CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
 #: Those of composite operators, each with graphs of its own: from one node to five levels, with full and partial nodes.

@@ -12,8 +12,8 @@ from mindspore.common.initializer import Zero
 
 from mindspore_replay import PrioritizedReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts, refuse_trace
-from mindspore_replay.store.invocations import Invocations
-from mindspore_replay.store.library import BAD_WEIGHT, calls
+from mindspore_replay.store.kernels.invocations import Invocations
+from mindspore_replay.store.kernels.library import BAD_WEIGHT, calls
 
 pytestmark = pytest.mark.cpu_only("calls kernels directly")
 

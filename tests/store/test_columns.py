@@ -9,7 +9,7 @@ from mindspore import Tensor
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.columns import TYPES, Columns, numpy_type
-from mindspore_replay.store.schema import Batch, type_name
+from mindspore_replay.store.base.schema import Batch, type_name
 
 NAMES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NAMES += ["float16", "float32", "float64", "bfloat16"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mindspore_replay import host
-from mindspore_replay.store import library
+from mindspore_replay.store.kernels import library
 
 pytestmark = [
     pytest.mark.cpu_only("rows in a folder are in host memory"),

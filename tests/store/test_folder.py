@@ -42,8 +42,10 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.store import flushed, folder_files, folder_opening
-from mindspore_replay.store import folder as folder_module
+from mindspore_replay.store.folder import files as folder_files
+from mindspore_replay.store.folder import flushed
+from mindspore_replay.store.folder import folder as folder_module
+from mindspore_replay.store.folder import opening as folder_opening
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -372,7 +374,7 @@ def test_a_subclass_can_only_be_attached_to(tmp_path: Path):
 FORKED = """
 import os, sys, time
 from mindspore_replay.store import Store
-from mindspore_replay.store.folder_opening import open_as_learner
+from mindspore_replay.store.folder.opening import open_as_learner
 folder = open_as_learner(sys.argv[1], "test")
 store = Store(folder.spec.columns, folder.spec.options, folder=folder)
 if os.fork() == 0:
@@ -1108,7 +1110,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from mindspore_replay import attach
-from mindspore_replay.store.folder import Folder
+from mindspore_replay.store.folder.folder import Folder
 
 warnings.simplefilter("ignore")
 whole, random = Path(sys.argv[1]), np.random.default_rng(0)

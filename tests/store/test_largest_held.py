@@ -17,7 +17,7 @@ from mindspore_replay.host import (
     load,
     save,
 )
-from mindspore_replay.store import insertion
+from mindspore_replay.store.rows import insertion
 
 HELD: dict[str, Any] = {"default_priority": "largest_held", "initial_priority": 0.5, "seed": 0}
 LENGTHS: dict[str, Any] = {"shapes": [(None,)], "types": ["int32"], "max_length": 6, "items": 20, **HELD}

@@ -20,7 +20,7 @@ from mindspore_replay.host import (
     SequenceReplayBuffer,
     attach,
 )
-from mindspore_replay.store import ragged
+from mindspore_replay.store.rows import any_length as ragged
 
 TOKENS: dict[str, Any] = {"shapes": [(None,)], "types": ["int32"], "max_length": 8, "items": 2048, "seed": 0}
 PAIR: dict[str, Any] = {**TOKENS, "shapes": [(None,)] * 2, "types": ["int32"] * 2, "names": ["a", "b"]}

@@ -13,7 +13,7 @@ from length_pairs import Pair
 from reference_lengths import LengthsTwin
 
 from mindspore_replay import host
-from mindspore_replay.store import library
+from mindspore_replay.store.kernels import library
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -108,7 +108,7 @@ def test_a_wrong_twin_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch, tm
         run_some(kind, tmp_path)
 
 
-CSRC = Path(library.__file__).parents[1] / "csrc"
+CSRC = Path(library.__file__).parents[2] / "csrc"
 #: Lines of the kernel, and what stands in their place in one that is wrong.
 WRONG = {
     "evicts too late": ("row(before).offset < tail - arena.items", "row(before).offset + 1 < tail - arena.items"),

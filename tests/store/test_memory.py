@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mindspore_replay.store import memory
+from mindspore_replay.store.kernels import memory
 
 GIB = 1 << 30
 TREES: dict[str, tuple[str, dict[str, str], int]] = {

@@ -12,8 +12,8 @@ from kinds import KINDS as EVERY
 from kinds import Kind, ends_every
 
 from mindspore_replay import MixedReplay, NStep, ReplayBuffer, attach
-from mindspore_replay.store.naming import named
-from mindspore_replay.store.nested import Names
+from mindspore_replay.store.base.naming import named
+from mindspore_replay.store.base.nested import Names
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mindspore_replay.store import Schema
-from mindspore_replay.store.naming import named
-from mindspore_replay.store.nested import Names, leaves
+from mindspore_replay.store.base.naming import named
+from mindspore_replay.store.base.nested import Names, leaves
+from mindspore_replay.store.base.schema import Schema
 
 NAMES = ("camera.left", "camera.right", "joints.0", "joints.1", "action")
 NESTED = {"camera": {"left": 0, "right": 1}, "joints": (2, 3), "action": 4}

@@ -10,10 +10,10 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.mindspore_api import address, share
-from mindspore_replay.store.call import NO_TENSORS, Array, Call, kept
-from mindspore_replay.store.invocations import Invocations
-from mindspore_replay.store.library import TOO_FEW_ROWS, calls
-from mindspore_replay.store.random import ALL_ROWS
+from mindspore_replay.store.base.random import ALL_ROWS
+from mindspore_replay.store.kernels.call import NO_TENSORS, Array, Call, kept
+from mindspore_replay.store.kernels.invocations import Invocations
+from mindspore_replay.store.kernels.library import TOO_FEW_ROWS, calls
 
 pytestmark = pytest.mark.cpu_only("arrays that directly called kernels write to")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from power_cuts import CASES, Sync, cuts
 
-from mindspore_replay.store import flushed, torn
-from mindspore_replay.store import folder as folder_module
+from mindspore_replay.store.folder import flushed, torn
+from mindspore_replay.store.folder import folder as folder_module
 
 pytestmark = [
     pytest.mark.cpu_only("rows in a folder are in host memory"),

@@ -17,8 +17,8 @@ from mindspore_replay import (
     ReplayQueue,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store.recipe.classes import PrioritizedRecipe, ReplayRecipe, SequenceRecipe, read, spec_of
-from mindspore_replay.store.recipe.parts import Parts, Uniform
+from mindspore_replay.store.spec.classes import PrioritizedRecipe, ReplayRecipe, SequenceRecipe, read, spec_of
+from mindspore_replay.store.spec.parts import Parts, Uniform
 
 COLUMNS = [(3,), ()], ["float32", "bool"]
 NAMES = ["observation", "terminated"]

@@ -19,7 +19,7 @@ from interrupts import Interrupt, everywhere
 
 import mindspore_replay as device
 from mindspore_replay import Prefetch, attach, host
-from mindspore_replay.store import locks
+from mindspore_replay.store.kernels import locks
 
 PLACES = {"arrays": (host, False), "arrays in a folder": (host, True), "a Cell": (device, False)}
 ROWS = [np.arange(3), np.zeros((3, 8), np.int64)]

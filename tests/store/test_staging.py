@@ -9,9 +9,10 @@ import pytest
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.columns import Columns
-from mindspore_replay.store import Options, Output, SamplePlan, Schema, Store
-from mindspore_replay.store.plan import WINDOW
-from mindspore_replay.store.schema import DTYPES
+from mindspore_replay.store.base.schema import DTYPES, Schema
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
 pytestmark = pytest.mark.cpu_only("rows staged for directly called kernels")
 

@@ -20,8 +20,11 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store import KernelError, Options, Output, SamplePlan, Schema, Store
-from mindspore_replay.store.plan import HANDLE, WEIGHT, WINDOW
+from mindspore_replay.store.base.schema import Schema
+from mindspore_replay.store.kernels.library import KernelError
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.options import Options
+from mindspore_replay.store.spec.plan import HANDLE, WEIGHT, WINDOW, Output, SamplePlan
 
 pytestmark = pytest.mark.cpu_only("a store keeps its rows in host memory")
 

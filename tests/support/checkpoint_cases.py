@@ -17,7 +17,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store.state import is_by_slot
+from mindspore_replay.store.kernels.state import is_by_slot
 
 NAMES, SHAPES, TYPES = ["observation", "reward", "terminated"], [(40,), (), ()], ["float32", "float32", "bool"]
 SCHEMA: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": NAMES}

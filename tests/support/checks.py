@@ -8,7 +8,7 @@ import numpy as np
 from reference import ReferenceBuffer
 
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.store.tree import build_weights
+from mindspore_replay.store.kernels.tree import build_weights
 
 
 def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:

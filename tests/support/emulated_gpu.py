@@ -14,7 +14,7 @@ from pathlib import Path
 import mindspore as ms
 from places import ROOT, TESTS
 
-from mindspore_replay.store import library
+from mindspore_replay.store.kernels import library
 
 _FOLDER = "MINDSPORE_REPLAY_EMULATED_KERNELS"
 _RUNTIME = TESTS / "csrc" / "emulated_runtime.cc"

@@ -34,9 +34,9 @@ from power_cuts import Disk
 
 from mindspore_replay import TrainingCheckpoint
 from mindspore_replay.host import PrioritizedReplayBuffer
-from mindspore_replay.store import folder as folder_module
-from mindspore_replay.store import folder_files
-from mindspore_replay.store.attached import AttachedBuffer
+from mindspore_replay.store.faces.attached import AttachedBuffer
+from mindspore_replay.store.folder import files as folder_files
+from mindspore_replay.store.folder import folder as folder_module
 
 _SAVE = "            checkpoint.save(step=step, weights=weights)\n"
 _PUBLISH = '            actors.publish({"weights": weights}, version=step)\n'

@@ -24,7 +24,7 @@ from mindspore import Parameter, Tensor, nn
 
 from mindspore_replay import ReplayBuffer, TrainingCheckpoint
 from mindspore_replay.checkpoint import files, saving
-from mindspore_replay.store import gone
+from mindspore_replay.store.base import gone
 
 #: Rows of the first step, so many that incremental files stay small beside them.
 FIRST = 60

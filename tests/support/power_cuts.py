@@ -18,9 +18,9 @@ import pytest
 from kinds import KINDS, Kind, ends_every
 
 from mindspore_replay import host
-from mindspore_replay.store import folder as folder_module
-from mindspore_replay.store import folder_files
-from mindspore_replay.store.late import pending
+from mindspore_replay.store.base.late import pending
+from mindspore_replay.store.folder import files as folder_files
+from mindspore_replay.store.folder import folder as folder_module
 
 PAGE, SECTOR, WORD = 4096, 512, 8
 CAPACITY, BATCH = 24, 4

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mindspore_replay.store import Store
-from mindspore_replay.store.episodes import END
-from mindspore_replay.store.folder import Folder
-from mindspore_replay.store.folder_opening import create
-from mindspore_replay.store.late import pending
-from mindspore_replay.store.ragged import make_store
-from mindspore_replay.store.recipe.classes import (
+from mindspore_replay.store.base.late import pending
+from mindspore_replay.store.folder.folder import Folder
+from mindspore_replay.store.folder.opening import create
+from mindspore_replay.store.rows.any_length import make_store
+from mindspore_replay.store.rows.store import Store
+from mindspore_replay.store.spec.classes import (
     EpochRecipe,
     PrioritizedRecipe,
     ReplayRecipe,
     ReservoirRecipe,
     SequenceRecipe,
 )
-from mindspore_replay.store.recipe.spec import BufferSpec
+from mindspore_replay.store.spec.episodes import END
+from mindspore_replay.store.spec.spec import BufferSpec
 
 TRACEME, CONTINUE, SINGLESTEP = 0, 7, 9
 MAPS = "_maps"

@@ -32,7 +32,7 @@ from mindspore_replay import (
     host,
 )
 from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.store import rate_rule
+from mindspore_replay.store.waits import rate_rule
 
 
 def counted(limiter: RateLimiter) -> list[int]:

@@ -12,7 +12,7 @@ from reference_views import Views
 from row_pairs import NAMES, steps_pair
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.store.store import Store
+from mindspore_replay.store.rows.store import Store
 
 LIMITS: dict[str, Any] = {"max_use": 5, "max_staleness": 4}
 ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4, "prioritized": True}

@@ -22,7 +22,7 @@ enum Status : int {
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 
-// Returns why a kernel failed, in the words of store/library.py; null if it refused its arguments.
+// Returns why a kernel failed, in the words of store/kernels/library.py; null if it refused its arguments.
 inline const char *ReasonOf(Status status) {
   switch (status) {
     case kTooFewRows: return "fewer rows are eligible than a sample needs";

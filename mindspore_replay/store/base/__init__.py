@@ -1,0 +1,1 @@
+"""What a column, a row, a name and an error are."""

@@ -1,0 +1,267 @@
+"""Buffers in folders, used by processes other than the learner's."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..base.checks import check_size, seconds_of
+from ..base.gone import left_by_forks
+from ..base.kinds import Form
+from ..folder.folder import Folder
+from ..folder.header import bad_folder
+from ..folder.opening import open_to_attach
+from ..kernels import library
+from ..kernels.locks import Block, Held, Locks, first, on_failure
+from ..rows.any_length import make_store
+from ..rows.store import Store
+from ..spec.spec import BufferSpec
+from ..waits.rate_rule import Account, QueueAccount, Wait, delivered
+from .arrays import ArrayBuffer
+from .front import Front
+
+_Result = TypeVar("_Result")
+
+#: Seconds after which a wait for the limiter checks that there still is a learner.
+_LONGEST_WAIT = 0.2
+
+
+def attach(
+    folder: str | os.PathLike[str], *, sample_size: int | None = None, timeout: float | None = None
+) -> "AttachedBuffer":
+    """Use the buffer in a folder from another process than its learner, without MindSpore.
+
+    Args:
+        folder (Union[str, PathLike]): The folder, the `storage` of the buffer.
+        sample_size (Union[int, None]): Rows of one sample. Default: ``None``, for the buffer's own.
+        timeout (Union[float, None]): Longest wait for the buffer's limiter, in seconds. Default: ``None``, for no
+            limit.
+
+    Returns:
+        AttachedBuffer: The same rows, with NumPy arrays.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If the folder contains something else, a damaged buffer or one of a newer version of this library,
+            or `sample_size` is out of range.
+        RuntimeError: If the kernel library is not available.
+        OSError: If this process may not write to the folder.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay import ReplayBuffer, attach
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     buffer = ReplayBuffer(2, 100, [(3,), ()], ["float32", "int32"], storage=f"{parent}/rows")
+        ...     attached = attach(f"{parent}/rows")  # as in another process
+        ...     _ = attached.insert([[0.5, 1.5, 2.5], 7])
+        ...     print(*buffer.get_item(0), attached.get_item(-1))
+        [0.5 1.5 2.5] 7 (array([0.5, 1.5, 2.5], dtype=float32), array(7, dtype=int32))
+    """
+    return AttachedBuffer(folder, sample_size, seconds_of(timeout, "attach"))
+
+
+class AttachedBuffer(ArrayBuffer):
+    """The buffer in a folder, for another process than its learner. Make it with `attach`.
+
+    Methods have the arguments, results and errors of the buffer's class, with NumPy arrays instead of Tensors. All
+    processes share rows, priorities and random sequence. Threads may share one object. A process may be killed at any
+    time: the next one to use the buffer completes or undoes its operation.
+
+    A pickled or copied object attaches to the same folder.
+
+    Once the learner closes the buffer, all methods but `close` raise a RuntimeError. An object attached after that can
+    only read: `get_item`, `info`, `size`, `full` and `check_valid`.
+
+    Insertions and samples wait for the buffer's limiter. If several processes insert into a buffer that stores
+    episodes, each must insert whole episodes, with ``end=True`` in the last row.
+
+    Attributes:
+        names (Union[tuple[str, ...], None]): Names of the columns.
+        capacity (int): Most rows stored.
+        sample_size (int): Rows of one sample.
+
+    Examples:
+        >>> import tempfile
+        >>> from mindspore_replay import PrioritizedReplayBuffer, attach
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     learner = PrioritizedReplayBuffer(2, 8, [()], ["int32"], storage=f"{parent}/rows", seed=0)
+        ...     attached = attach(f"{parent}/rows")
+        ...     _ = attached.insert([[10, 11, 12]], priority=[1.0, 0.0, 1.0])
+        ...     indices, weights, step = attached.sample()
+        ...     print(indices, step, attached.update_priorities(indices, [3.0, 4.0]), attached.size())
+        ...     attached.close()
+        ...     learner.close()
+        [0 2] [10 12] 0 3
+    """
+
+    _OTHER_SIZE = "attach(folder, sample_size={}).sample()"
+
+    def __init__(self, folder: str | os.PathLike[str], sample_size: int | None, timeout: float | None) -> None:
+        opened = open_to_attach(folder, "attach")
+        options = opened.spec.options
+        with on_failure(opened.close):
+            wanted = options.plan.n if sample_size is None else sample_size
+            spec = opened.spec.resized(check_size("attach", "sample_size", wanted, opened.spec.largest_sample))
+            try:
+                store = make_store(spec, folder=opened)
+            except (ArithmeticError, IndexError, library.KernelError, TypeError, ValueError) as error:
+                raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
+        opened.begin("attach")
+        self._folder = opened
+        super().__init__(spec, AttachedFront(store, opened, spec, timeout))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)
+
+    @property
+    def folder(self) -> Path:
+        """Files of the rows."""
+        return self._folder.path
+
+    @property
+    def closed(self) -> bool:
+        """True if this object was closed, or the learner has closed the buffer."""
+        return self._front.given_up or self._folder.closed
+
+    def close(self) -> None:
+        """Release the folder. Other threads stop waiting for a limiter, and further calls raise a RuntimeError."""
+        self._front.close()
+
+
+class AttachedFront(Front):
+    """The calls of an attached process: the limiter and the closing are the learner's.
+
+    Args:
+        store (Store): The rows.
+        folder (Folder): Their files.
+        spec (BufferSpec): What the buffer is.
+        timeout (Union[float, None]): Seconds after which a wait for the limiter is an error, or ``None`` for no limit.
+    """
+
+    calls: Store
+
+    def __init__(self, store: Store, folder: Folder, spec: BufferSpec, timeout: float | None) -> None:
+        super().__init__(store, spec, threading.RLock(), lambda array: array, int)
+        self.timeout, self.given_up = timeout, False
+        left_by_forks(self)
+        self._folder, self._of_closed, self._is_queue = folder, folder.closed, spec.options.plan.in_order
+        self._closed, self._limited = folder.arrays["shared.closed"], folder.arrays["shared.limited"]
+
+    def leave(self) -> None:
+        """Go on in a process that was forked from this one, where no other thread holds the lock."""
+        self.lock = threading.RLock()
+
+    def try_insert(self, *given: object) -> bool:
+        """Store rows that obviously fit, unless they may have to wait."""
+        with self.lock:
+            self.ready()
+            return not (self._is_queue or self._limited[0]) and self.calls.try_insert(*given)
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock."""
+        if self.spec.achieved_goal is not None:
+            name = self.spec.cls_name
+            raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
+        return super().drawn(bounds, beta, form)
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
+        with self.lock:
+            self.ready()
+            with self._exclusive():
+                in_progress = self._folder.arrays["shared.in_progress"]
+                allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
+                return bool(allowed and self.has_rows())
+
+    def close(self) -> None:
+        """Give up the folder."""
+        with self.lock:
+            if not self.given_up:
+                self.calls.detach()
+                self.given_up = True
+
+    def ready(self) -> None:
+        """Raise a RuntimeError if this object or the buffer was closed."""
+        if self.given_up:
+            raise RuntimeError(f"For '{self.spec.cls_name}', this object was closed: attach to the folder again.")
+        if self._closed[0]:
+            raise RuntimeError(
+                f"For '{self.spec.cls_name}', the learner has closed the buffer in {self._folder.path}: open it again "
+                "in a learner, then use this object again."
+            )
+
+    def ready_to_read(self) -> None:
+        """Raise a RuntimeError if this object was closed, or the buffer was after this object was attached to it."""
+        if self.given_up or not self._of_closed:
+            self.ready()
+
+    def _exclusive(self) -> Held:
+        """Return a block, in the lock, that keeps all others out of the open buffer."""
+        return Locks(self.calls.kernels_kept_out(), first(self.ready))
+
+    # Limits.
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        return self._is_queue or bool(self._limited[0])
+
+    def _account(self) -> Account | QueueAccount:
+        arrays, spec = self._folder.arrays, self.spec
+        if self._is_queue:
+            return QueueAccount.of(self.calls, spec.options)
+        return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, when it may. Other threads go on meanwhile."""
+        if rows == 0:
+            return super().in_turn(what, rows, call)
+        signals, name = self._folder.signals, self.spec.cls_name
+        wait = Wait(self._account, what, rows, self.timeout)
+        while True:
+            seen = signals.seen()
+            with self.lock:
+                self.ready()
+                with self._exclusive():
+                    if (counted := self._counted(what, rows)) is not None:
+                        with counted as increments:
+                            result = call()
+                            if what == "sample":
+                                increments *= delivered(result)
+                                increments //= rows
+                            return result
+            if not self._folder.has_learner():
+                raise RuntimeError(
+                    f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
+                    f"limiter waits for the learner, which has ended. Open {self._folder.path} in a learner again."
+                )
+            signals.wait(seen, min(wait.left(), _LONGEST_WAIT))
+
+    def _counted(self, what: str, rows: int) -> Held | None:
+        """Return a block that counts the rows that it inserts or samples, or ``None`` if they have to wait."""
+        arrays, now = self._folder.arrays, self._account()
+        in_progress = arrays["shared.in_progress"]
+        if isinstance(now, Account):
+            now.check_room(what, rows, arrays["shared.sizes"], (self.spec.num_envs, self.spec.sample_size))
+        elif self.timeout != 0:
+            now.check_room(what, rows)
+        if not self.is_limited:
+            return contextlib.nullcontext(np.zeros(4, np.int64))
+        if now.allows(what, rows, in_progress):
+            increments, before = now.increments(what, rows, in_progress), self.calls.progress_of(what)
+            return Block(lambda: increments, lambda succeeded: self._count(what, increments, before, succeeded))
+        if isinstance(now, QueueAccount) and self.timeout == 0:
+            raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
+        return None
+
+    def _count(self, what: str, increments: np.ndarray, before: list[Any], succeeded: bool) -> None:
+        """Count rows once that were inserted or sampled since the numbers of `progress_of` were these."""
+        if succeeded or self.calls.progress_of(what) != before:
+            counts, done = self._folder.arrays["shared.counts"], increments.copy()
+            increments *= 0
+            counts += done
+        self._folder.signals.send()

@@ -1,0 +1,401 @@
+"""The steps of a call from Python on a buffer: convert the arguments once, wait, lock, call, and name the sample."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..base.checks import range_of
+from ..base.gone import forked, left_by_forks
+from ..base.kinds import Form
+from ..base.naming import named
+from ..base.nested import NO_NAMES, Names
+from ..base.random import ALL_ROWS
+from ..base.types import Experience, Sample, Values
+from ..kernels.library import TOO_FEW_ROWS, KernelError
+from ..kernels.locks import Event, Held
+from ..rows.arenas import as_room
+from ..rows.calls import BaseCalls, Calls
+from ..rows.inputs import as_beta, as_new_rows, as_steps, is_empty
+from ..spec.epochs import BEGUN
+from ..spec.needs import need_episodes, need_priorities, too_few_rows
+from ..spec.spec import BufferSpec
+from ..waits.rate_rule import delivered
+from ..waits.waiting import QueueLimiter, Turn, Waiting
+from .groups import Groups, names_of_groups, sampled_groups
+
+_Result = TypeVar("_Result")
+
+
+class BaseFront:
+    """The methods that Python calls of a buffer, and of one in shards, but for their fast ways.
+
+    A subclass decides when a call may continue, and what it waits for.
+
+    Args:
+        calls (BaseCalls): What the rows can be asked for.
+        spec (BufferSpec): What the buffer is.
+        lock (ContextManager): Held during each call.
+        share (Callable): Makes what users get of an array.
+        count (Callable): Makes what users get of a number, int32 ``[]``.
+    """
+
+    def __init__(
+        self,
+        calls: BaseCalls,
+        spec: BufferSpec,
+        lock: contextlib.AbstractContextManager[Any],
+        share: Callable[[np.ndarray], Any],
+        count: Callable[[np.ndarray], Any],
+    ) -> None:
+        self.calls, self.spec, self.lock = calls, spec, lock
+        self.share, self.count, self.has_handles = share, count, spec.has_handles
+        #: Whether rows may have to wait for others before them.
+        self.keeps_turn = spec.options.keeps_turn
+        #: Whether a sample comes without the rows' handles, unless they are asked for.
+        self.drops_handles = self.has_handles and not spec.always_handles
+        #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
+        self.finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+
+    #: Waits, in the lock, for what a call must not overtake; raises a RuntimeError if the buffer is closed.
+    ready: Callable[[], None]
+    #: The same for a call that changes nothing.
+    ready_to_read: Callable[[], None]
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        raise NotImplementedError
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, in the lock, when it may."""
+        with self.lock:
+            self.ready()
+            return call()
+
+    # Rows in and out.
+
+    def sample(
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+    ) -> Sample:
+        """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them.
+
+        `form` is that of rows that differ in length, or ``None`` for the usual one.
+        """
+        spec = self.spec
+        if form is not None and not spec.columns.kinds:
+            raise ValueError(
+                f"For '{spec.cls_name}', 'longest' and 'sample_packed' need a column whose shape begins with None."
+            )
+        given = None if beta is None else as_beta(spec.options, beta)
+        names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
+        if as_dict and form is not None and form.packed:
+            own = spec.names_of_lengths  # not columns of that name
+            names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
+        bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
+        if self.is_limited:
+            batch = self.in_turn("sample", spec.sample_size, functools.partial(self.drawn, bounds, given, form))
+        else:
+            with self.lock:
+                self.ready()
+                batch = self.drawn(bounds, given, form)
+        if self.finish is not None:
+            batch = self.finish(batch)
+        if self.drops_handles and not with_indices:
+            batch = batch[1:]
+        return named(names, batch) if as_dict else batch
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
+        return self.calls.sample(bounds, beta)
+
+    # The state of rows.
+
+    def update(self, indices: Values, values: Experience) -> Any:
+        """Write columns of stored rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update(indices, values))
+
+    def update_priorities(self, indices: Values, priorities: Values) -> Any:
+        """Set the priorities of rows."""
+        need_priorities(self.spec.options, "update_priorities")
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.update_priorities(indices, priorities))
+
+    def delete(self, indices: Values) -> Any:
+        """Remove rows."""
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.delete(indices))
+
+    def info(self, indices: Values) -> tuple[Any, ...]:
+        """Return priority, use count and staleness of rows."""
+        with self.lock:
+            self.ready_to_read()
+            priority, uses, staleness = map(self.share, self.calls.info(indices))
+            return priority, uses, staleness
+
+    def advance(self, steps: int) -> None:
+        """Advance the learner's clock."""
+        with self.lock:
+            self.ready()
+            self.calls.advance(as_steps(self.spec.options, steps, self.calls.clock))
+
+    def reset(self) -> None:
+        """Remove all rows."""
+        with self.lock:
+            self.ready()
+            self.calls.reset()
+
+    # Counts.
+
+    def size(self) -> int:
+        """Return the number of rows stored."""
+        with self.lock:
+            self.ready_to_read()
+            return self.calls.count()
+
+    def eligible(self) -> int:
+        """Return the number of rows at which a sample may start."""
+        with self.lock:
+            self.ready()
+            return self.calls.eligible()
+
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+        with self.lock:
+            self.ready()
+            return self.calls.eligible() >= self.calls.rows_to_wait_for()
+
+
+class Front(BaseFront):
+    """The methods of a buffer whose rows are in one place: they have an order, positions and episodes."""
+
+    calls: Calls
+
+    def insert(
+        self,
+        exp: Experience | None,
+        priority: Values | None,
+        end: Values,
+        final: Values,
+        version: Values | None,
+        with_indices: bool,
+    ) -> Any:
+        """Store one row or a batch. Return the handles, or ``None``."""
+        new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
+        rows = as_room(new, self.spec.columns.kinds) if new.items else new.batch.rows
+
+        def store() -> Any:
+            self.calls.insertion(new)
+            return self.share(new.batch.handles(self.calls.first)) if with_indices else None
+
+        return self.in_turn("insert", rows, store)
+
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+        """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
+        calls = self.calls
+        if self.keeps_turn and (rows := self.available()) < self.spec.sample_size:
+            raise self.too_few(rows)
+        if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
+            raise self.too_few(rows)
+        try:
+            return calls.sample(bounds, beta) if form is None else calls.sample_as(bounds, beta, form)
+        except KernelError as error:
+            if error.status != TOO_FEW_ROWS:
+                raise
+            raise self.too_few(calls.eligible(bounds)) from None
+
+    def available(self) -> int:
+        """Return the number of rows that a sample may draw now: of a queue, those whose turn it is."""
+        return self.calls.deliverable()
+
+    def too_few(self, rows: int, cls_name: str | None = None, source: str = "") -> RuntimeError:
+        """Return the error for a sample of more rows than are eligible; of a mixture's source, with both names."""
+        spec, stored, pending = self.spec, self.calls.count(), self.calls.pending_note()
+        name = cls_name or spec.cls_name
+        return too_few_rows(name, spec.options.plan, spec.weighted, rows, stored, pending, source=source)
+
+    def get_item(self, index: Values, as_dict: bool) -> Sample:
+        """Read rows by logical position."""
+        names = self.spec.row_names(as_dict)
+        with self.lock:
+            self.ready_to_read()
+            rows = self._no_rows() if is_empty(index) else self.calls.read(index)
+        return named(names, rows) if as_dict else rows
+
+    def _no_rows(self) -> tuple[Any, ...]:
+        """Return a batch of no rows, with the shapes and dtypes of any other."""
+        columns = self.spec.columns
+        shapes = ((0, *shape[1:]) if i in columns.kind_of else shape for i, shape in enumerate(columns.shapes))
+        empty = [np.zeros(0, np.int32) for _ in columns.kinds]
+        empty += (np.zeros((0, *shape), dtype) for shape, dtype in zip(shapes, columns.numpy_types))
+        return tuple(map(self.share, empty))
+
+    def rows(self, as_dict: bool) -> Sample:
+        """Read all rows of a full buffer."""
+        names, capacity = self.spec.row_names(as_dict), self.spec.capacity
+        with self.lock:
+            self.ready_to_read()
+            try:
+                rows = self.calls.read(np.arange(capacity))
+                return named(names, rows) if as_dict else rows
+            except IndexError:
+                stored, full = self.calls.count(), self.calls.full()
+        wait = "There are no items for more:" if full else "Wait until full() is true. Before that,"
+        raise RuntimeError(
+            f"For '{self.spec.cls_name}', 'rows' returns all capacity={capacity} rows, but got {stored} stored. {wait} "
+            "get_item(range(len(buffer))) returns the stored rows, and datasets.to_npz writes them."
+        )
+
+    def full(self) -> bool:
+        """Return True if there is no room for another row."""
+        with self.lock:
+            self.ready_to_read()
+            return self.calls.full()
+
+    def end_episodes(self) -> Any:
+        """End all open episodes."""
+        need_episodes(self.spec.options, "end_episodes")
+        with self.lock:
+            self.ready()
+            return self.count(self.calls.end_episodes())
+
+    # Groups and epochs.
+
+    def sample_groups(
+        self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray], check_first: bool = False
+    ) -> Any:
+        """Draw groups, as `groups.sampled_groups` does."""
+        names = names_of_groups(self.spec) if as_dict else NO_NAMES
+        with self.lock:
+            self.ready()
+            batch = sampled_groups(self.calls, self.spec, given, array, check_first)
+        return named(names, batch) if as_dict else batch
+
+    def begin_epoch(self) -> None:
+        """End the epoch in progress: the next sample begins another."""
+        with self.lock:
+            self.ready()
+            self.calls.begin_epoch()
+
+    def batches(self) -> int:
+        """Return the number of batches in an epoch over the rows that are stored now."""
+        rule = self.spec.options.epochs
+        assert rule is not None
+        return rule.batches(self.eligible(), self.spec.sample_size)
+
+    def minibatches(self, draw: Callable[[], Any]) -> Iterator[Any]:
+        """Iterate over the batches that `draw` draws in a new epoch."""
+        self.begin_epoch()
+        left, sure = self.batches(), not self.spec.options.late
+        while True:
+            batch = draw()
+            progress, left = self._progress(), left - 1
+            yield batch
+            sure = sure and self._progress() == progress  # else rows have come or gone meanwhile
+            if not (left > 0 if sure else self._has_batch(progress[0][BEGUN])):
+                break
+
+    def _progress(self) -> list[list[int]]:
+        with self.lock:
+            self.ready()
+            return self.calls.progress()
+
+    def _has_batch(self, begun: int) -> bool:
+        """Return True if the next sample is one of this epoch."""
+        with self.lock:
+            self.ready()
+            return self.calls.progress()[0][BEGUN] == begun and self.calls.has_batch()
+
+
+class LimitedFront(BaseFront):
+    """Calls that wait for a limiter of this process, if there is one."""
+
+    @property
+    def limiter(self) -> Waiting | None:
+        """What insertions and samples wait for, or ``None`` for no waits."""
+        raise NotImplementedError
+
+    def can_sample(self) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
+        return self.has_rows() and self.lets_sample(self.spec.sample_size)
+
+    def lets_sample(self, rows: int) -> bool:
+        """Return True if the limiter allows a sample of so many rows now."""
+        limiter = self.limiter
+        return limiter is None or limiter.lets_sample(rows)
+
+    def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
+        """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
+        limiter = self.limiter
+        return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
+
+    @property
+    def is_limited(self) -> bool:
+        """True if insertions and samples may have to wait."""
+        limiter = self.limiter
+        return limiter is not None and limiter.waits
+
+    def reset(self) -> None:
+        """Remove all rows, and restart the limiter."""
+        super().reset()
+        limiter = self.limiter
+        if limiter is not None:
+            limiter.restart()
+
+    def take(self, what: str, rows: int) -> Turn | None:
+        """Return a turn to insert or sample rows, or ``None`` if they have not to wait."""
+        limiter = self.limiter
+        return limiter.take(what, rows) if limiter is not None and limiter.waits and rows else None
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns that inserts or samples rows, in the lock, when the limiter allows it."""
+        self.ready()
+
+        def when_ready() -> _Result:
+            self.ready()
+            return call()
+
+        return self.after_a_wait(what, rows, when_ready)
+
+    def after_a_wait(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+        """Do so with a call that waits by itself for what it must not overtake."""
+        turn = self.take(what, rows)
+        if turn is None:
+            with self.lock:
+                return call()
+        with turn.taken(), self.lock, turn.watched(self.calls):
+            result = call()
+            if what == "sample":
+                turn.done = delivered(result)
+            return result
+
+
+class LocalFront(LimitedFront, Front):
+    """The front of rows that this process owns. Others, that are forked from it, `leave` it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        left_by_forks(self)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the rows, or ``None`` if they are in memory."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Leave the rows to the process from which this one was forked."""
+        self.calls = self.lock = forked(self.spec.cls_name, self.folder)  # type: ignore[assignment]
+        if (limiter := self.limiter) is not None:
+            limiter.leave(self.lock)
+
+    def available(self) -> int:
+        """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""
+        limiter = self.limiter
+        return limiter.account().valid if isinstance(limiter, QueueLimiter) else super().available()

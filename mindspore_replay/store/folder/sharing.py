@@ -1,0 +1,137 @@
+"""A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals. See csrc/shared.h."""
+
+import ctypes
+import mmap
+import secrets
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from ..base.schema import Schema
+from ..base.types import Arrays
+from ..kernels import library
+from ..kernels.call import Array, Call, State
+from ..kernels.locks import Held
+from ..kernels.memory import at_the_end
+from ..spec.spec import BufferSpec
+
+#: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
+#: machine that used them last, and the inode of the file ``state``; a number that changes with each signal; whether the
+#: learner has closed the buffer; whether it has a limiter, the limiter's rule and counts, the additions to the counts
+#: by blocks in progress, and the rows of the largest insertion and sample.
+_LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
+    "shared.journal": ((17,), "int64"),
+    "shared.boot": ((40,), "uint8"),
+    "shared.inode": ((1,), "uint64"),
+    "shared.changes": ((1,), "uint32"),
+    "shared.closed": ((1,), "int32"),
+    "shared.limited": ((1,), "int32"),
+    "shared.rule": ((5,), "float64"),
+    "shared.counts": ((4,), "int64"),
+    "shared.in_progress": ((4,), "int64"),
+    "shared.sizes": ((2,), "int64"),
+}
+#: The element of the journal that is 1 while the lock is held, and after its holder died.
+_BUSY = 8
+#: The elements of the journal with the rows inserted, the oldest row's serial number, and the slot of the undo row; the
+#: value of the second if no row is stored, and of the third if there is no undo row.
+_INSERTED, _OLDEST, _SLOT = 9, 10, 11
+_NO_ROWS, _NO_SLOT = 2**63 - 1, -1
+
+
+def layout(schema: Schema, capacity: int) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and dtype of each array besides the state, by name.
+
+    They are the journal, the undo row, and ``checksums``, those of the rows at the last flush.
+    """
+    undo = {f"undo.{name}": (shape, dtype) for name, shape, dtype in _columns(schema)}
+    return _LAYOUT | {"checksums": ((capacity,), "uint32")} | undo
+
+
+def restart(arrays: Arrays) -> None:
+    """Set the journal to a state between two operations, and forget what processes had in progress."""
+    inserted = int(arrays["serials"][0])
+    arrays["shared.journal"][_BUSY : _SLOT + 1] = 0, inserted, inserted - int(arrays["count"]), _NO_SLOT
+    arrays["shared.in_progress"][:] = 0
+
+
+def evict(arrays: Arrays, rows: int) -> None:
+    """Record that the oldest rows are gone. The caller must hold the buffer, and have it repaired."""
+    if rows and "row_serials" in arrays:  # a reservoir, of which all are gone
+        arrays["shared.journal"][_OLDEST] = _NO_ROWS
+    else:
+        arrays["shared.journal"][_OLDEST] += rows
+
+
+def is_busy(arrays: Arrays) -> bool:
+    """Return True if an operation is in progress, or its process died within it."""
+    return bool(arrays["shared.journal"][_BUSY])
+
+
+def register(
+    spec: BufferSpec, arrays: Arrays, state: State, is_first: bool, beyond_memory: bool, memory: mmap.mmap
+) -> None:
+    """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
+
+    Args:
+        spec (BufferSpec): What the buffer is.
+        arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
+        state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
+        is_first (bool): Whether no other process uses the arrays. Then the lock is made again, and an operation that a
+            dead process began is completed or undone.
+        beyond_memory (bool): Whether the arrays are in files that are larger than memory.
+        memory (mmap): The memory of the state.
+
+    Raises:
+        KernelError: If the lock cannot be made.
+    """
+    row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
+    call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
+    call.let_arrays_go()  # which keep the memory that keeps the call
+    at_the_end(memory, "replay_unshare", ctypes.c_void_p(arrays["head"].ctypes.data), call)  # which the library uses
+    journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
+    status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), *call.raw())
+    if status != library.OK:
+        raise library.KernelError("replay_share", status)
+
+
+def guard(memory: mmap.mmap, head: np.ndarray) -> None:
+    """Let a page that the disk cannot read or write be an error of the buffer, as long as the memory is mapped."""
+    address, begin = ctypes.c_void_p(head.ctypes.data), ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data)
+    at_the_end(memory, "replay_end_guard", address)
+    library.loaded().replay_guard(begin, ctypes.c_int64(len(memory)), address)
+
+
+def holding(head: ctypes.c_void_p, failed: Callable[[int], None]) -> Held:
+    """Return a block that keeps others out of a buffer's arrays; `failed` raises the error for a status."""
+    functions = map(library.address_of, ("replay_hold", "replay_let_go"))
+    return library.extension().Hold(*functions, head.value or 0, failed)
+
+
+def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
+    stored = schema.references
+    return zip(stored.names, stored.shapes, stored.stored_dtypes)
+
+
+class Signals:
+    """Wakes processes that wait for a change.
+
+    Args:
+        number (numpy.ndarray): Changes with each signal. Shape ``[1]``, uint32, in shared memory.
+    """
+
+    def __init__(self, number: np.ndarray) -> None:
+        self._number, self._address = number, ctypes.c_void_p(number.ctypes.data)
+        self._handle = library.loaded()
+
+    def seen(self) -> int:
+        """Return the number to wait on, read before the condition is checked."""
+        return int(self._number[0])
+
+    def wait(self, seen: int, seconds: float) -> None:
+        """Wait for a signal after `seen`, at most some seconds."""
+        self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
+
+    def send(self) -> None:
+        """Wake all that wait."""
+        self._handle.replay_wake(self._address)

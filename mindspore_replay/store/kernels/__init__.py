@@ -1,0 +1,1 @@
+"""Arrays by name, and calls of the kernels on them."""

@@ -1,0 +1,138 @@
+"""Passes rows from Python to the kernel that stores them."""
+
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from ..base.checks import no_room
+from ..base.schema import Schema
+from ..kernels import library
+from ..kernels.call import Array, Call, Tensors, kept
+from ..kernels.invocations import column_inputs, inputs_of
+from ..kernels.state import OF_LARGEST, ROOM, largest_held, pending_note, room, room_in_items
+from ..spec.episodes import END, FINAL
+from ..spec.options import Options
+from .inputs import NewRows, check_versions, too_long
+
+
+class Insertion:
+    """Stores rows.
+
+    Not thread-safe: the caller must hold the lock of the buffer that owns this object, except for `now`.
+
+    Args:
+        schema (Schema): The columns.
+        options (Options): Options of the store.
+        state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
+        tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
+        held (WeakMethod): Returns a block in which only this thread changes the rows. A method of the owner of this
+            object, which a strong reference would keep.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        options: Options,
+        state: Mapping[str, Any],
+        tensors: Tensors,
+        held: weakref.WeakMethod[Callable[[], AbstractContextManager[None]]],
+    ) -> None:
+        self._schema, self._options, self._state, self._held = schema, options, state, held
+        self._first = np.zeros((), np.int64)
+        arguments = {
+            **state,
+            "rows": [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)],
+            "first": kept(self._first),
+            "max_staleness": kept(options.stale_after()),
+        }
+        if "row_state" in options.groups:
+            arguments["priority"] = kept(state["max_priority"].memory.reshape(1))
+        of_priority, of_version = inputs_of("insert", ("priority", "version"), tensors)
+        fits = library.calls.Insert(
+            None if options.largest_held else tensors.guard,  # which waits for graphs, and these for the block
+            self._kernels(arguments),
+            schema.given_names,
+            self._inputs(tensors),
+            of_priority,
+            of_version,
+            (END, FINAL),
+            max(options.streams, 1),
+            options.beta is not None,
+            tensors.kind,
+            tensors.address_of,
+            tuple(map(self._kind_number, range(len(schema)))),
+        )
+        #: ``(exp, priority, end, final, version=None)``: stores rows that obviously fit, and returns True; False, and
+        #: nothing is stored, if the general path has to convert the arguments, or to raise the error.
+        general = bool(schema.late) or options.largest_held
+        self.now: Callable[..., bool] = (lambda *_: False) if general else fits.now
+        #: The same arguments: the number of rows that `now` would store; -1 if they do not fit.
+        self.rows: Callable[..., int] = (lambda *_: -1) if general else fits.rows
+        self._store: Callable[..., int] = fits.store
+
+    def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return the kernels without and with versions, and the places of the arguments of a call."""
+        groups = self._options.groups
+        kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
+        names = "rows", "ends", "priority", "version", "lengths"
+        self._calls = [self._call(kind, arguments) for kind in kinds]
+        return tuple((call.direct, *map(call.place, names)) for call in self._calls)
+
+    def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
+        return Call("insert", groups, arguments)
+
+    def _inputs(self, tensors: Tensors) -> tuple[Any, ...]:
+        """Return what a call may pass as the rows of each column."""
+        return column_inputs(self._schema, tensors)
+
+    def _kind_number(self, i: int) -> int:
+        """Return the number of the kind of lengths of a column; -1 for rows of one length."""
+        return -1
+
+    def __call__(self, new: NewRows) -> None:
+        """Store one row or a batch."""
+        if not new.batch.rows:
+            return
+        if not self._options.largest_held or new.priority is not None:
+            self._check(self._status(new), new)
+            return
+        state = {name: self._state[name].memory for name in OF_LARGEST}
+        arrays = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]  # not in the block
+        held = self._held()
+        assert held is not None
+        with held():
+            priority = np.array(largest_held(self._options, state), np.float32)
+            self._check(self._status(new._replace(fields=arrays, priority=priority)), new)
+            state["max_priority"][...] = priority
+
+    def _status(self, new: NewRows) -> int:
+        """Store rows, and return the kernel's status."""
+        fields = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
+        return self._store(fields, new.priority, new.ends, new.version)
+
+    @property
+    def first(self) -> int:
+        """The handle of the first row of the last insertion."""
+        return int(self._first)
+
+    def _check(self, status: int, new: NewRows) -> None:
+        """Raise the error for a kernel's status."""
+        options = self._options
+        if status == library.TOO_LONG and options.rule is not None:
+            raise too_long(options.cls_name, options.rule.max_length)
+        if status == library.OPEN_EPISODE:
+            raise RuntimeError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
+        if status == library.NO_FOLDER:
+            raise FileNotFoundError(f"For '{options.cls_name}', {library.FAILURES[status]}.")
+        if status == library.BAD_VERSION and new.version is not None:
+            check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
+        if status == library.FULL:
+            arrays = {name: self._state[name].memory for name in ROOM}
+            arrays |= {f"column.{kind.name}": self._state["columns"][kind.column].memory for kind in options.kinds}
+            notes = pending_note(options, arrays), room_in_items(options, arrays) if options.kinds else ""
+            raise no_room(options.cls_name, new.batch.rows, room(options, arrays), options.capacity, *notes)
+        if status != library.OK:
+            raise library.KernelError("replay_insert", status)

@@ -1,0 +1,59 @@
+"""Checks of what a method needs in a buffer."""
+
+from .options import Options
+from .plan import SamplePlan
+
+
+def need_weights(options: Options, method: str) -> None:
+    """Raise a RuntimeError unless a buffer has a weight for each row."""
+    if options.weighting is None:
+        raise RuntimeError(
+            f"For '{options.cls_name}', '{method}' needs a buffer that stores a weight for each row: make it with "
+            "weighted=True."
+        )
+
+
+def need_handles(options: Options, method: str) -> None:
+    """Raise a RuntimeError unless a buffer has handles."""
+    if not options.has_handles:
+        need_weights(options, method)
+
+
+def need_priorities(options: Options, method: str) -> None:
+    """Raise a RuntimeError unless a buffer draws by priority."""
+    if options.beta is None:
+        raise RuntimeError(
+            f"For '{options.cls_name}', '{method}' needs a buffer that draws by priority: make a "
+            "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
+            "prioritized=True."
+        )
+
+
+def need_episodes(options: Options, what: str) -> None:
+    """Raise a RuntimeError unless a buffer stores episodes."""
+    if options.rule is None:
+        raise RuntimeError(
+            f"For '{options.cls_name}', {what!r} needs a buffer that stores the episode of each row: make it with "
+            "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer. Leave it out for samples of "
+            "single rows, which need no ends."
+        )
+
+
+def too_few_rows(
+    cls_name: str,
+    plan: SamplePlan,
+    weighted: bool,
+    eligible: int,
+    stored: int,
+    pending: str = "",
+    *,
+    source: str = "",
+    place: str = "",
+) -> RuntimeError:
+    """Return the error for a sample of more rows than are eligible, and a note on rows that are pending."""
+    kind = "eligible row" if weighted else "row"
+    needs = f"sample_size={plan.n} {kind}s" if plan.needed == plan.n else f"at least 1 {kind}"
+    return RuntimeError(
+        f"For '{cls_name}', a sample needs {needs}{source}, but got {eligible} in the range to draw from, of {stored} "
+        f"stored{place}. Wait until can_sample() is true.{pending}"
+    )

@@ -1,0 +1,323 @@
+"""What a buffer is: one record, from which follows all that a store, a graph, a file or another process needs."""
+
+import copy
+import functools
+import inspect
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ..base.checks import MAX_CAPACITY, check_seed, check_size
+from ..base.kinds import LengthOptions, least_items
+from ..base.lengths import kinds_of
+from ..base.naming import sample_names
+from ..base.nested import NO_NAMES, Names
+from ..base.schema import Schema
+from .arguments import encoded, keeps_arguments, positional_arguments, without
+from .layout import RelabelPlan, SampleLayout
+from .needs import need_handles
+from .options import Options
+from .parts import Parts
+
+#: Most sample sizes of which a buffer remembers the objects, the last ones used.
+_MOST_SIZES = 32
+#: For each public class, that with its constructor.
+recipes: dict[str, type["Recipe"]] = {}
+
+
+class BufferSpec:
+    """What a buffer is: its class, columns, sizes and parts. What follows from them is computed once.
+
+    Args:
+        cls_name (str): Its class.
+        recipe (Union[type, None]): Its constructor, a class of `classes`, or ``None`` for a user's class.
+        columns (Schema): Its columns.
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, most rows stored.
+        num_envs (int): Environments that insert in step.
+        seed (int): Seed of the random sequence.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample, checked.
+
+    Attributes:
+        layout (SampleLayout): The contents of a sample, with the views applied.
+        options (Options): How a store keeps and draws the rows.
+    """
+
+    def __init__(
+        self,
+        cls_name: str,
+        recipe: type["Recipe"] | None,
+        columns: Schema,
+        sample_size: int,
+        capacity: int,
+        num_envs: int,
+        seed: int,
+        parts: Parts,
+    ) -> None:
+        self.cls_name, self.recipe, self.columns, self.parts = cls_name, recipe, columns, parts
+        self.sample_size, self.capacity, self.num_envs, self.seed = sample_size, capacity, num_envs, seed
+        self.layout: SampleLayout = parts.layout(cls_name, columns)
+        self.options: Options = parts.options(cls_name, self.layout, sample_size, capacity, num_envs, seed)
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        name, options, rule = self.cls_name, self.options, self.options.rule
+        if self.reach > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least {self.reach}, the rows that a sample reaches over in "
+                f"{self.num_envs} environments, but got {self.capacity}."
+            )
+        if options.plan.in_order and self.num_envs > self.capacity:
+            raise ValueError(
+                f"For '{name}', 'capacity' must be at least num_envs={self.num_envs}, the rows of one step, but got "
+                f"{self.capacity}."
+            )
+        if self.sample_size > self.largest_sample:
+            what = "rows" if rule is None else "starts of sequences"
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {what} that "
+                f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
+            )
+        rows = self.parts.rows_to_hold(self.sample_size, self.num_envs)
+        for kind in self.columns.kinds:
+            if kind.items < (least := least_items(rows, kind.longest)):
+                raise ValueError(
+                    f"For '{name}', 'items' must be at least {least} for column {kind.name!r}, so that the {rows} rows "
+                    f"that a sample may need fit with max_length={kind.longest} items each, but got {kind.items}: "
+                    "insertions and samples could wait for each other for ever. With timeout=0 they fail instead."
+                )
+
+    @property
+    def largest_sample(self) -> int:
+        """Most rows of a sample."""
+        return MAX_CAPACITY if self.options.plan.repeats else self.options.most_starts
+
+    @property
+    def reach(self) -> int:
+        """Rows that a sample reaches over, the smallest capacity."""
+        rule = self.options.rule
+        return 1 if rule is None else (rule.past + max(rule.future, self.layout.chain)) * self.num_envs
+
+    def resized(self, sample_size: object) -> "BufferSpec":
+        """Return the same buffer for another sample size. Raise an error if that is not valid."""
+        size = check_size(self.cls_name, "sample_size", sample_size)
+        made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
+        return BufferSpec(*made)
+
+    @property
+    def kind(self) -> str | None:
+        """The public class whose constructor the buffer's class has, or ``None`` for another constructor."""
+        return None if self.recipe is None else self.recipe.kind
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor of its `kind`, without the capacity, the seed and the place."""
+        if self.recipe is None:
+            return {}
+        columns, parts = self.columns, self.parts
+        labels = columns.given_names or range(len(columns))
+        known = {
+            **{"sample_size": self.sample_size, "shapes": columns.given_shapes, "types": columns.dtypes},
+            **{"names": columns.given_names, "num_envs": self.num_envs, "views": parts.views},
+            **{"late": [labels[i] for i in columns.late], "compress": [labels[i] for i in columns.compressed]},
+            **{"prioritized": self.prioritized, **vars(parts.sampler)},
+            **{**parts.limits._asdict(), **parts.span._asdict(), **columns.lengths._asdict()},
+        }
+        return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
+
+    @property
+    def foreign(self) -> str | None:
+        """Why a file cannot name the class, or ``None`` if it can."""
+        return None if self.cls_name == self.kind else f"{self.cls_name} is no class of mindspore_replay"
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why a file cannot store all views, or ``None`` if it can."""
+        return next(filter(None, map(without, self.parts.views)), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the buffer as JSON, without the seed, with a ``reason`` if no buffer can be made from the JSON."""
+        given = self.arguments().items()  # earlier versions read files without arguments that they do not know
+        usual = {"initial_priority": 1.0, "default_priority": "largest", **LengthOptions()._asdict()}
+        arguments = {key: encoded(value) for key, value in given if key not in usual or value != usual[key]}
+        made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
+        reason = self.foreign or self.incomplete
+        return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
+
+    def called(self, cls_name: str) -> "BufferSpec":
+        """Return the same buffer with another class to name in errors."""
+        made = copy.copy(self)
+        made.cls_name, made.columns = cls_name, copy.copy(self.columns)
+        vars(made.columns).pop("references", None)
+        made.columns.cls_name, made.options = cls_name, self.options._replace(cls_name=cls_name)
+        return made
+
+    @property
+    def weighted(self) -> bool:
+        """True if each row has a weight."""
+        return self.options.weighting is not None
+
+    @property
+    def prioritized(self) -> bool:
+        """True if rows are drawn by priority."""
+        return self.options.beta is not None
+
+    @property
+    def has_episodes(self) -> bool:
+        """True if the buffer stores episodes."""
+        return self.options.rule is not None
+
+    @property
+    def has_handles(self) -> bool:
+        """True if rows have handles."""
+        return self.options.has_handles
+
+    @property
+    def always_handles(self) -> bool:
+        """True if every sample includes handles, even if not asked for."""
+        return self.options.plan.always_handles
+
+    @property
+    def achieved_goal(self) -> str | None:
+        """Column of the goals achieved, in the state after an action, if samples get other goals."""
+        return None if self.layout.hindsight is None else self.layout.hindsight.achieved
+
+    @functools.cached_property
+    def bookkeeping(self) -> tuple[str, ...]:
+        """Outputs before the columns: handles and importance weights, lengths and masks."""
+        first = ("indices",) * self.has_handles + ("weights",) * self.prioritized
+        return (*first, *self.parts.span.bookkeeping(self.layout), *self.names_of_lengths)
+
+    @functools.cached_property
+    def names_of_lengths(self) -> tuple[str, ...]:
+        """Names of the lengths of rows in a sample. A sample of whole episodes has lengths of these too."""
+        kinds = self.columns.kinds
+        is_plain = len(kinds) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
+        return ("lengths",) if is_plain else tuple(kind.name_of_lengths for kind in kinds)
+
+    @functools.cached_property
+    def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """For each column of a sample, its shape without the first axis, and its dtype."""
+        outputs = self.layout.outputs().items()
+        return {name: (output.shape(1, self.columns)[1:], output.dtype(self.columns)) for name, output in outputs}
+
+    @functools.cached_property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the bookkeeping and of the columns of a sample."""
+        return self.bookkeeping, tuple(self.fields)
+
+    def sample_names(self, as_dict: bool, with_indices: bool) -> Names:
+        """Return the names of a sample's parts, or none for a tuple. Raise an error if there is no such sample."""
+        if with_indices:
+            need_handles(self.options, "sample(with_indices=True)")
+        if not as_dict:
+            return NO_NAMES
+        if with_indices not in self._sample_names:
+            has_names, with_handles = self.columns.given_names is not None, with_indices or self.always_handles
+            self._sample_names[with_indices] = sample_names(self.cls_name, has_names, *self.names, with_handles)
+        return self._sample_names[with_indices]
+
+    def row_names(self, as_dict: bool) -> Names:
+        """Return the names of the lengths and columns of stored rows, or none if they are a tuple."""
+        if not as_dict:
+            return NO_NAMES
+        has_names = self.columns.given_names is not None
+        return sample_names(self.cls_name, has_names, self.names_of_lengths, self.columns.names)
+
+    @functools.cached_property
+    def _sample_names(self) -> dict[bool, Names]:
+        return {}
+
+    @property
+    def relabelling(self) -> RelabelPlan | None:
+        """Where relabelling finds the outputs of a sample, or ``None`` without hindsight."""
+        return self.layout.relabelling(len(self.parts.span.bookkeeping(self.layout)))
+
+
+@keeps_arguments
+class Recipe:
+    """Base of all classes of buffers: makes the `spec` of the arguments of their constructors.
+
+    A class that names its ``kind`` has the constructor of the public class of this name, without MindSpore.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, most rows stored.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
+        types (Sequence): Dtype of each column.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
+        num_envs (int): Environments that insert in step. Default: ``1``.
+        late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
+        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
+        lengths (LengthOptions): The arguments for columns whose rows differ in length. Default: none.
+        seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
+        storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
+        backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
+    """
+
+    #: A class for the columns.
+    _columns_of: ClassVar[type[Schema]] = Schema
+    #: The class with the constructor, and the public class of which that is.
+    recipe: ClassVar[Any] = None
+    kind: ClassVar[str | None] = None
+
+    spec: BufferSpec
+
+    def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
+        """Keep the name of the public class whose constructor it has."""
+        super().__init_subclass__(**others)
+        if kind is not None:
+            cls.kind, cls.recipe, recipes[kind] = kind, cls, cls
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[object],
+        parts: Parts,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        lengths: LengthOptions = LengthOptions(),  # noqa: B008
+        seed: int | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        backend: str = "auto",
+    ) -> None:
+        name = type(self).__name__
+        size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
+        if size > most and not parts.sampler.replace:
+            raise ValueError(
+                f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={size} and "
+                f"capacity={most}. The order of the arguments is {positional_arguments(type(self))}; give the sizes by "
+                "name."
+            )
+        num_envs = check_size(name, "num_envs", num_envs)
+        columns = self._columns_of(name, shapes, types, names, late, compress)
+        without: dict[str, object] = {
+            "a reservoir, which evicts rows in no order": parts.reservoir,
+            "'views', which join steps of one length": parts.views,
+            "'compress', which stores rows of one length": columns.compressed,
+        }
+        parts = parts.checked(name, size, most)
+        rows = parts.rows_to_hold(size, num_envs)
+        columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
+        spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
+        self._make(spec, storage, backend)
+
+    def _sized(self: Any, sample_size: object) -> Any:
+        """Return a buffer on the same rows for another sample size: that of the last call, while the limiter is one."""
+        size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
+        with self.lock:  # not of a closed buffer
+            made = known.pop(size, None)
+        if made is None or made.limiter is not self.limiter:
+            made = self._resized(size)
+        known[size] = made
+        if len(known) > _MOST_SIZES:
+            known.pop(next(iter(known)), None)
+        return made
+
+    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
+        """Make the buffer. A class without rows has only its `spec`."""
+        self.spec = spec

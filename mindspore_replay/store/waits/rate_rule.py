@@ -1,0 +1,283 @@
+"""Limits on the ratio of samples to insertions: the rule, the messages, and the limits of an attached process."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.checks import any_number, check_size, no_room
+from ..kernels.locks import Event
+from ..rows.calls import Calls
+from ..spec.options import Options
+
+logger = logging.getLogger("mindspore_replay.limiter")
+
+#: Seconds after which a wait is logged.
+PATIENCE = 10.0
+KINDS = "insert", "sample"
+#: Element of the rule that is 1 if it is enabled.
+ENABLED = 4
+#: Relative rounding error that is allowed for in sums of samples.
+ROUNDING = 1e-9
+
+
+class Account(NamedTuple):
+    """The rule and the counts of a limiter, as numbers.
+
+    `RateLimiter` documents them. `in_progress` holds the additions to the counts by insertions and samples in progress.
+    """
+
+    low: float
+    high: float
+    min_size: float
+    error: float
+    enabled: float
+    inserted: int
+    sampled: int
+    counted: int
+    counted_samples: int
+
+    def settings(self, last: str = ", ") -> str:
+        """Return the settings as arguments of the class, with `last` before the last one."""
+        ratio = f"{self.low:g}" if self.low == self.high else f"({self.low:g}, {self.high:g})"
+        return f"samples_per_insert={ratio}, min_size={self.min_size:g}{last}error_buffer={self.error:g}"
+
+    def counts(self) -> str:
+        """Return counts and settings, for a message."""
+        return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
+
+    @property
+    def name(self) -> str:
+        """Class to name in messages."""
+        return "RateLimiter"
+
+    @property
+    def pending(self) -> str:
+        """Empty, unlike that of `QueueAccount`: the rule has no rows."""
+        return ""
+
+    def can_help(self, what: str) -> bool:
+        """Return True: the other side can end the wait."""
+        return True
+
+    @property
+    def ways_out(self) -> tuple[str, str]:
+        """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
+        return ", or call its disable() while you fill the buffer", ", or calls disable() or change()"
+
+    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
+        """Return True if rows may be inserted or sampled.
+
+        Each side's own operations count from their start, those of the other side from their end: a row can be sampled
+        only when it is stored.
+        """
+        if not self.enabled:
+            return True
+        ahead: float
+        behind: float
+        if what == "insert":
+            if self.inserted + in_progress[0] < self.min_size:
+                return True
+            ahead, behind = self.low * (self.counted + in_progress[2] + rows), self.counted_samples
+        else:
+            if self.inserted < self.min_size or math.isinf(self.high):
+                return self.inserted >= self.min_size
+            ahead, behind = self.counted_samples + in_progress[3] + rows, self.high * self.counted
+        return ahead - behind <= self.error + ROUNDING * max(1.0, ahead, behind)
+
+    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
+        """Return what rows inserted or sampled now add to the counts. Shape ``[4]``, int64."""
+        counted = self.enabled != 0
+        if what == "sample":
+            return np.array([0, rows, 0, rows * counted])
+        inserted = self.inserted + in_progress[0]
+        return np.array([rows, 0, max(inserted + rows - max(inserted, int(self.min_size)), 0) * counted, 0])
+
+    def check_room(self, what: str, rows: int, sizes: np.ndarray, usual: Sequence[int]) -> None:
+        """Note the rows of an insertion or a sample in `sizes`, the largest of both so far, int64 ``[2]``.
+
+        An error asks for an `error_buffer` that is enough for the `usual` ones too, which may not have come yet.
+
+        Raises:
+            ValueError: If insertions and samples of these sizes could block each other.
+        """
+        kind = KINDS.index(what)
+        if rows > sizes[kind] and self.enabled and (what == "sample" or self.inserted >= self.min_size):
+            largest = sizes.copy()
+            largest[kind] = rows
+            check_room(self.low, self.high, self.error, int(largest[0]), int(largest[1]), usual)
+            sizes[kind] = rows
+
+
+def delivered(batch: Any) -> int:
+    """Return the rows of a sample, which may be fewer than it waited for."""
+    return len(batch[0])
+
+
+class QueueAccount(NamedTuple):
+    """Counts of what a queue can deliver, and its room.
+
+    Args:
+        name (str): Class to name in messages.
+        capacity (int): Most rows stored.
+        valid (int): Rows, or sequences, that can be delivered.
+        room (float): Rows that can be inserted, infinite if they evict others.
+        pending (str): A note on rows that wait for late columns. Default: ``""``.
+        fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
+            differ in length. Default: ``None``, for any number.
+        items (str): How many items the next row may have. Default: ``""``.
+    """
+
+    name: str
+    capacity: int
+    valid: int
+    room: float
+    pending: str = ""
+    fits: Callable[[int, int], bool] | None = None
+    items: str = ""
+
+    @classmethod
+    def of(cls, calls: Calls, options: Options) -> "QueueAccount":
+        """Return the account of a queue with these `Options`. The caller must hold the lock of the `Calls`."""
+        room = calls.room() if options.never_evicts_valid else math.inf
+        keeps_items = options.kinds and options.never_evicts_valid
+        fits, items = (calls.fits, calls.room_in_items()) if keeps_items else (None, "")
+        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits, items)
+
+    @property
+    def ways_out(self) -> tuple[str, str]:
+        """Nothing, as for `Account`: a queue cannot be disabled."""
+        return "", ""
+
+    def counts(self) -> str:
+        """Return the numbers, for a message."""
+        room = "" if math.isinf(self.room) else f" and room for {self.room:g} rows"
+        items = f", with {self.items} for the next row" if self.items else ""
+        return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}{items}"
+
+    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
+        """Return True if rows may be inserted or sampled. `in_progress` are those of operations in progress."""
+        others = int(in_progress[KINDS.index(what)])
+        if what == "sample":
+            return rows + others <= self.valid
+        return rows + others <= self.room and (self.fits is None or self.fits(rows, others))
+
+    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
+        """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
+        return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
+
+    def can_help(self, what: str) -> bool:
+        """Return True if the other side can end the wait: samples for an insertion, insertions for a sample."""
+        return not self.pending or (self.valid if what == "insert" else self.room) > 0
+
+    def check_room(self, what: str, rows: int) -> None:
+        """Raise a ValueError if there is never room for so many rows."""
+        if what == "insert" and rows > self.capacity and not math.isinf(self.room):
+            raise ValueError(
+                f"For '{self.name}', an insertion must have at most capacity={self.capacity} rows, since none may be "
+                f"evicted, but got {rows}."
+            )
+
+    def no_room(self, rows: int) -> RuntimeError:
+        """Return the error for an insertion that does not wait for room."""
+        return no_room(self.name, rows, int(self.room), self.capacity, self.pending, self.items)
+
+
+class Wait:
+    """One wait for rows to be inserted or sampled.
+
+    Args:
+        account (Callable): Returns the rule and the counts.
+        what (str): ``"insert"`` or ``"sample"``.
+        rows (int): Number of rows.
+        seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
+        stop (Union[Event, None]): Ends the wait when it is set. Default: ``None``.
+    """
+
+    def __init__(
+        self,
+        account: Callable[[], Account | QueueAccount],
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: Event | None = None,
+    ) -> None:
+        self._account, self._what, self._rows, self._stop = account, what, rows, stop
+        self._seconds = math.inf if seconds is None else seconds
+        self._begin = time.monotonic()
+        self._said = False
+
+    def left(self) -> float:
+        """Return the seconds until the timeout. Logs a long wait once.
+
+        Raises:
+            RuntimeError: If `stop` was set.
+            TimeoutError: If the timeout has passed.
+        """
+        if self._stop is not None and self._stop.is_set():
+            raise RuntimeError(f"For '{self._account().name}', the wait ended, because its Prefetch was closed.")
+        waited = time.monotonic() - self._begin
+        if waited >= self._seconds:
+            raise TimeoutError(why_not(self._what, self._rows, self._seconds, self._account()))
+        if waited >= PATIENCE and not self._said:
+            self._said = True
+            logger.warning(why_so_long(self._what, self._rows, self._account()))
+        return self._seconds - waited
+
+
+_PAST = {"insert": "inserted", "sample": "sampled"}
+
+
+def _counted(rows: int) -> str:
+    return f"{rows} {'row' if rows == 1 else 'rows'}"
+
+
+def why_not(what: str, rows: int, seconds: float, now: Account | QueueAccount) -> str:
+    """Return the message of a timeout."""
+    way_out = "sample rows" if what == "insert" else "insert rows"
+    first = f" First {way_out}{now.ways_out[0]}." if now.can_help(what) else ""
+    return (
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}.{first}"
+        f"{now.pending}"
+    )
+
+
+def why_so_long(what: str, rows: int, now: Account | QueueAccount) -> str:
+    """Return the message of a long wait."""
+    other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
+    return (
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
+        f"ends when another thread or process {other} rows{now.ways_out[1]}. In a single loop call {ask}() before. A "
+        f"timeout makes a long wait an error.{now.pending}"
+    )
+
+
+def check_room(low: float, high: float, error: float, n: int, batch: int, usual: Sequence[int] = (1, 1)) -> None:
+    """Raise a ValueError if insertions of n rows and samples of a batch could wait for each other."""
+    if low > 0 and math.isfinite(high) and low * n + batch > 2 * error * (1 + ROUNDING):
+        n, batch = max(n, usual[0]), max(batch, usual[1])
+        raise ValueError(
+            f"For 'RateLimiter', 'error_buffer' must be at least {(low * n + batch) / 2:g} for insertions of {n} and "
+            f"samples of {batch} rows with samples_per_insert={low:g}, but got {error:g}: insertions and samples "
+            "could wait for each other forever."
+        )
+
+
+def checked_rule(ratio: object, min_size: object, error_buffer: object) -> list[float]:
+    """Return low, high, `min_size` and `error_buffer`. Raise a TypeError or ValueError if they are not valid."""
+    pair = list(ratio) if isinstance(ratio, Sequence) and not isinstance(ratio, str) else [ratio, ratio]
+    if len(pair) != 2:
+        raise ValueError(f"For 'RateLimiter', 'samples_per_insert' must be a number or two, but got {ratio!r}.")
+    low, high = (any_number("RateLimiter", "samples_per_insert", value) for value in pair)
+    if not (0 <= low <= high and high > 0 and math.isfinite(low)):
+        raise ValueError(
+            "For 'RateLimiter', 'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= "
+            f"low <= high, high above 0 and low finite, but got {ratio!r}."
+        )
+    error = any_number("RateLimiter", "error_buffer", error_buffer)
+    if not 1 <= error < math.inf:
+        raise ValueError(f"For 'RateLimiter', 'error_buffer' must be finite and at least 1, but got {error_buffer}.")
+    return [low, high, check_size("RateLimiter", "min_size", min_size), error]
