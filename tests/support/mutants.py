@@ -139,10 +139,11 @@ def package() -> Iterator[Path]:
 def run(folder: Path, tests: list[str], timeout: float, *options: str, **variables: str) -> int:
     """Run tests of the package in a folder, and return pytest's exit code, 1 if they did not end."""
     path = f"{folder}{os.pathsep}{ROOT / 'tests' / 'support'}"
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider", *options]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), *(str(ROOT / test) for test in tests)]
     variables = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **variables}
     try:
-        return subprocess.run(command, cwd=ROOT, env=variables, timeout=timeout, capture_output=True).returncode
+        return subprocess.run(command, cwd=folder, env=variables, timeout=timeout, capture_output=True).returncode
     except subprocess.TimeoutExpired:
         return 1
 
