@@ -252,7 +252,7 @@ class Buffer(
         if self._in_graphs:
             parameters = self.state_parameters() | {"updates": self.updates}
             graph_state = State(self.buffer[: len(self.columns)], parameters, self.options)
-            operators = Operators(graph_state, self.columns, self.options, by_kernel, self._direct, finish)
+            operators = Operators(graph_state, self.columns, self.options, by_kernel, finish)
         self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
         self.__dict__.pop("buffer", None)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.

@@ -88,7 +88,9 @@ class CompiledCalls(Calls):
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
         #: The graphs of which a call waits for the kernels, since they may fail.
-        self._may_fail = ("draw", "insert") if self._longest > 0 or options.never_evicts_valid else ("draw",)
+        self._may_fail = {"draw", "sample_groups"}
+        if self._longest > 0 or options.never_evicts_valid:
+            self._may_fail.add("insert")
         self._graphs: dict[str, Callable[..., Any]] = {}
         self._first = Tensor(0, ms.int64)
 

@@ -160,8 +160,7 @@ class EpisodeReplayBuffer(EpisodeRecipe, Buffer):
              [0 2 0]]
         """
         given = as_groups(self.spec, key, groups, size_in_group, ordered)
-        # A composite graph that failed could not be called again.
-        return self._front.sample_groups(given, as_dict, self._array, not self._direct)
+        return self._front.sample_groups(given, as_dict, self._array)
 
     def _array(self, name: str) -> np.ndarray:
         return self.state_parameters()[name].asnumpy()  # type: ignore[no-any-return]

@@ -39,7 +39,6 @@ class Operators:
         columns (Columns): The columns.
         options (Options): Options of the buffer.
         native (bool): Whether to call kernels.
-        native_groups (bool): Whether to call the kernel of `sample_groups`.
         finish (Union[Relabel, None]): Computes the rewards of relabelled samples, if there are any.
     """
 
@@ -49,11 +48,10 @@ class Operators:
         columns: Columns,
         options: Options,
         native: bool,
-        native_groups: bool,
         finish: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> None:
         self.state = state
-        self.native, self.native_groups = native, native_groups
+        self.native = native
         self.finish = finish
         #: Whether graphs go on after a failure, and a call from Python reports it.
         self.goes_on = fails_later() if native else not stops_graphs()
@@ -159,12 +157,7 @@ class Operators:
                 lambda: updates.CompositeEndEpisodes(shared(), rows(), flag),
                 flag=Tensor([flag], ms.uint8),
             )
-            self._groups = make(
-                "sample_groups",
-                lambda: CompositeSampleGroups(shared(), columns, rule),
-                by_kernel=native_groups,
-                fields=every,
-            )
+            self._groups = make("sample_groups", lambda: CompositeSampleGroups(shared(), columns, rule), fields=every)
             self.group_options = tuple(
                 Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
             )
@@ -293,6 +286,6 @@ class Operators:
 
     def sample_groups(self, column, ordered, groups, size):
         """Draw groups by a column of ints: ``-> mask [G, L], rows``. All arguments are known at compile time."""
-        if not self.native_groups:
+        if not self.native:
             return self._groups(column, ordered, groups, size)
         return self._groups(self.group_options[2 * column + int(ordered)], ops.zeros((groups, size), ms.int8))

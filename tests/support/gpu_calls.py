@@ -26,9 +26,9 @@ from mindspore_replay import (  # noqa: E402
 from mindspore_replay.ops import native  # noqa: E402
 
 SCHEMA: dict[str, Any] = {
-    "shapes": [(3,), (2, 2), (), (), ()],
-    "types": [ms.float32, ms.uint8, ms.float32, ms.bool_, ms.float32],
-    "names": ["observation", "frame", "reward", "terminated", "gamma"],
+    "shapes": [(3,), (2, 2), (), (), (), ()],
+    "types": [ms.float32, ms.uint8, ms.float32, ms.bool_, ms.float32, ms.int16],
+    "names": ["observation", "frame", "reward", "terminated", "gamma", "task"],
     "seed": 7,
 }
 
@@ -37,7 +37,8 @@ def rows(n: int, start: int) -> list[np.ndarray]:
     t = np.arange(start, start + n)
     observation = np.stack([t, 2 * t, 3 * t], 1).astype(np.float32)
     frame = (t[:, None, None] + np.arange(4).reshape(2, 2)).astype(np.uint8)
-    return [observation, frame, t.astype(np.float32), t % 5 == 4, (0.5 + t % 3 / 4).astype(np.float32)]
+    gamma, task = (0.5 + t % 3 / 4).astype(np.float32), (7 * t % 4 - 1).astype(np.int16)
+    return [observation, frame, t.astype(np.float32), t % 5 == 4, gamma, task]
 
 
 def told(what: str, value: Any) -> None:
@@ -79,6 +80,17 @@ class Learner(ms.nn.Cell):
         return self.replay.sample(with_indices=True)
 
 
+class Tasks(ms.nn.Cell):
+    """Draws groups twice in one graph."""
+
+    def __init__(self, replay: EpisodeReplayBuffer) -> None:
+        super().__init__()
+        self.replay = replay
+
+    def construct(self) -> Any:
+        return self.replay.sample_groups("task", 2, 3) + self.replay.sample_groups("task", 2, 3, ordered=False)
+
+
 drive("uniform", ReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
 drive("distinct, ordered", ReplayBuffer(sample_size=8, capacity=32, replace=False, ordered=True, **SCHEMA), False)
 drive("limits", ReplayBuffer(sample_size=8, capacity=32, max_use=2, max_staleness=3, **SCHEMA), False)
@@ -92,12 +104,23 @@ drive(
 drive("3-step returns", ReplayBuffer(sample_size=8, capacity=32, views=[NStep(3, 0.9)], **SCHEMA), True)
 stacks = [FrameStack(3, observation="frame", padding="first"), NStep(3, 0.9, discount="gamma")]
 drive("stacks and discounts", ReplayBuffer(sample_size=8, capacity=32, views=stacks, **SCHEMA), True)
-drive("episodes", EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA), True)
+episodes = EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA)
+drive("episodes", episodes, True)
+for groups, size in ((1, 3), (2, 5), (4, 20)):
+    for ordered in (True, False):
+        told("groups", episodes.sample_groups("task", groups, size, ordered=ordered))
+try:
+    episodes.sample_groups("task", 5, 1)
+except RuntimeError as error:
+    print("groups:", error)
 
 ms.set_context(mode=ms.GRAPH_MODE)
 learner = Learner(PrioritizedReplayBuffer)
 for i in range(4):
     told("learner", learner(*map(ms.Tensor, rows(6, 6 * i))))
+tasks = Tasks(episodes)
+for _ in range(2):
+    told("tasks", tasks())
 if native.on_cpu():
     print("failed True True")
 else:  # the next call reports a failure in a graph, and the graph still works

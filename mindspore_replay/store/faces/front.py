@@ -268,14 +268,12 @@ class Front(BaseFront):
 
     # Groups and epochs.
 
-    def sample_groups(
-        self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray], check_first: bool = False
-    ) -> Any:
+    def sample_groups(self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray]) -> Any:
         """Draw groups, as `groups.sampled_groups` does."""
         names = names_of_groups(self.spec) if as_dict else NO_NAMES
         with self.lock:
             self.ready()
-            batch = sampled_groups(self.calls, self.spec, given, array, check_first)
+            batch = sampled_groups(self.calls, self.spec, given, array)
         return named(names, batch) if as_dict else batch
 
     def begin_epoch(self) -> None:

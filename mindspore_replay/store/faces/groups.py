@@ -56,9 +56,7 @@ def names_of_groups(spec: BufferSpec) -> Names:
     return sample_names(spec.cls_name, True, ("mask", *spec.names_of_lengths), spec.columns.names)
 
 
-def sampled_groups(
-    calls: Calls, spec: BufferSpec, wanted: Groups, array: Callable[[str], np.ndarray], check_first: bool = False
-) -> Outputs:
+def sampled_groups(calls: Calls, spec: BufferSpec, wanted: Groups, array: Callable[[str], np.ndarray]) -> Outputs:
     """Draw groups. The caller must hold the lock.
 
     Args:
@@ -66,7 +64,6 @@ def sampled_groups(
         spec (BufferSpec): What the buffer is.
         wanted (Groups): Which groups to draw.
         array (Callable): Returns an array of the state by name.
-        check_first (bool): Whether too few groups are an error before the call. Default: ``False``, after it.
 
     Returns:
         tuple: A mask of the rows that exist, and the rows.
@@ -74,7 +71,7 @@ def sampled_groups(
     Raises:
         RuntimeError: If there are fewer groups.
     """
-    if check_first:
+    if calls.checks_first:
         _need_groups(calls.count(), spec, wanted, array)
     try:
         return calls.sample_groups(*wanted)
