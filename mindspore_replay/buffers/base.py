@@ -16,7 +16,7 @@ from ..ops.operators import Operators
 from ..ops.state import State
 from ..store.base.gone import Living
 from ..store.base.habits import NoContainer
-from ..store.faces.place import DEVICE, checked_storage, folder_of
+from ..store.faces.place import DEVICE, check_compressed, checked_storage, folder_of
 from ..store.faces.showing import table, text
 from ..store.kernels import library, state
 from ..store.kernels.call import Tensors
@@ -42,7 +42,7 @@ from .parameters import parameter_on, refuse_loads
 from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
-from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, check_references, default_storage, refusal
+from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, default_storage, refusal
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
@@ -151,12 +151,9 @@ class Buffer(
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         self.limiter = None
         place = checked_storage(name, storage, default_storage(spec, backend))
-        self.backend = backend_of(name, place, backend)
-        in_memory = place != DEVICE or native.direct_calls(self.backend)
-        self._direct = in_memory and self.options.plan.by_kernel
-        if place != DEVICE and not self._direct:
-            raise ValueError(f"For '{name}', its sampler needs storage='device'.")
-        check_references(spec, place, self.backend, self._direct)
+        self.backend = backend_of(spec, place, backend)
+        self._direct = place != DEVICE or native.direct_calls(self.backend)
+        check_compressed(spec, place)
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present

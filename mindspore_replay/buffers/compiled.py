@@ -31,6 +31,7 @@ from ..store.rows.inputs import (
 )
 from ..store.spec.episodes import END, continues, marks_of
 from ..store.spec.options import Options
+from .storage import need_kernels
 
 
 @ms.jit_class
@@ -140,6 +141,8 @@ class CompiledCalls(Calls):
             raise too_long(options.cls_name, self._longest)
         if new.version is not None:
             check_versions(options.cls_name, new.version, int(self._parameters["clock"].asnumpy()[0]))
+            if not self._operators.native:
+                need_kernels(options.cls_name, "'version'", "backend='composite'")
         if self.checks_first and options.never_evicts_valid and rows > self.room():
             raise self._no_room(rows)
         more = [Tensor(part) for part in (new.priority, new.ends, new.version) if part is not None]

@@ -21,6 +21,7 @@ from ..store.spec.options import Options
 from ..store.waits.waiting import Waiting
 from .compile_time import compile_time, stand_in
 from .front import BufferFront
+from .storage import need_kernels
 
 _Self = TypeVar("_Self", bound="Insertion")
 
@@ -32,6 +33,7 @@ class Insertion:
     columns: Columns
     options: Options
     limiter: Waiting | None
+    backend: str
     _calls: Calls
     _front: BufferFront
     _try_insert: Callable[..., bool]
@@ -83,6 +85,8 @@ class Insertion:
         new = as_new_rows(self.columns, self.options, rows, priority, end, final, version, with_indices)
         if new.version is not None:
             check_versions(self.options.cls_name, new.version, LAST_CLOCK)
+            if self.backend == "composite":
+                need_kernels(self.options.cls_name, "'version'", "backend='composite'")
         self.columns.references.layout(new.fields, max(self.options.streams, 1))
         return tuple(self.columns.paths(exp))
 

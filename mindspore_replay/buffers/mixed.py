@@ -25,6 +25,7 @@ from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
 from .isolated_cell import IsolatedCell
 from .parameters import Held, load_in_place, state_parameter
+from .storage import need_kernels
 
 _numbers = itertools.count()
 
@@ -77,6 +78,13 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     """
 
     _source_class = Buffer
+
+    def _checked_sources(self, name: str, parts: object) -> tuple[Any, ...]:
+        sources = super()._checked_sources(name, parts)
+        for i, source in enumerate(sources):
+            if source.backend == "composite":
+                need_kernels(name, f"source {i}", "a buffer with backend='composite'")
+        return sources
 
     def _begin(self) -> None:
         for i, buffer in enumerate(self.sources):

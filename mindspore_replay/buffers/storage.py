@@ -1,5 +1,7 @@
 """Places for a buffer's rows: the device, the host's memory, or a folder."""
 
+from typing import NoReturn
+
 import mindspore as ms
 
 from ..ops import native
@@ -19,37 +21,43 @@ GRAPHS_OF_HOST = (
 
 def default_storage(spec: BufferSpec, backend: str) -> str:
     """Return the default storage: the device, unless kernels could use the rows only in the host's memory."""
-    by_kernel = backend != "composite" and spec.options.plan.by_kernel
     fits = native.runs_on_device() and (native.on_cpu() or not (spec.columns.compressed or spec.columns.kinds))
-    return DEVICE if fits or not by_kernel else HOST
+    return DEVICE if fits or backend == "composite" else HOST
 
 
-def backend_of(cls_name: str, storage: Storage, backend: str) -> str:
-    """Return the backend for rows at this place. Raise an error if there is none."""
-    if storage == DEVICE:
-        return native.choose_backend(backend, cls_name)
-    reason = library_for("CPU").reason
-    if backend == "composite" or reason:
-        why = reason or "but got backend='composite'"
-        raise ValueError(f"For '{cls_name}', storage={place.shown(storage)} needs the kernels of the CPU: {why}.")
-    return native.choose_backend(backend, cls_name) if native.on_cpu() else "native"
+def need_kernels(cls_name: str, what: str, got: str) -> NoReturn:
+    """Raise the ValueError for what the composite backend does not serve."""
+    raise ValueError(
+        f"For '{cls_name}', {what} needs kernels, with backend='native' or, on a device without them, storage='host', "
+        f"its default, but got {got}. The composite backend serves single rows, drawn uniformly or by priority."
+    )
+
+
+def backend_of(spec: BufferSpec, storage: Storage, backend: str) -> str:
+    """Return the backend for rows at this place. Raise an error if there is none that serves such a buffer."""
+    name, what = spec.cls_name, spec.needs_kernels
+    if storage != DEVICE:
+        reason = library_for("CPU").reason
+        if backend == "composite" or reason:
+            why = reason or "but got backend='composite'"
+            raise ValueError(f"For '{name}', storage={place.shown(storage)} needs the kernels of the CPU: {why}.")
+        return native.choose_backend(backend, name) if native.on_cpu() else "native"
+    reason = native.why_not()
+    chosen = backend if backend != "auto" else "composite" if reason else "native"
+    got = f"backend={chosen!r} and storage={place.shown(storage)}"
+    if (spec.columns.compressed or spec.columns.kinds) and not native.direct_calls(chosen):
+        raise ValueError(
+            f"For '{name}', {what} needs the kernels of the CPU, with backend='native' and, on another device, "
+            f"storage='host', but got {got}."
+        )
+    if what and chosen == "composite":
+        need_kernels(name, what, got if backend == "composite" else f"{got}, since {reason}")
+    return native.choose_backend(backend, name)
 
 
 def refusal(columns: Schema) -> str | None:
     """Return the error of graphs that use a buffer with such columns, or ``None`` if they can."""
     return f"A compiled graph cannot use a buffer with compressed columns: {_INSTEAD}." if columns.compressed else None
-
-
-def check_references(spec: BufferSpec, storage: Storage, backend: str, direct: bool) -> None:
-    """Raise a ValueError if a buffer cannot have columns of references, if it has any."""
-    compressed, differ = spec.columns.compressed, spec.columns.kinds
-    if (compressed or differ) and not direct:
-        what = "'compress'" if compressed else "a column whose shape begins with None"
-        raise ValueError(
-            f"For '{spec.cls_name}', {what} needs the kernels of the CPU, with backend='native' and, on another "
-            f"device, storage='host', but got backend={backend!r} and storage={place.shown(storage)}."
-        )
-    place.check_compressed(spec, storage)
 
 
 @ms.jit_class

@@ -116,7 +116,7 @@ def test_the_copy_of_a_buffer_in_a_folder_is_in_memory(tmp_path: Path):
     assert int(load(tmp_path / "file").size()) == 6
 
 
-def test_views_and_their_functions_are_those_of_the_original(backend: str):
+def test_views_and_their_functions_are_those_of_the_original():
     def reward(achieved: Any, goal: Any) -> Any:
         return -np.abs(achieved - goal)
 
@@ -125,7 +125,7 @@ def test_views_and_their_functions_are_those_of_the_original(backend: str):
         "types": ["float32"] * 3 + ["bool"],
         "names": ["achieved_goal", "desired_goal", "reward", "terminated"],
     }
-    buffer = ReplayBuffer(1, 8, **columns, views=[HindsightRelabel("future", 1.0, reward)], seed=0, backend=backend)
+    buffer = ReplayBuffer(1, 8, **columns, views=[HindsightRelabel("future", 1.0, reward)], seed=0)
     place = np.arange(8, dtype=np.float32)
     buffer.insert([place, -place, place, np.zeros(8, bool)], end=place == 7)
     made = copy.deepcopy(buffer)

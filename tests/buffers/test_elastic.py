@@ -7,16 +7,16 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
-from drivers import NATIVE, Combination
+from bodies import Kept
+from drivers import CALLS, Combination
 from mindspore import Tensor, nn
 
 from mindspore_replay import ElasticReplayBuffer, ReplayBuffer
 
 
-def make(backend: str, window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
+def make(window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
     return ElasticReplayBuffer(
-        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], window=window, seed=3, backend=backend, **options
+        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], window=window, seed=3, **options
     )
 
 
@@ -32,15 +32,15 @@ class Step(Kept):
         return self.buffer.sample()[0], self.buffer.can_sample()
 
 
-def calls(combination: Combination, buffer: ElasticReplayBuffer) -> Callable[[int], tuple[list[int], bool]]:
+def calls(call: str, buffer: ElasticReplayBuffer) -> Callable[[int], tuple[list[int], bool]]:
     """Return the calls that set the window and draw a sample."""
-    if combination.call == "eager":
+    if call == "eager":
 
         def step(window: int) -> Any:
             assert buffer.set_window(window) is buffer
             return buffer.sample()[0], buffer.can_sample()
     else:
-        compiled = compiled_once(Step, buffer)
+        compiled = Step(buffer)
 
         def step(window: int) -> Any:
             return compiled(Tensor(window, ms.int64))
@@ -71,31 +71,19 @@ def compiled_once(cls: type[Any], buffer: Any) -> Any:
     return cls(buffer)
 
 
-def test_what_is_drawn(combination: Combination):
-    buffer = shared(make, combination.backend)
-    draws_as_from_a_range(buffer, calls(combination, buffer))
-
-
-def make_weighted(backend: str) -> ElasticReplayBuffer:
-    return make(backend, weighted=True)
-
-
-def test_what_is_drawn_with_weights():
-    buffer = make_weighted("native")
-    draws_as_from_a_range(buffer, calls(NATIVE, buffer))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_drawn(mode: str, call: str, weighted: bool):
+    buffer = make(weighted=weighted)
+    draws_as_from_a_range(buffer, calls(call, buffer))
 
 
 def draws_as_from_a_range(buffer: ElasticReplayBuffer, step: Callable[[int], tuple[list[int], bool]]) -> None:
     """Check that rows come from the window and equal the draws of `ReplayBuffer` from that range."""
-    plain = ReplayBuffer(
-        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], seed=3, weighted=buffer.weighted, backend="native"
-    )
+    plain = ReplayBuffer(sample_size=3, capacity=8, shapes=[()], types=[ms.int64], seed=3, weighted=buffer.weighted)
     for window, first in ((4, 0), (8, 13), (3, 26), (5, 39)):
         plain.insert([np.arange(first, first + 13)])
-        if buffer.backend == "native":
-            buffer.insert([np.arange(first, first + 13)])
-        else:  # without a graph that inserts
-            buffer.load_state_dict({**buffer.state_dict(), **plain.state_dict()})
+        buffer.insert([np.arange(first, first + 13)])
         for _ in range(5):
             drawn, can_sample = step(window)
             assert can_sample
@@ -106,7 +94,7 @@ def draws_as_from_a_range(buffer: ElasticReplayBuffer, step: Callable[[int], tup
 
 
 def test_can_sample_counts_the_window():
-    buffer = make_weighted("native").insert([np.arange(8)])
+    buffer = make(weighted=True).insert([np.arange(8)])
     assert buffer.can_sample()
     buffer.delete([6, 7])  # of the window of four, two are left; of the buffer, six
     assert not buffer.can_sample()
@@ -132,7 +120,7 @@ class Constant(nn.Cell):
 
 
 def test_a_window_that_is_a_constant_of_a_graph():
-    buffer = make("native", weighted=True)
+    buffer = make(weighted=True)
     buffer.insert([np.arange(8)])
     buffer.delete([6, 7])
     assert not ms.jit(Constant(buffer, 4).construct)()
@@ -144,7 +132,7 @@ def test_a_window_that_is_a_constant_of_a_graph():
 
 
 def test_a_checkpoint_keeps_the_window():
-    one, other = make("native", window=6), make("native")
+    one, other = make(window=6), make()
     one.insert([np.arange(9)])
     other.load_state_dict(one.state_dict())
     assert other.window.asnumpy().tolist() == [6]
@@ -156,10 +144,10 @@ def test_a_checkpoint_keeps_the_window():
 
 
 @pytest.mark.parametrize("window", [9, 0, -1])
-def test_a_window_outside_its_range(backend: str, window: int):
+def test_a_window_outside_its_range(window: int):
     with pytest.raises(ValueError, match=f"'window' must be in \\[1, 8\\], but got {window}"):
-        make(backend, window=window)
-    buffer = filled(make, backend, lambda b: b.insert([np.arange(9)]))
+        make(window=window)
+    buffer = make().insert([np.arange(9)])
     for value in (window, Tensor(window)):
         with pytest.raises(ValueError, match=f"but got {window}"):
             buffer.set_window(value)
@@ -169,21 +157,21 @@ def test_a_window_outside_its_range(backend: str, window: int):
     assert buffer.window.asnumpy().tolist() == [4]
 
 
-def test_a_window_smaller_than_a_sample(backend: str):
+def test_a_window_smaller_than_a_sample():
     """With replacement it is enough, and `can_sample` waits until it is full."""
-    buffer = filled(make, backend, lambda b: b.set_window(2))
+    buffer = make().set_window(2)
     assert not buffer.insert([np.arange(1)]).can_sample()
     assert buffer.sample()[0].asnumpy().tolist() == [0, 0, 0]
     assert buffer.insert([np.arange(1, 9)]).can_sample()
     assert ms.jit(Constant(buffer, 2).construct)()
     assert set(np.concatenate([buffer.sample()[0].asnumpy() for _ in range(9)]).tolist()) == {7, 8}
     with pytest.raises(ValueError, match=r"'window' must be in \[3, 8\], but got 2"):
-        make(backend, window=2, replace=False)
+        make(window=2, replace=False)
 
 
 @pytest.mark.parametrize("window", [2.0, "4", True, Tensor(4.0), Tensor([4, 4])])
 def test_a_window_that_is_no_int(window: Any):
-    buffer = make("native")
+    buffer = make()
     with pytest.raises(TypeError, match="'window' must be an int"):
         buffer.set_window(window)
     assert buffer.window.asnumpy().tolist() == [4]

@@ -172,11 +172,9 @@ def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_bef
     assert pair.legal() == [5, 7]
 
 
-def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph(backend: str):
+def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
     """MindSpore takes three seconds to report, so this runs in one mode."""
-    buffer = EpisodeReplayBuffer(
-        sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0, backend=backend
-    )
+    buffer = EpisodeReplayBuffer(sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0)
     calls = Calls(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     yes, no = Tensor(True), Tensor(False)

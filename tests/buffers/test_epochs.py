@@ -202,7 +202,6 @@ OPEN: dict[str, dict[str, Any]] = {
     "batches": {},
     "one by one": {"sample_size": 1, "last": "drop"},
     "of three learners": {"world": 3},
-    "composite": {"backend": "composite"},
     "on arrays": {"cls": host.EpochReplayBuffer},
     "attached": {"storage": "./rows"},
     "views": {"views": [FrameStack(2, observation="number")]},

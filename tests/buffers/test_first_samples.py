@@ -37,7 +37,7 @@ PLACES: dict[str, dict[str, Any]] = {"native": {}, "composite": {"backend": "com
 
 
 #: Composite operators take long to compile.
-COMPOSED = ("uniform", "limits", "prioritized", "reservoir", "elastic by priority", "sequences")
+COMPOSED = ("uniform", "limits", "prioritized")
 
 
 @pytest.mark.parametrize(

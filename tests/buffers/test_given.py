@@ -90,7 +90,8 @@ def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
     ("kind", "backend", "call"),
     [
         *[(*place, "python") for place in FROM_PYTHON],
-        *[(kind, backend, "graph") for kind in IN_GRAPHS for backend in ("native", "composite")],
+        *[(kind, "native", "graph") for kind in IN_GRAPHS],
+        ("uniform", "composite", "graph"),
     ],
 )
 def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
@@ -112,8 +113,7 @@ def test_all_of_the_buffers_own_rows(kind: str, backend: str, call: str):
     ("kind", "backend", "call"),
     [
         *[(kind, "native", call) for kind in ("prioritized", "sequences by priority") for call in ("python", "graph")],
-        ("prioritized", "composite", "python"),
-        ("sequences by priority", "composite", "graph"),
+        *[("prioritized", "composite", call) for call in ("python", "graph")],
     ],
 )
 def test_the_buffers_own_priorities(kind: str, backend: str, call: str):

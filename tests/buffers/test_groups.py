@@ -7,7 +7,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import ONCE, filled
 from checks import assert_frequencies, assert_rows, uniform
 from mindspore import Tensor, nn
 from reference import below, draw_rows, initial_key, random_bits
@@ -189,26 +188,17 @@ def starts(buffer: Any) -> list[int]:
     return np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity]).tolist()
 
 
-@ONCE
-def test_episodes_that_are_broken_off(mode: str, backend: str):
+def test_episodes_that_are_broken_off(mode: str):
     """Three rows of two environments; the first one's episode has ended."""
-
-    def make(backend: str) -> SequenceReplayBuffer:
-        return SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True, backend=backend)
-
-    def fill(buffer: SequenceReplayBuffer) -> None:
-        assert int(buffer.end_episodes()) == 0
-        for step in range(3):
-            buffer.insert([np.array([step, 10 + step], np.int32)], end=[step == 2, False])
-
-    buffer = filled(make, backend, fill)
+    buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True)
+    assert int(buffer.end_episodes()) == 0
+    for step in range(3):
+        buffer.insert([np.array([step, 10 + step], np.int32)], end=[step == 2, False])
     assert starts(buffer) == [0, 1, 2, 3, 4]
     broken = call(Break(buffer), mode)()
     assert (int(broken), broken.dtype, broken.shape) == (1, ms.int32, ())
     assert starts(buffer) == [0, 1, 2, 3, 4, 5]
     buffer.check_valid()
-    state, buffer = buffer.state_dict(), make("native")  # whose calls from Python compile nothing
-    buffer.load_state_dict(state)
     assert int(buffer.end_episodes()) == 0
     buffer.insert([np.array([7, 17], np.int32)])
     assert buffer.steps.asnumpy()[:8].tolist() == [0, 0, 1, 1, 2, 2, 0, 0]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
+from bodies import Kept
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kinds import full_sample
@@ -38,7 +38,6 @@ from mindspore_replay import (
 )
 from mindspore_replay.training.statistics import statistics_of
 
-BACKENDS = ["native", "composite"]
 NAMES, LATE = ["number", "reward", "score"], ["reward", "score"]
 SCHEMA: dict[str, Any] = {"shapes": [(), (), (2,)], "types": ["int32", "float32", "int32"], "names": NAMES}
 CAPACITY = 10
@@ -177,8 +176,7 @@ class Pair:
     def insert(self, n: int, end: bool) -> None:
         numbers = np.arange(self.inserted, self.inserted + n, dtype=np.int32)
         has_episodes = self.twin.rule is not None
-        flagged = has_episodes and (end or self.buffer.backend == "composite")  # whose graphs take long to compile
-        more = {"end": (np.arange(n) == n - 1) & end} if flagged else {}
+        more = {"end": np.arange(n) == n - 1} if has_episodes and end else {}
         handles = self.buffer.insert({"number": numbers}, with_indices=True, **more)
         assert (handles.dtype, handles.asnumpy().tolist()) == (ms.int64, numbers.tolist())
         self.twin.insert(n, has_episodes and end)
@@ -322,13 +320,8 @@ class Calls(Kept):
         return handles, self.buffer.sample()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_late_columns_in_graphs(backend: str):
-    buffer = filled(
-        lambda backend: make(sample_size=2, backend=backend),
-        backend,
-        lambda buffer: buffer.insert({"number": [0, 1, 2]}),
-    )
+def test_late_columns_in_graphs():
+    buffer = make(sample_size=2).insert({"number": [0, 1, 2]})
     calls = Calls(buffer)
     numbers = np.array([3, 4], np.int32)
     handles, (number, reward, score) = calls.judge(*map(Tensor, (numbers, reward_of(numbers), score_of(numbers))))
@@ -338,9 +331,8 @@ def test_late_columns_in_graphs(backend: str):
     assert (score.asnumpy() == score_of(number.asnumpy())).all()
     with pytest.raises(ValueError, match="one array for each of the 1 columns that are not late, but got 3"):
         calls.insert_all(Tensor(numbers), Tensor(reward_of(numbers)), Tensor(score_of(numbers)))
-    if backend == "native":
-        one = calls.insert_one(Tensor(5, ms.int32))
-        assert (one.dtype, one.shape, int(one), buffer.weights.asnumpy()[5]) == (ms.int64, (), 5, 0)
+    one = calls.insert_one(Tensor(5, ms.int32))
+    assert (one.dtype, one.shape, int(one), buffer.weights.asnumpy()[5]) == (ms.int64, (), 5, 0)
 
 
 def test_rows_that_hold_only_an_observation_wait_for_nothing():

@@ -199,9 +199,8 @@ def test_each_face_says_the_same_of_room(kind: str, late: bool, tmp_path: Path):
     assert len(answers) >= 3
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_a_graph_delivers_no_row_out_of_turn(backend: str):
-    columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "float32"], "late": [1], "backend": backend}
+def test_a_graph_delivers_no_row_out_of_turn():
+    columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "float32"], "late": [1]}
     queue = ReplayQueue(1, 3, **columns)
     sample = graph(queue.sample)
     queue.insert([[0, 1, 2]])

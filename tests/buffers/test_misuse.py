@@ -23,7 +23,8 @@ def fronts(kind: str, filled: bool) -> dict[str, Any]:
     name, more = KINDS[kind]
     folder = Path(tempfile.mkdtemp()) / "rows"
     made = {"python": create_buffer({"type": name, **COLUMNS, **more, "storage": str(folder)})}
-    made["composite"] = create_buffer({"type": name, **COLUMNS, **more, "backend": "composite"})
+    if made["python"].spec.needs_kernels is None:
+        made["composite"] = create_buffer({"type": name, **COLUMNS, **more, "backend": "composite"})
     made["host"] = getattr(host, type(made["python"]).__name__)(**COLUMNS, **more)
     for buffer in made.values():
         if filled:
@@ -45,7 +46,8 @@ def test_from_python(name: str):
     words = expected(case)
     after = buffer.state_dict()
     assert all(np.array_equal(after[key], value) for key, value in before.items())
-    check(case, fronts(case.kind, case.filled)["composite"], words)
+    if "composite" in fronts(case.kind, case.filled):
+        check(case, fronts(case.kind, case.filled)["composite"], words)
 
 
 @pytest.mark.parametrize("front", ["attached", "host"])

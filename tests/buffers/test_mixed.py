@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies, uniform
-from drivers import Combination
+from drivers import CALLS
 from mindspore import Parameter, Tensor, nn
 from reference import ReferenceBuffer
 
@@ -50,15 +50,9 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
 }
 
 
-def make(kind: str, n: int, source: int, backend: str = "native") -> ReplayBuffer:
-    """Return a buffer with thirty rows, which carry the numbers of the source.
-
-    A composite one takes over the state of a native one: mixtures insert nothing, so no graph is compiled for that.
-    """
-    buffer = KINDS[kind](n, names=NAMES, seed=source, backend=backend)
-    if backend == "composite":
-        buffer.load_state_dict(make(kind, n, source).state_dict())
-        return buffer
+def make(kind: str, n: int, source: int) -> ReplayBuffer:
+    """Return a buffer with thirty rows, which carry the numbers of the source."""
+    buffer = KINDS[kind](n, names=NAMES, seed=source)
     for step in range(30):
         number = FIRST[source] + step
         end = {"end": step % 7 == 6} if buffer.has_episodes else {}
@@ -80,9 +74,9 @@ class Step(Kept):
         return (invalid, self.mixed.can_sample()) + batch
 
 
-def calls(combination: Combination, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
-    """Return a step in this combination."""
-    if combination.call == "compiled":
+def calls(call: str, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
+    """Return a step that is called in this way."""
+    if call == "compiled":
         return Step(mixed)
 
     def step() -> tuple[Any, ...]:
@@ -121,41 +115,35 @@ def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[
 
 
 @functools.cache
-def _mixed(kinds: tuple[str, ...], backend: str) -> tuple[MixedReplay, dict[str, Any]]:
-    sources = [make(kind, 9, i, backend) for i, kind in enumerate(kinds)]
+def _mixed(kinds: tuple[str, ...]) -> tuple[MixedReplay, dict[str, Any]]:
+    sources = [make(kind, 9, i) for i, kind in enumerate(kinds)]
     mixed = MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
     return mixed, mixed.state_dict()
 
 
-def mix(kinds: tuple[str, ...], backend: str = "native") -> MixedReplay:
+def mix(kinds: tuple[str, ...]) -> MixedReplay:
     """Return a mixture from which nothing was drawn; tests share one, and so its compiled graphs."""
-    mixed, state = _mixed(kinds, backend)
+    mixed, state = _mixed(kinds)
     mixed.load_state_dict(state)
     return mixed
 
 
-#: Both modes run the same graphs.
-_steps: dict[tuple[str, str], Callable[[], tuple[Any, ...]]] = {}
-
-
-def test_what_is_drawn(combination: Combination):
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_drawn(mode: str, call: str):
     kinds = ("uniform", "prioritized")
-    mixed = mix(kinds, combination.backend)
-    if combination.driver not in _steps:
-        _steps[combination.driver] = calls(combination, mixed)
-    check_against_the_buffers(_steps[combination.driver], kinds)
+    check_against_the_buffers(calls(call, mix(kinds)), kinds)
 
 
 def test_what_is_drawn_of_sequences():
     kinds = ("sequences by priority", "sequences")
-    check_against_the_buffers(calls(Combination("pynative", "native", "compiled"), mix(kinds)), kinds)
+    check_against_the_buffers(calls("compiled", mix(kinds)), kinds)
 
 
 @pytest.mark.parametrize(
     "kinds", [("reservoir", "elastic"), ("distinct", "uniform"), ("episodes",) * 2, ("prioritized",) * 2], ids=str
 )
 def test_what_is_drawn_of_other_pairs(kinds: tuple[str, ...]):
-    check_against_the_buffers(calls(Combination("pynative", "native", "eager"), mix(kinds)), kinds)
+    check_against_the_buffers(calls("eager", mix(kinds)), kinds)
 
 
 @pytest.mark.parametrize(

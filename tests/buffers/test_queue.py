@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bodies import filled as filled_by
 from drivers import Calls
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,8 +43,8 @@ def make(sample_size: int = 2, capacity: int = 8, **options: Any) -> ReplayQueue
     return ReplayQueue(sample_size=sample_size, capacity=capacity, **SCHEMA, **options)
 
 
-def filled(n: int, backend: str = "native", **options: Any) -> ReplayQueue:
-    return filled_by(lambda backend: make(backend=backend, **options), backend, lambda queue: queue.insert(rows(0, n)))
+def filled(n: int, **options: Any) -> ReplayQueue:
+    return make(**options).insert(rows(0, n))
 
 
 def numbers(batch: Sequence[Any]) -> list[int]:
@@ -225,9 +224,8 @@ def test_a_full_queue_refuses_rows_and_keeps_all():
         queue.sample()
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_a_graph_without_room_fails_and_changes_nothing(backend: str):
-    queue = filled(7, backend=backend)
+def test_a_graph_without_room_fails_and_changes_nothing():
+    queue = filled(7)
     calls, before = Calls(queue), queue.state_dict()
     with pytest.raises(RuntimeError):
         calls.insert(*map(Tensor, rows(7, 2))).asnumpy()

@@ -158,9 +158,9 @@ def test_without_weights_as_the_twin(in_graphs: bool):
     assert (int(buffer.size()), buffer.serials.asnumpy().tolist()) == (0, [first, first])
 
 
-def test_a_long_stream(backend: str):
+def test_a_long_stream():
     """Serial numbers beyond 32 bits: places are drawn among all rows of the stream."""
-    buffer = make(backend)
+    buffer = make("native")
     state = make("native").insert(rows(0, 5)).state_dict()
     state["serials"] = np.array([2**40, 0])
     buffer.load_state_dict(state)
@@ -259,8 +259,8 @@ class DeleteThenInsert(nn.Cell):
         return (deleted,) + before + self.buffer.info(handles)
 
 
-def test_the_order_of_statements_in_a_graph(backend: str):
-    one, other = make(backend, weighted=True), make("native", weighted=True)
+def test_the_order_of_statements_in_a_graph():
+    one, other = (make("native", weighted=True) for _ in range(2))
     handles, batch = np.array([0, 1, 4]), rows(5, 40)
     one.load_state_dict(other.insert(rows(0, 5)).state_dict())
     deleted, *facts = ms.jit(DeleteThenInsert(one).construct)(Tensor(handles), *map(Tensor, batch))

@@ -10,7 +10,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import filled
 from drivers import Calls
 from mindspore import Tensor
 from reference import ReferenceBuffer
@@ -78,14 +77,10 @@ def test_rows_that_are_stale_when_they_come_are_not_drawn():
     assert buffer.clock.asnumpy().tolist() == [0, 6, 0]
 
 
-def test_many_rows_out_of_order(backend: str):
-    """More rows than the composite backend looks at together."""
+def test_many_rows_out_of_order():
     versions = np.random.default_rng(0).integers(0, 101, 300)
-    buffer = filled(
-        lambda backend: make(capacity=400, max_staleness=50, backend=backend, seed=0),
-        backend,
-        lambda buffer: insert(buffer.advance(100), np.arange(300), version=versions),
-    )
+    buffer = make(capacity=400, max_staleness=50, seed=0)
+    insert(buffer.advance(100), np.arange(300), version=versions)
     assert drawable(buffer) == np.flatnonzero(versions >= 50).tolist()
     buffer.advance(20)
     assert drawable(buffer) == np.flatnonzero(versions >= 70).tolist()

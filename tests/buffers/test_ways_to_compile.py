@@ -15,8 +15,8 @@ COMPOSITE = [
     for way, kind in {
         "ast-O0-fullgraph": "uniform",
         "ast-O1": "prioritized",
-        "bytecode-O0": "elastic",
-        "cell": "reservoir",
+        "bytecode-O0": "limits",
+        "cell": "distinct",
     }.items()
     if way in ways.WAYS
 ]

@@ -171,9 +171,8 @@ def test_updated_rows_are_written_again(place: str):
             np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_rows_of_a_reservoir_that_a_graph_updates(backend: str):
-    buffer = BUFFERS["reservoir"](60, seed=0, backend=backend)
+def test_rows_of_a_reservoir_that_a_graph_updates():
+    buffer = BUFFERS["reservoir"](60, seed=0)
     insert(buffer, 80)
     save_more(buffer)
     slots = np.array([2, 30, 31])

@@ -160,11 +160,10 @@ def test_a_prioritized_buffer(mode: str, backend: str):
     assert int(agent.replay.destroy().size()) == 0
 
 
-@ONCE
-def test_a_reservoir(mode: str, backend: str):
-    settings = config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3, backend=backend)
+def test_a_reservoir(mode: str):
+    settings = config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3)
     agent = Agent(settings, "dtypes")
-    filled = create(config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3, backend="native"), "dtypes")
+    filled = create(config(ReservoirReplayBuffer, capacity=5, sample_size=4, seed0=3), "dtypes")
     for number in range(40):
         filled.push(*row_of(number))
     agent.replay.load_state_dict(filled.state_dict())

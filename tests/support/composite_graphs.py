@@ -7,22 +7,9 @@ from unittest import mock
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, ops
+from mindspore import Tensor
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    FrameStack,
-    HindsightRelabel,
-    MixedReplay,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.columns import TYPES
 from mindspore_replay.ops import checks
 
@@ -34,29 +21,19 @@ COLUMNS: dict[str, Any] = {
     "seed": 0,
     "backend": "composite",
 }
-GOALS = COLUMNS | {
-    "shapes": [(2,), (2,), (2,), (), ()],
-    "types": [*["float32"] * 4, "bool"],
-    "names": ["observation", "achieved_goal", "desired_goal", "reward", "terminated"],
-}
 #: All dtypes that the composite backend stores.
 EVERY = [name for name in TYPES if name != "bfloat16"]
 
 N = 24
-INDEX, VERSION, BETA, STEPS = Tensor([0, -1]), Tensor(0), Tensor(0.5, ms.float32), Tensor(1)
-WINDOW, RATIOS = Tensor(20), Tensor([1.0, 2.0])
-ENDS = Tensor(np.arange(N) % 4 == 3)
+INDEX, BETA, STEPS = Tensor([0, -1]), Tensor(0.5, ms.float32), Tensor(1)
 PRIORITY = Tensor(np.ones(N, np.float32))
-LARGE = Tensor(np.ones((N, 2), np.float32))
-ROWS = (LARGE, Tensor(np.arange(N, dtype=np.int32) % 3), PRIORITY, Tensor(np.zeros(N, np.bool_)))
-#: Without the last column.
-EARLY = ROWS[:3]
+ROWS = (
+    Tensor(np.ones((N, 2), np.float32)),
+    Tensor(np.arange(N, dtype=np.int32) % 3),
+    PRIORITY,
+    Tensor(np.zeros(N, np.bool_)),
+)
 TYPED = tuple(Tensor(np.ones((N, 2), np.dtype(name))) for name in EVERY)
-GOAL_ROWS = (LARGE, LARGE, LARGE, PRIORITY, ROWS[3])
-
-
-def reached(achieved, goal):
-    return ops.cast(achieved[:, 0] == goal[:, 0], ms.float32)
 
 
 def uniform() -> Callable[..., Any]:
@@ -88,11 +65,10 @@ def weighted() -> Callable[..., Any]:
 
 def prioritized() -> Callable[..., Any]:
     options: dict[str, Any] = {"max_use": 3, "max_staleness": 4, "beta_steps": 5, "normalize": "buffer"}
-    buffer = PrioritizedReplayBuffer(2, 300, **COLUMNS, views=[NStep(2, 0.9), FrameStack(2)], **options)
+    buffer = PrioritizedReplayBuffer(2, 300, **COLUMNS, **options)
 
     def body():
-        buffer.insert(ROWS, priority=PRIORITY, end=ENDS)
-        buffer.insert(ROWS, version=VERSION)
+        buffer.insert(ROWS, priority=PRIORITY)
         batch = buffer.sample(beta=BETA)
         invalid = buffer.update_priorities(batch[0], batch[1]), buffer.update(batch[0], {"terminated": batch[5]})
         removed = buffer.delete(batch[0])
@@ -104,99 +80,8 @@ def prioritized() -> Callable[..., Any]:
     return body
 
 
-def rows_by_priority() -> Callable[..., Any]:
-    buffer = PrioritizedReplayBuffer(2, 30, **COLUMNS, late=["terminated"], max_use=2)
-
-    def body():
-        buffer.insert(EARLY)
-        batch = buffer.sample()
-        invalid = buffer.update(batch[0], {"terminated": batch[5]})
-        buffer.advance(STEPS)
-        return batch, invalid, buffer.delete(batch[0])
-
-    return body
-
-
-def sequences() -> Callable[..., Any]:
-    views = [NStep(2, 0.9), HindsightRelabel("episode", 0.8, reached)]
-    options: dict[str, Any] = {"burn_in": 1, "pad_end": True, "prioritized": True, "views": views}
-    buffer = SequenceReplayBuffer(2, 30, sequence_length=2, **GOALS, **options)
-
-    def body():
-        buffer.insert(GOAL_ROWS, end=ENDS, final=ENDS)
-        batch = buffer.sample()
-        return batch, buffer.end_episodes(), buffer.delete(batch[0])
-
-    return body
-
-
-def late_sequences() -> Callable[..., Any]:
-    buffer = SequenceReplayBuffer(2, 30, sequence_length=2, stride=2, **COLUMNS, late=["terminated"])
-
-    def body():
-        handles = buffer.insert(EARLY, end=ENDS, with_indices=True)
-        return buffer.update(handles, {"terminated": ENDS}), buffer.sample()
-
-    return body
-
-
-def goals() -> Callable[..., Any]:
-    buffer = ReplayBuffer(2, 30, **GOALS, views=[HindsightRelabel("random", 0.8, reached)])
-
-    def body():
-        buffer.insert(GOAL_ROWS, end=ENDS)
-        return buffer.sample()
-
-    return body
-
-
-def episodes() -> Callable[..., Any]:
-    buffer = EpisodeReplayBuffer(2, 30, max_episode_length=4, **COLUMNS, max_use=9)
-
-    def body():
-        buffer.insert(ROWS, end=ENDS)
-        batch = buffer.sample()
-        return batch, buffer.sample_groups("group", 2, 3), buffer.sample_groups("group", 2, 3, ordered=False)
-
-    return body
-
-
-def reservoir() -> Callable[..., Any]:
-    buffer = ReservoirReplayBuffer(2, 30, **COLUMNS, max_use=4)
-
-    def body():
-        buffer.insert(ROWS)
-        buffer.insert(ROWS, version=VERSION)
-        batch = buffer.sample(with_indices=True)
-        return batch, buffer.info(batch[0]), buffer.update(batch[0], {"group": batch[2]}), buffer.delete(batch[0])
-
-    return body
-
-
-def elastic() -> Callable[..., Any]:
-    buffer = ElasticReplayBuffer(2, 30, **COLUMNS, prioritized=True)
-
-    def body():
-        buffer.insert(ROWS)
-        buffer.set_window(WINDOW)
-        return buffer.sample(beta=BETA), buffer.can_sample()
-
-    return body
-
-
-def queue() -> Callable[..., Any]:
-    buffer = ReplayQueue(2, 30, **COLUMNS, late=["terminated"])
-
-    def body():
-        handles = buffer.insert(EARLY, with_indices=True)
-        invalid = buffer.update(handles, {"terminated": ENDS})
-        return invalid, buffer.sample(with_indices=True)
-
-    return body
-
-
-def epochs() -> Callable[..., Any]:
-    buffer = EpochReplayBuffer(2, 30, **COLUMNS, weighted=True)
+def largest_held() -> Callable[..., Any]:
+    buffer = PrioritizedReplayBuffer(2, 30, **COLUMNS, default_priority="largest_held")
 
     def body():
         buffer.insert(ROWS)
@@ -205,34 +90,7 @@ def epochs() -> Callable[..., Any]:
     return body
 
 
-def mixture() -> Callable[..., Any]:
-    sources = [(PrioritizedReplayBuffer(2, 30, **COLUMNS), 0.5), (ReplayBuffer(2, 30, **COLUMNS), 0.5)]
-    mixed = MixedReplay(sources, 4, adjustable=True, seed=0)
-
-    def body():
-        mixed.set_ratios(RATIOS)
-        batch = mixed.sample(with_indices=True)
-        invalid = mixed.update_priorities(batch[0], batch[1], batch[2])
-        return batch, invalid, mixed.update(batch[0], batch[1], {"group": batch[4]}), mixed.can_sample()
-
-    return body
-
-
-MADE = (
-    uniform,
-    weighted,
-    prioritized,
-    rows_by_priority,
-    sequences,
-    late_sequences,
-    goals,
-    episodes,
-    reservoir,
-    elastic,
-    queue,
-    epochs,
-    mixture,
-)
+MADE = uniform, weighted, prioritized, largest_held
 
 if __name__ == "__main__":
     ms.set_context(mode=ms.GRAPH_MODE)

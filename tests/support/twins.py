@@ -197,7 +197,9 @@ def values_of(buffer: Any, column: int, numbers: np.ndarray, n: int | None = 1) 
     return field if n else field[0]
 
 
-def calls_of(buffer: Any, rng: np.random.Generator, sizes: tuple[int | None, ...], most: int) -> Iterator[Any]:
+def calls_of(
+    buffer: Any, rng: np.random.Generator, sizes: tuple[int | None, ...], most: int, versions: bool = True
+) -> Iterator[Any]:
     """Yield calls in random order, some of which fail. They depend on the buffer's rows at that time.
 
     Args:
@@ -205,12 +207,15 @@ def calls_of(buffer: Any, rng: np.random.Generator, sizes: tuple[int | None, ...
         rng (numpy.random.Generator): Chooses.
         sizes (tuple): Numbers of rows of an insertion, of each environment; ``None`` is one row without an axis.
         most (int): The number of calls.
+        versions (bool): Whether insertions may give versions.
     """
     for _ in range(most):
-        yield from call_of(buffer, int(buffer.serials.asnumpy()[0]), rng, sizes)
+        yield from call_of(buffer, int(buffer.serials.asnumpy()[0]), rng, sizes, versions)
 
 
-def call_of(buffer: Any, inserted: int, rng: np.random.Generator, sizes: tuple[int | None, ...]) -> list[Any]:
+def call_of(
+    buffer: Any, inserted: int, rng: np.random.Generator, sizes: tuple[int | None, ...], versions: bool
+) -> list[Any]:
     """Return calls of one method, or of a few that are cheap."""
     n = sizes[rng.integers(len(sizes))]
     n = n and n * buffer.num_envs
@@ -222,7 +227,7 @@ def call_of(buffer: Any, inserted: int, rng: np.random.Generator, sizes: tuple[i
         each |= {"end": rng.random(many) < 0.3, "final": rng.random(many) < 0.1}
     if buffer.prioritized:
         each["priority"] = priority
-    if buffer.weighted and small == 0:
+    if versions and buffer.weighted and small == 0:
         each["version"] = np.maximum(int(buffer.clock.asnumpy()[0]) - rng.integers(0, 3, many), 0)
     given: dict[str, Any] = each if n else {name: values[0].item() for name, values in each.items()}
     flags = {"with_indices": True} if buffer.has_handles and not buffer.spec.always_handles else {}

@@ -122,17 +122,13 @@ def test_a_final_row_after_a_terminated_end_is_alone():
 def test_a_final_row_that_is_an_end_of_its_own_is_alone():
     """It is the only step of an episode, and the row before it ended another, for whatever reason."""
     script = ["", "e", "ef", "", "t", "ef", "", "te", "ef", "", "f", "ef", "", "te"]
-    buffer, batch, composite = (
-        ReplayBuffer(1, 16, views=[RETURNS], backend=backend, **COLUMNS)
-        for backend in ("native", "native", "composite")
-    )
+    buffer, batch = (ReplayBuffer(1, 16, views=[RETURNS], **COLUMNS) for _ in range(2))
     fill(buffer, script)
     terminated, end, final = (np.array([mark in step for step in script]) for mark in "tef")
-    for each in (batch, composite):
-        each.insert([np.arange(1, 15, dtype=np.float32), np.ones(14, np.float32), terminated], end=end, final=final)
-        for name in ("steps", "flags"):
-            assert getattr(each, name).asnumpy().tolist() == getattr(buffer, name).asnumpy().tolist()
-        each.check_valid()
+    batch.insert([np.arange(1, 15, dtype=np.float32), np.ones(14, np.float32), terminated], end=end, final=final)
+    for name in ("steps", "flags"):
+        assert getattr(batch, name).asnumpy().tolist() == getattr(buffer, name).asnumpy().tolist()
+    batch.check_valid()
     assert buffer.steps.asnumpy()[:14].tolist() == [0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
     assert transitions(buffer) == {
         0: (1, 2, 0.5),
@@ -329,14 +325,13 @@ def test_an_attached_process_and_a_checkpoint_move_ends(tmp_path: Path):
 
 def test_an_episode_that_is_broken_off_is_as_one_with_end():
     """Its last row may still terminate, or be followed by its observation; rows before it may end the episode."""
-    for backend in ("native", "composite"):
-        buffer = fill(ReplayBuffer(1, 8, views=[RETURNS], backend=backend, **COLUMNS), ["", "", ""])
-        assert int(buffer.end_episodes()) == 1
-        buffer.update([1], {"terminated": [True]})
-        buffer.check_valid()
-        assert (legal_handles(buffer), buffer.steps.asnumpy()[:3].tolist()) == ([0, 1], [0, 1, 0])
-        buffer.update([2], {"terminated": [True]})
-        assert legal_handles(buffer) == [0, 1, 2]
+    buffer = fill(ReplayBuffer(1, 8, views=[RETURNS], **COLUMNS), ["", "", ""])
+    assert int(buffer.end_episodes()) == 1
+    buffer.update([1], {"terminated": [True]})
+    buffer.check_valid()
+    assert (legal_handles(buffer), buffer.steps.asnumpy()[:3].tolist()) == ([0, 1], [0, 1, 0])
+    buffer.update([2], {"terminated": [True]})
+    assert legal_handles(buffer) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("strategy", ["future", "episode", "final"])

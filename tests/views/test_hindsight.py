@@ -421,19 +421,17 @@ def pairs(reward_fn: Any, backend: str = "native", **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("reward_fn", "backend"),
+    "reward_fn",
     [
-        (distance, "native"),
-        (distance, "composite"),  # whose samples the functions are given in the same way
-        (functools.partial(Task().compute_reward, info={}), "native"),
-        (Task().compute_reward, "native"),
-        (lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)], "native"),
-        (lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1), "native"),
-        (of_float64, "native"),
+        distance,
+        functools.partial(Task().compute_reward, info={}),
+        Task().compute_reward,
+        lambda achieved, goal: [float(-abs(a - g).sum()) for a, g in zip(achieved, goal)],
+        lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1),
+        of_float64,
     ],
     ids=[
         "NumPy",
-        "NumPy, composite",
         "compute_reward of float64",
         "compute_reward with info",
         "list",
@@ -441,8 +439,8 @@ def pairs(reward_fn: Any, backend: str = "native", **options: Any) -> Any:
         "Tensor of float64",
     ],
 )
-def test_functions_that_serve_samples_from_python(reward_fn: Any, backend: str):
-    buffer = pairs(reward_fn, backend)
+def test_functions_that_serve_samples_from_python(reward_fn: Any):
+    buffer = pairs(reward_fn)
     for _ in range(3):
         achieved, goal, reward, _ = (part.asnumpy() for part in buffer.sample())
         assert reward.dtype == np.float32

@@ -133,16 +133,6 @@ def test_returns_with_discounts_of_steps(kind, types):
     assert seen == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("kind", ["rows", "sequences"])
-def test_the_composite_backend_does_the_same(kind):
-    cls, options = KINDS[kind]
-    views = [FrameStack(3, padding="first"), NStep(3, GAMMA, discount="gamma")]
-    samples = [drawn(make(cls, views, backend, **options), 3) for backend in ("native", "composite")]
-    for one, other in zip(*samples):
-        for name, part in one.items():
-            np.testing.assert_array_equal(part, other[name], err_msg=name)
-
-
 @pytest.mark.parametrize("in_graph", [False, True])
 @pytest.mark.parametrize("kind", ["rows", "sequences"])
 def test_returns_of_other_goals_with_discounts_of_steps(kind, in_graph):

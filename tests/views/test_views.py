@@ -422,9 +422,6 @@ def test_stacks_of_steps_that_are_not_there_are_zeros():
             }
 
 
-# Native and composite give the same results.
-
-
 # Compiled, saved, and misused.
 
 

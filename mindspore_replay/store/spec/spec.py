@@ -17,7 +17,7 @@ from .arguments import encoded, keeps_arguments, positional_arguments, without
 from .layout import RelabelPlan, SampleLayout
 from .needs import need_handles
 from .options import Options
-from .parts import Parts
+from .parts import Episodes, Parts, Sequences
 
 #: Most sample sizes of which a buffer remembers the objects, the last ones used.
 _MOST_SIZES = 32
@@ -175,6 +175,24 @@ class BufferSpec:
     def always_handles(self) -> bool:
         """True if every sample includes handles, even if not asked for."""
         return self.options.plan.always_handles
+
+    @property
+    def needs_kernels(self) -> str | None:
+        """What of the buffer needs kernels, for a message, or ``None`` if samples are single rows of a ring."""
+        parts, columns = self.parts, self.columns
+        reasons = {
+            "'compress'": columns.compressed,
+            "a column whose shape begins with None": columns.kinds,
+            "'late'": columns.late,
+            "'views'": parts.views,
+            "'sequence_length'": isinstance(parts.span, Sequences),
+            "'max_episode_length'": isinstance(parts.span, Episodes),
+            "'window'": parts.sampler.window is not None,
+            "drawing in order": self.options.plan.in_order,
+            "drawing in epochs": parts.sampler.epochs is not None,
+            "a reservoir": parts.reservoir,
+        }
+        return next((what for what, there in reasons.items() if there), None)
 
     @property
     def achieved_goal(self) -> str | None:
