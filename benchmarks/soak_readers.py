@@ -5,9 +5,10 @@
     python benchmarks/soak_readers.py --plain 2000 [--seed 0]                 # so many random changes, without atheris
     python benchmarks/soak_readers.py --sanitized --plain 20000               # the kernels under sanitizers; needs g++
 
-Readers are ``checkpoint``, ``npz``, ``hdf5``, ``yaml``, and ``folder``, whose rows are then used; the default is each
-in turn. A checksum of a header is made to fit, since an attacker would do so too. A fault is any error but those that
-the readers document, a crash, more than 2 GB of memory, or 20 seconds of the processor for one file.
+Readers are ``checkpoint``, ``npz``, ``hdf5``, ``yaml``, ``folder``, whose rows are then used, and ``damaged``, a
+checkpoint that must be refused; the default is each in turn. A checksum of a header is made to fit, but in the last,
+since an attacker would do so too. A fault is any error but those that the readers document, a crash, more than 2 GB of
+memory, or 20 seconds of the processor for one file.
 
 Exit code: 0 without a fault; the last lines name the input otherwise.
 """
@@ -28,10 +29,11 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 SUPPORT = ROOT / "tests" / "support"
-READERS = ("checkpoint", "npz", "hdf5", "yaml", "folder")
+READERS = ("checkpoint", "npz", "hdf5", "yaml", "folder", "damaged")
 #: Of the compiler, for kernels under sanitizers.
 FLAGS = ["-std=c++17", "-g1", "-O1", "-pthread", "-shared", "-fPIC"]
 FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -53,11 +55,13 @@ class Readers:
     def __init__(self, folder: Path) -> None:
         self.strangers: Any = importlib.import_module("strangers")
         self.headers: Any = importlib.import_module("headers")
+        self.folder_class: Any = importlib.import_module("mindspore_replay.store.folder.folder").Folder
         self.folder = folder
         importlib.import_module("mindspore_replay.checkpoint.buffers").memory_limit = lambda: MEMORY  # type: ignore[attr-defined]
         self.checkpoint = self.strangers.Checkpoint(folder / "checkpoint")
         self.strangers.make(storage=folder / "rows").close()
         self.whole = {path.name: path.read_bytes() for path in (folder / "rows").iterdir()}
+        self.saved = self.checkpoint.path.read_bytes()
 
     def seeds(self, reader: str) -> list[bytes]:
         """Return inputs to begin with."""
@@ -69,7 +73,9 @@ class Readers:
         if reader == "hdf5":
             return [self.hdf5_file(**others) for others in strangers.HDF5.values()]
         if reader == "folder":
-            return [b"\0" * 13, self.whole["header"][24:]]
+            return [b"\0" * 13, bytes(range(52)), self.whole["header"][24:]]
+        if reader == "damaged":
+            return [self.saved]
         found = []
         for change in strangers.CHECKPOINTS.values():
             change(checkpoint)
@@ -82,9 +88,14 @@ class Readers:
         """Read an input; raise an error that no reader documents."""
         begin = time.process_time()
         with contextlib.suppress(OSError, TypeError, ValueError):
-            {"checkpoint": self.load, "folder": self.rows, "npz": self.npz, "hdf5": self.hdf5, "yaml": self.yaml}[
-                reader
-            ](data)
+            {
+                "checkpoint": self.load,
+                "folder": self.rows,
+                "npz": self.npz,
+                "hdf5": self.hdf5,
+                "yaml": self.yaml,
+                "damaged": self.damaged,
+            }[reader](data)
         if (seconds := time.process_time() - begin) > LONGEST:
             raise TimeoutError(f"{seconds} seconds of the processor")
 
@@ -115,26 +126,51 @@ class Readers:
         self.checkpoint.write(data.decode("latin-1"))
         self.strangers.host.load(self.folder / "checkpoint")
 
+    def damaged(self, data: bytes) -> None:
+        self.checkpoint.path.write_bytes(data)
+        with contextlib.suppress(ValueError):
+            self.strangers.host.load(self.checkpoint.path)
+            assert data == self.saved, "a damaged file was read"
+
     def rows(self, data: bytes) -> None:
-        """Change the header, or bytes of the state, of a folder; then use its rows."""
+        """Change the header, or bytes and lengths of the files, of a folder; then use its rows."""
+        shutil.rmtree(self.folder / "rows")
+        (self.folder / "rows").mkdir()
         for name, content in self.whole.items():
             (self.folder / "rows" / name).write_bytes(content)
         if data[:1] == b"{":
             self.headers.write_header(self.folder / "rows", data)
-        else:
-            with open(self.folder / "rows" / "state", "r+b") as file:
-                for i in range(0, len(data) - 12, 13):
-                    at = int.from_bytes(data[i : i + 4], "little") % len(self.whole["state"])
-                    file.seek(at)
-                    file.write(data[i + 4 : i + 4 + 1 + data[i + 12] % 8][: len(self.whole["state"]) - at])
-        buffer = self.strangers.host.PrioritizedReplayBuffer.open(self.folder / "rows", verify=len(data) % 2 == 0)
-        with contextlib.suppress(RuntimeError):  # too few rows
+        for i in range(0, len(data) - 12 if data[:1] != b"{" else 0, 13):
+            self.change(data[i : i + 13])
+        host, was = self.strangers.host, lambda _: "it is a copy" * (len(data) % 4 == 1)
+        with mock.patch.object(self.folder_class, "_stopped", was):
+            if len(data) % 3 == 0:
+                buffer = host.attach(self.folder / "rows", timeout=0.01)
+            else:
+                buffer = host.PrioritizedReplayBuffer.open(self.folder / "rows", verify=len(data) % 2 == 0)
+        with contextlib.suppress(RuntimeError, TimeoutError):  # too few rows; a lock that nobody gives back
             for _ in range(3):
                 indices = buffer.sample()[0]
                 buffer.insert([[[1.0, 2.0]] * 3, [1, 2, 3]])
                 buffer.update_priorities(indices, [1.0, 2.0])
+                buffer.get_item(range(-len(buffer), 0))
                 buffer.delete(indices[:1])
         buffer.close()
+
+    def change(self, record: bytes) -> None:
+        """Change bytes of a file of the folder, more often of the state; or cut it off, add to it or remove it."""
+        names = ["state", "state", *sorted(filter(self.whole.get, self.whole))]
+        name, how = names[record[12] // 8 % len(names)], record[12] // 64
+        path, content = self.folder / "rows" / name, self.whole[name]
+        at, new = int.from_bytes(record[:4], "little") % len(content), record[4 : 5 + record[12] % 8]
+        if how == 3 and at % 2:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(new[: None if how == 2 else len(content) - at])
+                if how == 3:
+                    file.truncate(at)
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:

@@ -42,14 +42,13 @@ _GROUPS = {
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = {
-    "test_actors.py", "test_apex.py", "test_backends.py", "test_budget.py", "test_cli.py", "test_combinations.py",
-    "test_comparison.py",
-    "test_compat_package.py", "test_compiled_calls.py", "test_design.py", "test_examples.py",
-    "test_given.py", "test_gpu_target.py", "test_impala.py", "test_killed.py", "test_large.py",
-    "test_mixed_precision.py", "test_native.py", "test_offline_cql.py", "test_pages.py", "test_r2d2.py",
-    "test_sharded.py", "test_sharded_faults.py", "test_sharded_flow.py", "test_sharded_parts.py",
-    "test_sharded_stale.py", "test_soak.py", "test_threads.py", "test_training_checkpoint.py", "test_wheels.py",
-}  # fmt: skip
+    f"test_{name}.py"
+    for name in (
+        "actors apex backends budget cli combinations comparison compat_package compiled_calls design examples "
+        "given gpu_target impala killed large mixed_precision native offline_cql pages r2d2 sharded sharded_faults "
+        "sharded_flow sharded_parts sharded_stale soak threads training_checkpoint wheels"
+    ).split()
+}
 
 #: Groups that come first: the longest, and one that must run before any operator has run in a thread of MindSpore's.
 #: From then on each operator is waited for busily, also with `pynative_synchronize`: five times the processor's time.

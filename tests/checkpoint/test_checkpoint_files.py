@@ -96,12 +96,12 @@ DAMAGES: list[Callable[[bytes, np.random.Generator], bytes]] = [
 ]
 
 
-def test_a_thousand_damaged_files(saved: tuple[bytes, Any, Any]):
+def test_damaged_files(saved: tuple[bytes, Any, Any]):
     content, _, given = saved
     generator = np.random.default_rng(0)
     before = given.state_dict()
     tried = 0
-    while tried < 1000:
+    while tried < 15 * len(DAMAGES):
         damaged = DAMAGES[tried % len(DAMAGES)](content, generator)
         if damaged != content:
             refused(damaged, given)

@@ -31,10 +31,3 @@ def test_a_training_survives_kills_and_cuts_and_wrong_recipes_do_not():
     assert "the checkpoint counts" in found["saved before flush"]["fault"]
     assert "a row is of version" in found["published before saved"]["fault"]
     assert "missing, or there twice" in found["noted before rows"]["fault"]
-
-
-@pytest.mark.slow
-def test_a_training_survives_200_kills_and_cuts():
-    found = ran(200, "right")["right"]
-    assert found["fault"] == ""
-    assert sum(found["harmed"].values()) == 200

@@ -1116,7 +1116,7 @@ warnings.simplefilter("ignore")
 whole, random = Path(sys.argv[1]), np.random.default_rng(0)
 Folder._stopped = lambda _: random.choice(["", "it is a copy"])
 refused = used = 0
-for i in range(1000):
+for i in range(150):
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "rows"
         shutil.copytree(whole, folder)
@@ -1153,11 +1153,11 @@ print(refused, used)
 """
 
 
-def test_a_thousand_corrupted_folders(whole: Path, tmp_path: Path):
+def test_corrupted_folders(whole: Path, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", CORRUPTED, whole], capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
     refused, used = map(int, re.findall(r"\d+", done.stdout))
-    assert refused + used == 1000
-    assert min(refused, used) >= 100
+    assert refused + used == 150
+    assert min(refused, used) >= 15
