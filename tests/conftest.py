@@ -4,6 +4,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -41,14 +42,11 @@ _GROUPS = {
 
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
-_SLOW = {
-    f"test_{name}.py"
-    for name in (
-        "actors apex backends budget cli combinations comparison compat_package compiled_calls design examples "
-        "given gpu_target impala killed large mixed_precision native offline_cql pages r2d2 sharded sharded_faults "
-        "sharded_flow sharded_parts sharded_stale soak threads training_checkpoint wheels"
-    ).split()
-}
+_SLOW = re.compile(
+    "test_(actors|apex|backends|budget|cli|combinations|comparison|compat_package|compiled_calls|design|examples|given|"
+    "gpu_target|impala|killed|large|mixed_precision|native|offline_cql|pages|r2d2|sharded|sharded_faults|sharded_flow|"
+    "sharded_parts|sharded_stale|soak|threads|training_checkpoint|wheels)"
+)
 
 #: Groups that come first: the longest, and one that must run before any operator has run in a thread of MindSpore's.
 #: From then on each operator is waited for busily, also with `pynative_synchronize`: five times the processor's time.
@@ -90,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("cpu_only")
         if marker and config.getoption("--device") != "CPU":
             item.add_marker(pytest.mark.skip(reason=f"runs on the CPU only: {marker.args[0]}"))
-        if item.path.name in _SLOW or "composite" in item.name:  # whose graphs take long to compile
+        if _SLOW.fullmatch(item.path.stem) or "composite" in item.name:  # whose graphs take long to compile
             item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.xdist_group(_group_of(item)))
     slow = Counter(_group_of(item) for item in items if item.get_closest_marker("slow"))
