@@ -1,5 +1,6 @@
 """Places for a buffer's rows: the device, the host's memory, or a folder."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import mindspore as ms
@@ -19,9 +20,21 @@ GRAPHS_OF_HOST = (
 )
 
 
+#: What no kernel of another device serves: its name in messages, and whether a buffer has it.
+_ONLY_ON_CPU: tuple[tuple[str, Callable[[BufferSpec], object]], ...] = (
+    ("'compress'", lambda spec: spec.columns.compressed),
+    ("a column whose shape begins with None", lambda spec: spec.columns.kinds),
+    ("'late' in a queue", lambda spec: spec.options.keeps_turn and not native.on_cpu()),
+)
+
+
+def _only_on_cpu(spec: BufferSpec) -> str | None:
+    return next((what for what, is_there in _ONLY_ON_CPU if is_there(spec)), None)
+
+
 def default_storage(spec: BufferSpec, backend: str) -> str:
     """Return the default storage: the device, unless kernels could use the rows only in the host's memory."""
-    fits = native.runs_on_device() and (native.on_cpu() or not (spec.columns.compressed or spec.columns.kinds))
+    fits = native.runs_on_device() and (native.on_cpu() or _only_on_cpu(spec) is None)
     return DEVICE if fits or backend == "composite" else HOST
 
 
@@ -45,9 +58,9 @@ def backend_of(spec: BufferSpec, storage: Storage, backend: str) -> str:
     reason = native.why_not()
     chosen = backend if backend != "auto" else "composite" if reason else "native"
     got = f"backend={chosen!r} and storage={place.shown(storage)}"
-    if (spec.columns.compressed or spec.columns.kinds) and not native.direct_calls(chosen):
+    if (only := _only_on_cpu(spec)) and not native.direct_calls(chosen):
         raise ValueError(
-            f"For '{name}', {what} needs the kernels of the CPU, with backend='native' and, on another device, "
+            f"For '{name}', {only} needs the kernels of the CPU, with backend='native' and, on another device, "
             f"storage='host', but got {got}."
         )
     if what and chosen == "composite":

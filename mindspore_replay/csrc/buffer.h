@@ -173,12 +173,17 @@ REPLAY_BOTH int64_t StoredSlot(const Rows &rows, int64_t handle) {
   }
 }
 
+// Returns the number of rows that can be inserted without evicting one that can still be drawn.
+template <typename Reach>
+REPLAY_BOTH int64_t RoomOf(const Reach &reach) {
+  return reach.places().capacity - reach.places().count + reach.Unneeded();
+}
+
 // True if n rows may be inserted: if the rule keeps rows that can still be drawn, none of them is evicted.
 template <typename Reach>
 REPLAY_BOTH bool HasRoom(const Reach &reach, int64_t n) {
   const Cursors &ring = reach.places();
-  if (reach.row_state().rule->keep == 0 || n <= ring.capacity - ring.count) return true;
-  return n <= ring.capacity - ring.count + reach.Unneeded();
+  return reach.row_state().rule->keep == 0 || n <= ring.capacity - ring.count || n <= RoomOf(reach);
 }
 
 }  // namespace replay

@@ -58,6 +58,8 @@ constexpr std::string_view kOperators[] = {
     "reset: ring ?reservoir ?row_state ?episodes -> stored:i32[1]",
     "sums: ring row_state(priorities,weights) ranges:i64[2m] -> sums:f64[m]",
     "summary: ring row_state(priorities,weights) -> summary:f64[3]",
+    "measure: ring row_state(priorities,use_counts,weights,clock,row_rule) ?episodes what:i64[1] sample_range:i64[2] -> "
+    "number:f64[1]",
 };
 constexpr int kNumberOfOperators = sizeof(kOperators) / sizeof(kOperators[0]);
 

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -21,11 +22,14 @@ from .operator import delivered, operator
 from .primitives import item, stack
 from .reservoir import CompositeReservoirInsert
 from .ring import RingRead, RingWrite, SingleRow
-from .room import Deliverable, IsFull
+from .room import Deliverable, IsFull, Room
 from .sample import CompositeSample
 from .starts import eligibility
 from .state import State
 from .sums import CompositeSummary, CompositeSums, CountInRange
+
+#: The numbers that the kernel `measure` returns.
+ROOM, LARGEST_HELD, POSITIVE = range(3)
 
 
 @ms.jit_class
@@ -119,9 +123,14 @@ class Operators:
 
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
-        self.largest_held = updates.LargestHeld(shared()) if options.largest_held else None
-        needs_room = options.never_evicts_valid or options.kinds
-        self._is_full = IsFull(shared(), options) if needs_room else None
+        measure = functools.partial(make, "measure", sample_range=self.all_rows)
+        self.largest_held = None
+        if options.largest_held:
+            self.largest_held = measure(lambda: updates.LargestHeld(shared()), what=Tensor([LARGEST_HELD]))
+        room: Any = None
+        if options.never_evicts_valid:
+            room = measure(lambda: Room(shared(), rule), what=Tensor([ROOM]))
+        self._is_full = IsFull(state, room, options) if room is not None or options.kinds else None
         self._deliverable = Deliverable(shared(), options) if options.keeps_turn else None
         self.no_rows, self.n = Tensor([0, 0], ms.int64), options.plan.n
         if self.weighted:
@@ -142,7 +151,9 @@ class Operators:
             #: ``(ranges int64 [m, 2]) -> sums [m] float64`` of the weights of ranges of logical rows
             self.sums = make("sums", lambda: CompositeSums(shared()))
             # If all weights are 0 or 1, their sum counts rows.
-            self._count = CountInRange(state) if options.beta is not None else None
+            self._count = None
+            if options.beta is not None:
+                self._count = make("measure", lambda: CountInRange(state), what=Tensor([POSITIVE]))
             #: ``() -> total, smallest positive weight, number of positive weights``, float64 ``[3]``
             self.summary = make("summary", lambda: CompositeSummary(shared()))
             #: ``(handles int64 [n], priority float32 [] or [n]) -> invalid handles``
@@ -173,7 +184,7 @@ class Operators:
             return self._inserted(rows, priority, ends, version)
         if self.largest_held is None:
             return self._inserted(rows, self.state.max_priority, ends, version)
-        priority = self.largest_held()
+        priority = ops.cast(ops.reshape(self.largest_held(), ()), ms.float32)
         first = self._inserted(rows, priority, ends, version)
         stored = ops.reshape(first, ()) >= 0
         ops.assign(self.state.max_priority, ops.select(stored, priority, self.state.max_priority))
@@ -267,7 +278,7 @@ class Operators:
     def eligible_in(self, sample_range):
         """Count the rows of a range of logical rows, int64 ``[2]``, at which samples may start."""
         if self._count is not None:
-            return self._count(sample_range)
+            return ops.reshape(self._count(sample_range), ())
         return item(self.sums(ops.expand_dims(sample_range, 0)), 0)
 
     def begin_epoch(self):

@@ -1,5 +1,7 @@
 """Room for new rows where those that can still be drawn are not evicted, and the turn of rows in a queue."""
 
+from collections.abc import Callable
+
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
@@ -8,7 +10,9 @@ from ..store.base.kinds import least_items
 from ..store.spec.episodes import WindowRule
 from ..store.spec.options import Options
 from .access import Access
+from .in_place import Stored
 from .primitives import column, gather, int64, item, stack
+from .state import State
 
 
 @ms.jit_class
@@ -52,16 +56,18 @@ class Room:
 class IsFull:
     """``() -> bool []``: whether there is no room for another row, or not for the items of a longest one."""
 
-    def __init__(self, state: Access, options: Options) -> None:
-        self.state, self.room = state, Room(state, options.rule) if options.never_evicts_valid else None
-        self.references = tuple(state.contents[kind.column] for kind in options.kinds)
+    def __init__(self, state: State, room: Callable[[], Tensor] | None, options: Options) -> None:
+        self.state, self.room = state, room
+        self.references = tuple(Stored(state.columns[kind.column]) for kind in options.kinds)
         self.sizes = tuple((kind.items, kind.longest) for kind in options.kinds)
 
     def __call__(self):
         """Return whether it is full."""
         capacity = self.state.capacity
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
-        needed = count if self.room is None else capacity - self.room()
+        needed = count
+        if self.room is not None:
+            needed = capacity - ops.cast(ops.reshape(self.room(), ()), ms.int64)
         full = needed >= capacity
         for i in range(len(self.sizes)):
             items, longest = self.sizes[i]
@@ -71,7 +77,7 @@ class IsFull:
             place = ops.floor_mod(tail, items)
             end = longest + ops.select(place + longest > items, tail - place + items, tail)
             full = ops.logical_or(full, ops.logical_and(needed > 0, end - first > items))
-        self.state.use_counts.done(full)
+            self.references[i].done(full)
         return full
 
 

@@ -105,6 +105,10 @@ void CountWeighted() {
                   {"ranges", Make<int64_t>("int64", {4, 2}, {0, 5000, -5000, INT64_MAX, 123456, 654321, 0, INT64_MAX})},
                   {"sums", Zeros("float64", {4})}}));
   Count("summary", "2^20", one.With({{"summary", Zeros("float64", {3})}}));
+  for (const int64_t what : {0, 1}) {
+    Count("measure", what == 0 ? "room of 2^20" : "2^20 rows",
+          one.With({{"what", Int64({what})}, {"sample_range", Int64({0, INT64_MAX})}, {"number", Doubles({0})}}));
+  }
 
   const Arguments limited = Weighted(kCartPole, Ones(kLarge));
   std::vector<Output> rows = RowOutputs(kCartPole, 64);

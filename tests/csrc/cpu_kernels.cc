@@ -14,6 +14,7 @@
 #define replay_reset cpu_reset
 #define replay_sums cpu_sums
 #define replay_summary cpu_summary
+#define replay_measure cpu_measure
 #define replay_signature cpu_signature
 #include "cpu/kernels.cc"
 #include "cpu/sample_kernels.cc"

@@ -137,6 +137,10 @@ const std::map<std::string, Example> &Examples() {
          return Arguments{{"ranges", Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9})}, {"sums", Zeros("float64", {2})}};
        }},
       {"summary", [](const Groups &) { return Arguments{{"summary", Zeros("float64", {3})}}; }},
+      {"measure",
+       [](const Groups &) {
+         return Arguments{{"what", Int64({1})}, {"sample_range", Int64({0, 3})}, {"number", Zeros("float64", {1})}};
+       }},
   };
   return examples;
 }

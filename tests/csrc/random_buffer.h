@@ -349,6 +349,11 @@ class Buffer {
     Run("sums", {{"ranges", Make<int64_t>("int64", {5, 2}, random_.Numbers(10, -capacity_, capacity_ + 2))},
                  {"sums", Zeros("float64", {5})}});
     Run("summary", {{"summary", Zeros("float64", {3})}});
+    for (const int64_t what : {0, 1, 2, 2, 3}) {
+      if (kind_.reservoir) break;
+      Run("measure",
+          {{"what", Int64({what})}, {"sample_range", Int64(RandomRange())}, {"number", Zeros("float64", {1})}});
+    }
     if (kind_.episodes && random_.Chance(0.3)) {
       Run("end_episodes", {{"flag", Flags({random_.Of<uint8_t>({1, 3})})}, {"ended", One("int32")}});
     }

@@ -65,6 +65,10 @@ Arguments Summing(Reach reach) {
   return Buffer(reach).With({{"ranges", Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9})}, {"sums", Doubles({0, 0})}});
 }
 Arguments Summarizing(Reach reach) { return Buffer(reach).With({{"summary", Doubles({0, 0, 0})}}); }
+Arguments Measuring(Reach reach, int64_t what) {
+  return Buffer(reach).With(
+      {{"what", Int64({what})}, {"sample_range", Int64({1, INT64_MAX})}, {"number", Doubles({0})}});
+}
 
 // A plan whose outputs are the handles, the importance weights and the rows of each column; outputs.h describes the
 // numbers.
@@ -157,6 +161,17 @@ void TestRowsByHand(Reach reach) {
   Arguments summary = Summarizing(reach);
   CHECK(Call("summary", &summary) == replay::kOk);
   CHECK(summary["summary"].bytes == Doubles({6, 1, 3}).bytes);
+  const auto measured = [&](int64_t what, const Arguments &changed) {
+    Arguments measure = Measuring(reach, what).With(changed);
+    CHECK(Call("measure", &measure) == replay::kOk);
+    return *measure["number"].as<double>();
+  };
+  CHECK(measured(replay::kRoom, {}) == 0);
+  CHECK(measured(replay::kRoom, {{"count", Int32(3)}, {"clock", Int64({5, 7, 0})}}) == 1);
+  CHECK(measured(replay::kRoom, {{"weights", Doubles(FreshTree({3, 1, 0, 0}))}}) == 2);
+  CHECK(measured(replay::kPositive, {}) == 2 && measured(replay::kPositive, {{"sample_range", Int64({-2, -1})}}) == 1);
+  CHECK(measured(replay::kLargestHeld, {{"priorities", Floats({3, 5, 7, 9})}}) == 5);  // serial 7 is removed
+  CHECK(measured(replay::kLargestHeld, {{"count", Int32(0)}, {"clock", Int64({5, 10, 0})}}) == 3);
 }
 
 void TestSamplesByHand(Reach reach) {
@@ -357,6 +372,9 @@ void TestRowStateRefusals(Reach reach) {
   RefusesBadBuffer("info", Informing(reach));
   RefusesBadBuffer("reset", Resetting(reach));
   RefusesBadCursors("sums", Summing(reach));
+  RefusesBadBuffer("measure", Measuring(reach, replay::kPositive));
+  REFUSES("measure", Measuring(reach, 3), kBadArguments, );
+  REFUSES("measure", Measuring(reach, -1), kBadArguments, );
 
   REFUSES("insert", Inserting(reach), kBadArguments, a["columns"].dtype = "complex64");
   REFUSES("insert", Inserting(reach), kBadWeight, a["priority"].as<float>()[1] = NAN);

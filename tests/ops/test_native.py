@@ -15,7 +15,7 @@ import pytest
 from mindspore import nn, ops
 
 import mindspore_replay
-from mindspore_replay import KernelStatus, ReplayBuffer, kernel_status
+from mindspore_replay import ElasticReplayBuffer, KernelStatus, ReplayBuffer, ReplayQueue, kernel_status
 from mindspore_replay.ops import native
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels import library
@@ -172,6 +172,29 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
     assert (native.on_cpu(), native.direct_calls("native")) == (False, False)
 
 
+ONLY_ON_CPU = {
+    "'compress'": lambda **given: ReplayBuffer(2, 4, [(9,)], ["uint8"], compress=[0], **given),
+    "a column whose shape begins with None": lambda **given: ReplayBuffer(
+        2, 4, [(None,)], ["int32"], names=["x"], max_length=3, items=12, **given
+    ),
+    "'late' in a queue": lambda **given: ReplayQueue(
+        2, 4, [(), ()], ["int32"] * 2, names=["a", "b"], late=["b"], **given
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ONLY_ON_CPU)
+def test_what_no_graph_on_a_gpu_serves_lies_in_the_hosts_memory(what: str, folder: Path, target: Callable[[str], None]):
+    for name in ("_kernels", "_kernels_cuda"):
+        shutil.copy(PACKAGE / "_kernels.akg_kernel_meta.so", folder / f"{name}.akg_kernel_meta.so")
+    target("GPU")
+    make = ONLY_ON_CPU[what]
+    assert make()._direct  # calls kernels of the CPU
+    assert not ReplayBuffer(2, 4, [()], ["int32"])._direct
+    with pytest.raises(ValueError, match=f"{what} needs .* on another device, storage='host', but got .*='device'"):
+        make(storage="device")
+
+
 #: Imports each copy of the package in a fork of this process, which has imported MindSpore. Draws in the first, without
 #: a library, and in the last, without the module that calls it. The copy named "source" alone sees the installed one.
 SCRIPT = """
@@ -191,7 +214,7 @@ else:
 warnings.simplefilter("error")
 print("in", folder)
 from mindspore_replay import ReplayBuffer, kernel_status
-from mindspore_replay.store import library
+from mindspore_replay.store.kernels import library
 if "source" not in folder:
     library.other_copies = lambda: iter(())
 print(kernel_status().backend, "|", kernel_status().reason)
@@ -334,3 +357,23 @@ def test_a_kernel_that_fails_raises_in_words():
     with pytest.raises(library.KernelError, match=message) as raised:
         store.sample()
     assert raised.value.status == library.TOO_FEW_ROWS
+
+
+class _CanSample(nn.Cell):
+    def __init__(self, buffer: ElasticReplayBuffer) -> None:
+        super().__init__()
+        self.buffer = buffer
+
+    def construct(self) -> Any:
+        return self.buffer.can_sample()
+
+
+def test_a_graph_counts_the_rows_of_a_window_that_have_a_priority():
+    given = {"window": 4, "prioritized": True, "epsilon": 0.0, "seed": 0}
+    buffer = ElasticReplayBuffer(3, 8, [()], ["int32"], **given)
+    buffer.insert([np.arange(8, dtype=np.int32)], priority=np.array([1, 1, 1, 1, 0, 2, 0, 2], np.float32))
+    graph = _CanSample(buffer)
+    assert not graph()
+    buffer.update_priorities([6], [0.5])
+    assert graph()
+    assert buffer.eligible() == 3

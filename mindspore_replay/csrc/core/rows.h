@@ -229,6 +229,13 @@ struct RowState {
   }
 };
 
+// The numbers that `measure` returns.
+enum Measured : int64_t {
+  kRoom = 0,         // rows that can be inserted without evicting one that can still be drawn
+  kLargestHeld = 1,  // the largest priority of the rows of a range that are not removed; without any, the initial one
+  kPositive = 2,     // rows of a range with a positive weight
+};
+
 // The extent of samples that are single rows.
 template <typename Places>
 class SingleRows {

@@ -399,6 +399,28 @@ MINDSPORE_REPLAY_KERNEL(summary) {
   return kOk;
 }
 
+// Returns a number of the rows: see Measured.
+MINDSPORE_REPLAY_KERNEL(measure) {
+  const int64_t what = *args.data<int64_t>(NAMED("what"));
+  const int64_t *range = args.data<int64_t>(NAMED("sample_range"));
+  double *number = args.data<double>(NAMED("number"));
+  if (what < kRoom || what > kPositive) return kBadArguments;
+  return WithRows(args, [&](const auto &rows) {
+    const Cursors &ring = rows.places();
+    const RowState &row_state = rows.row_state();
+    const RowRange chosen = SliceRows(range[0], range[1], what == kRoom ? 0 : ring.count);
+    double largest = -1, positive = 0;
+    for (int64_t row = chosen.first; row < chosen.first + chosen.size; ++row) {
+      const int64_t slot = SlotOf(row, ring.head, ring.capacity);
+      positive += row_state.tree.Leaf(slot) > 0;
+      if (row_state.Kept(slot)) largest = std::max<double>(largest, row_state.priorities[slot]);
+    }
+    if (largest < 0) largest = row_state.rule->initial_priority;
+    *number = what == kRoom ? static_cast<double>(RoomOf(rows)) : what == kLargestHeld ? largest : positive;
+    return kOk;
+  });
+}
+
 // Line i of the table of operators; null after the last.
 MINDSPORE_REPLAY_EXPORT const char *replay_signature(int i) { return LineOfTable(i); }
 

@@ -630,6 +630,37 @@ __global__ void SummaryKernel(const SumTree tree, double *summary) {
   summary[2] = tree.Positive();
 }
 
+template <typename Rows>
+__global__ void __launch_bounds__(kThreads)
+    MeasureKernel(const Report report, const State state, const int64_t *what, const int64_t *range, double *number) {
+  __shared__ float largest;
+  if (*what < kRoom || *what > kPositive || !state.IsConsistent()) return Refuse(report, kBadArguments, number);
+  const auto rows = state.Get<Rows>();
+  const Cursors &ring = rows.places();
+  const RowState &row_state = rows.row_state();
+  const RowRange chosen = SliceRows(range[0], range[1], *what == kRoom ? 0 : ring.count);
+  if (threadIdx.x == 0) largest = 0;
+  __syncthreads();
+  int64_t positive = 0, kept = 0;
+  for (int64_t row = threadIdx.x; row < chosen.size; row += blockDim.x) {
+    const int64_t slot = SlotOf(chosen.first + row, ring.head, ring.capacity);
+    positive += row_state.tree.Leaf(slot) > 0;
+    if (!row_state.Kept(slot)) continue;
+    ++kept;
+    RaiseTo(&largest, row_state.priorities[slot]);
+  }
+  positive = SumOfBlock(positive);
+  kept = SumOfBlock(kept);
+  if (threadIdx.x != 0) return;
+  if (*what == kRoom) {
+    *number = static_cast<double>(RoomOf(rows));
+  } else if (*what == kLargestHeld) {
+    *number = kept > 0 ? largest : row_state.rule->initial_priority;
+  } else {
+    *number = static_cast<double>(positive);
+  }
+}
+
 }  // namespace
 
 MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
@@ -730,6 +761,14 @@ MINDSPORE_REPLAY_CUDA_KERNEL(sums) {
 
 MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
   call->Launch(SummaryKernel, 1, StateOf(args).row_state.tree, args.data<double>(NAMED("summary")));
+}
+
+MINDSPORE_REPLAY_CUDA_KERNEL(measure) {
+  WithKind(args, [&](auto kind) {
+    using Rows = typename decltype(kind)::Type;
+    call->Launch(MeasureKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("what")),
+                 args.template data<int64_t>(NAMED("sample_range")), args.template data<double>(NAMED("number")));
+  });
 }
 
 // Returns the status of the first call refused on the GPU since the last query, or 0, and the name of its kernel. Calls
