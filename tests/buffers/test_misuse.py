@@ -1,65 +1,114 @@
-"""The table of misuse: every front answers a wrong call with the same error, in the same words."""
+"""The tables of misuse: each face of a buffer refuses a wrong call with the same error, and changes nothing."""
 
-import functools
+import os
 import re
-import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mindspore as ms
+import misuse
 import numpy as np
 import pytest
 from mindspore import Tensor, nn
-from misuse import CASES, COLUMNS, KINDS, Case, answer, check, rows
+from misuse import CALLS, CELL, CONSTRUCTORS, FUNCTIONS, GRAPHS, KERNEL, KINDS, STATES, Case, answer, cases
 
-from mindspore_replay import MixedReplay, attach, create_buffer, host
+import mindspore_replay
+from mindspore_replay import attach, get_buffer_cls, host
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
-
-@functools.cache
-def fronts(kind: str, filled: bool) -> dict[str, Any]:
-    """Return a buffer of a kind as each of its fronts; only an error may come of them."""
-    name, more = KINDS[kind]
-    folder = Path(tempfile.mkdtemp()) / "rows"
-    made = {"python": create_buffer({"type": name, **COLUMNS, **more, "storage": str(folder)})}
-    if made["python"].spec.needs_kernels is None:
-        made["composite"] = create_buffer({"type": name, **COLUMNS, **more, "backend": "composite"})
-    made["host"] = getattr(host, type(made["python"]).__name__)(**COLUMNS, **more)
-    for buffer in made.values():
-        if filled:
-            buffer.insert(rows(4))
-    if kind != "queue":
-        made["mixture"] = MixedReplay([(made["python"], 1.0)], 2)
-    return {**made, "attached": attach(folder, timeout=0)}
+#: Methods that an attached process does not have.
+LEARNERS = ("rows", "with_sample_size", "set_window", "sample_groups", "__setattr__")
 
 
-def expected(case: Case) -> tuple[Any, str]:
-    return check(case, fronts(case.kind, case.filled)["python"])
+def check(case: Case, face: str) -> tuple[Any, str]:
+    """Make a wrong call on a face of a buffer, and check the error, and that nothing has changed; return the error."""
+    buffer, before = misuse.face(case.kind, face), misuse.state(case.kind, face)
+    method, given, named = misuse.call(case.text)
+    found = answer(lambda: getattr(buffer, method)(*given, **named))
+    assert misuse.same(misuse.state(case.kind, face), before), face
+    if face == "python":
+        assert case.answers(found, type(buffer).__name__), found
+    return found[0], misuse.common(found[1])
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_from_python(name: str):
-    case = CASES[name]
-    buffer = fronts(case.kind, case.filled)["python"]
-    before = buffer.state_dict()
-    words = expected(case)
-    after = buffer.state_dict()
-    assert all(np.array_equal(after[key], value) for key, value in before.items())
-    if "composite" in fronts(case.kind, case.filled):
-        check(case, fronts(case.kind, case.filled)["composite"], words)
+@pytest.mark.parametrize("name", cases(CALLS))
+def test_calls(name: str):
+    case = cases(CALLS)[name]
+    expected = check(case, "python")
+    for face in misuse.faces(case.kind) if case.where != CELL else ():
+        if face == "attached" and case.text.startswith(LEARNERS):
+            continue
+        assert check(case, face) == expected, face
 
 
-@pytest.mark.parametrize("front", ["attached", "host"])
-@pytest.mark.parametrize("name", CASES)
-def test_on_arrays(name: str, front: str):
-    case = CASES[name]
-    check(case, fronts(case.kind, case.filled)[front], expected(case))
+@pytest.mark.parametrize("name", cases(CONSTRUCTORS))
+def test_constructors(name: str, tmp_path: Path):
+    """Nothing is made, not even the folder of the rows."""
+    case = cases(CONSTRUCTORS)[name]
+    cls = get_buffer_cls({"type": KINDS[case.kind].type}).__name__
+    for package in (mindspore_replay,) if case.where == CELL else (mindspore_replay, host):
+        has_folder = case.where != CELL and not re.search("storage|compress", case.text)
+        folder = {"storage": tmp_path / "rows"} if has_folder else {}
+        given = misuse.value(f"dict({case.text})")
+        found = answer(lambda package=package, more={**folder, **given}: misuse.make(case.kind, package, **more))
+        assert case.answers(found, cls), found
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", cases(STATES))
+def test_states(name: str):
+    case = cases(STATES)[name]
+    for face in ("python", "host"):
+        buffer, before = misuse.face(case.kind, face), misuse.state(case.kind, face)
+        state = {**before, **misuse.value(case.text, s=before)}
+        state = {key: array for key, array in state.items() if array is not None}
+        found = answer(lambda buffer=buffer, state=state: buffer.load_state_dict(state))
+        assert case.answers(found, type(buffer).__name__), found
+        assert misuse.same(misuse.state(case.kind, face), before), face
+
+
+CONFIG = {
+    "type": "uniform",
+    "capacity": 100,
+    "sample_size": 8,
+    "data_shape": [(4,), (), (4,)],
+    "data_type": ["float32", "int32", "bool"],
+}
+
+
+def known(package: Any) -> dict[str, Any]:
+    """Return what calls of functions are written with: public names, buffers, configurations."""
+
+    def buffer(kind: str, **more: Any) -> Any:
+        return misuse.make(kind if kind == "mixture" else f"{kind}, empty", package, **more)
+
+    def config(**changes: Any) -> dict[str, Any]:
+        return {key: value for key, value in (CONFIG | changes).items() if value is not None}
+
+    own = {"buffer": buffer, "ONE": buffer("plain"), "CONFIG": CONFIG, "config": config}
+    own["SINK"] = SimpleNamespace(write=print, close=print)
+    return {name: getattr(package, name) for name in mindspore_replay.__all__ if hasattr(package, name)} | own
+
+
+@pytest.mark.parametrize("name", cases(FUNCTIONS))
+def test_functions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file that is there stays as it was."""
+    case = cases(FUNCTIONS)[name]
+    monkeypatch.chdir(tmp_path)
+    mindspore_replay.save(misuse.face("plain", "host"), "file")
+    before = Path("file").read_bytes()
+    for package in (mindspore_replay,) if case.where == CELL else (mindspore_replay, host):
+        if hasattr(package, case.kind):
+            found = answer(lambda package=package: misuse.value(case.text, **known(package)))
+            assert case.answers(found, case.kind), found
+    assert (os.listdir(), Path("file").read_bytes()) == (["file"], before)
 
 
 #: Right calls, each of a method that needs the rows.
 RIGHT: dict[str, tuple[Any, ...]] = {
-    "insert": (rows(1),),
+    "insert": (misuse.rows(1),),
     "sample": (),
     "get_item": (0,),
     "update": ([0], {"act": [1]}),
@@ -73,71 +122,97 @@ RIGHT: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("method", RIGHT)
-def test_closed(method: str, tmp_path: Path):
-    """A front that was closed, or whose learner has closed the buffer, says so whatever it is asked."""
-    name, more = KINDS["prioritized"]
-    learner = create_buffer({"type": name, **COLUMNS, **more, "storage": str(tmp_path / "rows")}).insert(rows(4))
+def test_closed(tmp_path: Path):
+    """A face that was closed, or whose learner has closed the buffer, says so whatever it is asked."""
+    learner = misuse.make("prioritized", mindspore_replay, storage=tmp_path / "rows")
     first, second = attach(tmp_path / "rows"), attach(tmp_path / "rows")
-    alone = host.PrioritizedReplayBuffer(**COLUMNS, **more).insert(rows(4))
-    for front in (first, learner, alone):
-        front.close()
-    for front in (first, second, learner, alone):
-        error, words = answer(lambda front=front: getattr(front, method)(*RIGHT[method]))
-        assert error is RuntimeError
-        assert re.match(r"For 'X', (the buffer|this object) was closed: |For 'X', the learner has closed the b", words)
+    alone = misuse.make("prioritized", host)
+    for face in (first, learner, alone):
+        face.close()
+    closed = r"For '\w+', (the buffer|this object) was closed: |For '\w+', the learner has closed the b"
+    for method, given in RIGHT.items():
+        for face in (first, second, learner, alone):
+            error, words = answer(lambda face=face, method=method, given=given: getattr(face, method)(*given))
+            assert error is RuntimeError
+            assert re.match(closed, words)
 
 
-#: What a mixture means otherwise: it has no beta, and handles of -1 where a source has none.
-NOT_MIXED = ("beta", "handles", "range")
-
-
-def of_mixture() -> dict[str, Case]:
-    """Return the cases of methods that a mixture has, with the sources that these take."""
+def in_mixtures() -> dict[str, Case]:
+    """Return calls that a mixture of one source refuses as the source does."""
+    calls = ("sample()", "sample(32)", "sample(foo=1)", "sample(batch_size=32)", "sample(as_dict=True)")
     found = {}
-    for name, case in CASES.items():
-        method, *given = case.call
-        if method == "sample" and case.kind != "queue" and not any(word in name for word in NOT_MIXED):
+    for name, case in cases(CALLS).items():
+        one = case.kind in ("weighted", "prioritized") and re.match(r"update(_priorities)?\((HANDLES,|HALF)", case.text)
+        if (one or case.text in calls) and not case.kind.startswith(("queue", "reservoir", "epochs")):
             found[name] = case
-        elif method in ("update", "update_priorities") and "axes" not in name and not name.startswith("no "):
-            found[name] = case._replace(call=(method, np.zeros(len(given[0]), np.int64), *given))
     return found
 
 
-@pytest.mark.parametrize("name", of_mixture())
-def test_mixtures(name: str):
-    case = of_mixture()[name]
-    check(case, fronts(case.kind, case.filled)["mixture"], expected(CASES[name]))
+@pytest.mark.parametrize("name", in_mixtures())
+def test_mixtures_of_one(name: str):
+    case = in_mixtures()[name]
+    more = "np.zeros(1, int), " if "(HALF" in case.text else "np.zeros(2, int), " if "(HANDLES" in case.text else ""
+    assert check(case._replace(text=case.text.replace("(", f"({more}", 1)), "mixture") == check(case, "python")
 
 
 class Calls(nn.Cell):
     """A call in a graph."""
 
-    def __init__(self, front: Any, called: str, given: Any, named: Any) -> None:
+    def __init__(self, buffer: Any, called: str, given: Any, named: Any) -> None:
         super().__init__()
-        self.front, self.called, self.given, self.named = front, called, given, named
+        self.buffer, self.called, self.given, self.named = buffer, called, given, named
 
     def construct(self):
-        return getattr(self.front, self.called)(*self.given, **self.named)
+        return getattr(self.buffer, self.called)(*self.given, **self.named)
 
 
-def in_graph(given: Any) -> Any:
+def as_tensors(given: Any) -> Any:
     """Return arguments with Tensors in place of arrays."""
     if isinstance(given, dict):
-        return {key: in_graph(value) for key, value in given.items()}
+        return {key: as_tensors(value) for key, value in given.items()}
     if isinstance(given, (list, tuple)):
-        return type(given)(map(in_graph, given))
+        return type(given)(map(as_tensors, given))
     return Tensor(given) if isinstance(given, np.ndarray) else given
 
 
-@pytest.mark.parametrize("name", CASES)
+def answer_in_graph(case: Case, given: Any, named: Any) -> tuple[Any, str]:
+    """Make a wrong call in a graph of its own, and check that nothing has changed; return the error."""
+    buffer, before = misuse.face(case.kind, "python"), misuse.state(case.kind, "python")
+    found = answer(ms.jit(Calls(buffer, misuse.call(case.text)[0], given, named).construct))
+    assert misuse.same(misuse.state(case.kind, "python"), before)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name, case in cases(CALLS).items() if case.where in ("", KERNEL)])
 def test_graphs(name: str):
-    case = CASES[name]
-    method, *given = case.call
-    calls = Calls(fronts(case.kind, case.filled)["python"], method, in_graph(given), in_graph(case.named))
-    found = answer(ms.jit(calls.construct))
-    if case.in_kernel:
-        assert found[0] is RuntimeError
-        assert "kernel" in found[1]
+    case = cases(CALLS)[name]
+    _, given, named = misuse.call(case.text)
+    error, words = answer_in_graph(case, as_tensors(given), as_tensors(named))
+    if case.where == KERNEL:
+        assert error is RuntimeError
+        assert "kernel" in words or "assert failed" in words
     else:
-        assert found == expected(case)
+        assert (error, misuse.common(words)) == check(case, "python")
+
+
+@pytest.mark.parametrize("name", cases(GRAPHS))
+def test_only_in_graphs(name: str):
+    case = cases(GRAPHS)[name]
+    _, given, named = misuse.call(case.text)
+    found = answer_in_graph(case, given, named)
+    assert case.answers(found, type(misuse.face(case.kind, "python")).__name__), found
+
+
+def test_a_variable_of_a_graph():
+    """Python numbers are of no use where only the graph that runs knows their value."""
+    buffer, before = misuse.face("plain", "python"), misuse.state("plain", "python")
+
+    @ms.jit
+    def insert(obs, act):
+        buffer.insert([obs, act])
+        return obs
+
+    error, words = answer(lambda: insert(Tensor(misuse.OBS), ms.mutable(5)))
+    assert error is TypeError
+    assert words.endswith("In a graph, 'exp' must hold Tensors or constant Python numbers: pass a Tensor.")
+    assert misuse.same(misuse.state("plain", "python"), before)

@@ -553,23 +553,23 @@ def test_shards_that_cannot_begin_say_why(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["plain", "named", "weighted", "prioritized", "sequence"])
 def test_misuse(kind: str):
-    name, more = misuse.KINDS[kind]
-    given = {"type": name, **misuse.COLUMNS, **more}
-    buffers = {True: create_buffer(given).insert(misuse.rows(4)), False: create_buffer(given)}
-    with ShardedReplay({**given, "shards": {"number": 1, "timeout": 60.0}}) as replay:
-        writer = replay.writer()
-        for case in sorted(misuse.CASES.values(), key=lambda case: case.filled):
-            method = case.call[0]
-            # Shards take no range, and give the rows that they insert no handles.
-            if case.kind != kind or not hasattr(replay, method) or case in misuse.NOT_OF_SHARDS:
+    of = misuse.KINDS[kind]
+    with ShardedReplay({"type": of.type, **misuse.COLUMNS, **of.options, "shards": {"number": 1}}) as replay:
+        writer, stored = replay.writer(), len(replay.insert(misuse.rows(4)))
+        for case in misuse.cases(misuse.CALLS).values():  # those of an empty buffer come behind
+            method = case.text.split("(")[0]
+            if case.kind != kind or not hasattr(replay, method) or case.text.startswith(misuse.NOT_OF_SHARDS):
                 continue
-            if case.filled and not len(replay):
-                replay.insert(misuse.rows(4))
-            words = misuse.check(case, buffers[case.filled])
-            misuse.check(case, replay, words)
-            if method == "insert" and case is not misuse.CASES["newer version"]:  # a shard advances to a writer's
-                misuse.check(case, writer, words)
+            expected = misuse.answer_of(case, misuse.face(kind, "python"))
+            assert misuse.answer_of(case, replay) == expected, case.text
+            if method == "insert" and case.text != "insert(ROW, version=5)":  # a shard advances to a writer's
+                assert misuse.answer_of(case, writer) == expected, case.text
         assert writer.collected == 0
+        assert len(replay) == stored
+        replay.reset()
+        if "sample()" in misuse.CALLS.get(f"{kind}, empty", ()):
+            case = misuse.Case(f"{kind}, empty", "sample()", ValueError())
+            assert misuse.answer_of(case, replay) == misuse.answer_of(case, misuse.face(case.kind, "python"))
 
 
 def test_threads_may_sample_and_insert_side_by_side():
