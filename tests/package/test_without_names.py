@@ -1,28 +1,26 @@
 """Without each private name of MindSpore, the core works on its fallback, or says what is missing.
 
-One process imports MindSpore, and forks for each of `GROUPS`, names that do not need each other: the fork imports the
-package without them, and runs `PROGRAM`.
+A fork of a process that has imported MindSpore runs `PROGRAM` for each of `GROUPS`, names that do not need each other.
 `WITHOUT=wait PYTHONPATH=tests/support pytest -p without tests/buffers/test_state.py` runs a whole file so.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import mindspore as ms
-from places import TESTS
+from forks import run_each
 
 from mindspore_replay import mindspore_api
 
-#: Uses a buffer from Python and in a graph, in files, and whatever else needs a private name. Prints one line.
+#: Imports the package without names; uses a buffer from Python and in a graph, in files, and whatever else needs one.
 PROGRAM = '''import copy
 import sys
 
 import mindspore as ms
 import numpy as np
+import without
 from mindspore import Tensor, nn, ops
 
+without.hide(sys.argv[1:])
 from mindspore_replay import PrioritizedReplayBuffer, TrainingCheckpoint, compat, load, save
 
 
@@ -121,32 +119,14 @@ def owners():
     assert float(one.buffer.get_item(0)[0]) == 2
 
 
-def main():
-    attempt("statement", lambda: ms.jit(Statement(make("native")))(Tensor(1.0, ms.float32)))
-    attempt("in flight", written_in_flight)
-    attempt("listed", listed_and_written)
-    attempt("checkpoint", lambda: TrainingCheckpoint("training", buffer=buffer).save(step=1))
-    attempt("owner", owners)
-    attempt("compat", lambda: (compat.install(), compat.uninstall()))
-    attempt("trace", lambda: traced(Tensor(1.0)))
+attempt("statement", lambda: ms.jit(Statement(make("native")))(Tensor(1.0, ms.float32)))
+attempt("in flight", written_in_flight)
+attempt("listed", listed_and_written)
+attempt("checkpoint", lambda: TrainingCheckpoint("training", buffer=buffer).save(step=1))
+attempt("owner", owners)
+attempt("compat", lambda: (compat.install(), compat.uninstall()))
+attempt("trace", lambda: traced(Tensor(1.0)))
 '''
-
-
-FORKS = """
-import os, sys
-import mindspore
-import without
-for names in sys.argv[1:]:
-    print("==", names, flush=True)
-    if os.fork():
-        os.wait()
-    else:
-        without.hide(names.split("+"))
-        sys.argv = ["program", *names.split("+")]
-        import program
-        program.main()
-        os._exit(0)
-"""
 
 TRACE = (
     "RuntimeError: A replay buffer cannot be used in ms.jit(capture_mode='trace'), which would run its methods only "
@@ -198,20 +178,10 @@ SAME = {"CONTEXT_SETTERS", "context_parameter", "adds_in_place", "IN_PLACE_TARGE
 def test_the_core_without_each_name(tmp_path: Path):
     assert CHANGES.keys() | SAME == mindspore_api.NAMES.keys()
     assert sorted(name for group in GROUPS for name in group) == sorted(CHANGES)
-    (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "forks.py").write_text(FORKS)  # MindSpore wants the source of all callers
-    path = [str(TESTS / "support"), str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", "forks.py", *map("+".join, GROUPS)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "GLOG_v": "3"},
-    )
-    _, *reports = result.stdout.split("== ")
-    for group, report in zip(GROUPS, reports, strict=True):
+    (tmp_path / "program.py").write_text(PROGRAM)  # MindSpore wants the source of what it compiles
+    for group, done in zip(GROUPS, run_each(tmp_path / "program.py", GROUPS), strict=True):
         changed = [line for name in group for line in CHANGES[name].items()]
         assert len(changed) == len(dict(changed)), group
         expected = [f"{key}: {end}" for key, end in (FINE | dict(changed)).items()]
-        lines = report.replace("'In a", "In a").replace("Python.'", "Python.").splitlines()
-        assert lines == ["+".join(group), *expected], result.stderr
+        lines = done.stdout.replace("'In a", "In a").replace("Python.'", "Python.").splitlines()
+        assert (done.returncode, lines) == (0, expected), (group, done.stderr)
