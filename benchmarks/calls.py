@@ -110,6 +110,29 @@ def prioritized() -> dict[str, Callable[[], Any]]:
     }
 
 
+def beside() -> dict[str, Callable[[], Any]]:
+    """Calls beside the most usual ones, which are to cost little more."""
+    columns: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": list("oarnd"), "seed": 0}
+    uniform, by_priority = ReplayBuffer(BATCH, CAPACITY, **columns), PrioritizedReplayBuffer(BATCH, CAPACITY, **columns)
+    late = PrioritizedReplayBuffer(BATCH, CAPACITY, **columns, late=["r"])
+    sizes: dict[str, Any] = {"max_length": 8, "items": 8 * CAPACITY, "seed": 0}
+    lengths = ReplayBuffer(BATCH, CAPACITY, [(None,), ()], ["int32", "float32"], **sizes)
+    uniform.insert(rows(CAPACITY))
+    row: dict[str, Any] = {"o": np.ones(4, np.float32), "a": 1, "n": np.ones(4, np.float32), "d": False}
+    one = np.arange(5, dtype=np.int32)
+    several = [[one] * 4, np.zeros(4, np.float32)]
+    return {
+        "insert 1 row, with late columns": lambda: late.insert(row),
+        "insert 1 row, and return its handle": lambda: by_priority.insert(row | {"r": 1.0}, with_indices=True),
+        "insert 1 row of any length": lambda: lengths.insert([one, 0.5]),
+        "insert 4 rows of any length": lambda: lengths.insert(several),
+        "size": uniform.size,
+        "can_sample": uniform.can_sample,
+        "sample 64 rows of the newest 100": lambda: uniform.sample((-100, None)),
+        "sample 64 rows as a dict": lambda: uniform.sample(as_dict=True),
+    }
+
+
 class Step(nn.Cell):
     """A compiled function that does little but store the row, or draw a batch that its result depends on."""
 
@@ -169,7 +192,7 @@ def compiled() -> dict[str, Callable[[], Any]]:
 def main() -> None:
     options = arguments(__doc__.splitlines()[0]).parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    calls = plain() | prioritized() | compiled() | learning()
+    calls = plain() | prioritized() | beside() | compiled() | learning()
     timers = {name: lambda call=call: once(call, 100) * MICRO for name, call in calls.items()}
     show(measure(timers, options.rounds), {}, options.json)
 

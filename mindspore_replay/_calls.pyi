@@ -41,9 +41,9 @@ class Insert:
     def __init__(
         self,
         guard: Guard | None,
-        kernels: tuple[tuple[Call, int, int, int, int, int], ...],
+        kernels: tuple[tuple[Call, int, int, int, int, int, int], ...],
         names: tuple[str, ...] | None,
-        fields: tuple[_Input, ...],
+        fields: tuple[_Input | int, ...],
         priority: _Input,
         version: _Input,
         bits: tuple[int, int],
@@ -52,9 +52,12 @@ class Insert:
         kind: type | None,
         address_of: Callable[[Any], int] | None,
         kinds: tuple[int, ...],
+        share: Callable[[np.ndarray], Any] | None,
         /,
     ) -> None: ...
-    def now(self, exp: Any, priority: Any, end: Any, final: Any, version: Any = None, /) -> bool: ...
+    def now(
+        self, exp: Any, priority: Any, end: Any, final: Any, version: Any = None, with_indices: bool = False, /
+    ) -> Any: ...
     def store(self, fields: list[Any], priority: Any, ends: Any, version: Any, /) -> int: ...
     def rows(self, exp: Any, priority: Any, end: Any, final: Any, version: Any = None, /) -> int: ...
 

@@ -118,12 +118,12 @@ class HostFront(LocalFront):
         folder = self.shared.folder
         return None if folder is None else folder.path
 
-    def try_insert(self, *given: object) -> bool:
+    def try_insert(self, *given: object) -> Any:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()
             limiter = self.limiter
-            return (limiter is None or not limiter.waits) and self.calls.try_insert(*given)
+            return self.calls.try_insert(*given) if limiter is None or not limiter.waits else False
 
 
 @mixin

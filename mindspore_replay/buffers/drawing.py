@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor
 
+from ..mindspore_api import share
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.base.kinds import Form
@@ -86,7 +88,7 @@ class Drawing:
             >>> print(buffer.insert([10]).can_sample(), buffer.insert([11]).can_sample())
             False True
         """
-        return Tensor(self._front.can_sample())
+        return share(np.array(self._front.can_sample()))
 
     def eligible(self) -> int:
         """Return the number of rows at which a sample may start now. Only from Python.

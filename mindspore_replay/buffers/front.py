@@ -47,10 +47,11 @@ class BufferFront(LocalFront):
         vars(self._buffer()).update(_calls=gone, _lock=gone, _outer_lock=gone, _try_insert=gone.fail)
 
     def try_insert(self, *given: Any) -> bool:
-        """Insert rows that obviously fit, when they may be inserted."""
-        rows = self.calls.rows_to_insert(*given)
+        """Insert rows that obviously fit, and whose handles are not wanted, when they may be inserted."""
+        *row, with_indices = given
+        rows = -1 if with_indices else self.calls.rows_to_insert(*row)
         if rows > 0:
-            self.after_a_wait("insert", rows, lambda: self.calls.insert(*given))  # type: ignore[attr-defined]
+            self.after_a_wait("insert", rows, lambda: self.calls.insert(*row))  # type: ignore[attr-defined]
         return rows > 0
 
     def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
@@ -65,11 +66,14 @@ class BufferFront(LocalFront):
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
     ) -> Sample:
         """Draw a batch. The default way skips the lock, which the kernels acquire themselves."""
-        plain = sample_range is None and beta is None and self.finish is None and form is None
+        plain = beta is None and self.finish is None and form is None
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
             skip = self.drops_handles and not with_indices
-            if self._buffer().limiter is None:  # type: ignore[union-attr]
+            limiter = self._buffer().limiter  # type: ignore[union-attr]
+            if sample_range is not None:
+                batch = self.calls.try_sample_range(sample_range, skip) if limiter is None else None
+            elif limiter is None:
                 batch = self.calls.try_sample(skip)
             else:
                 batch = self.after_a_wait("sample", self.spec.sample_size, lambda: self._drawn_without(skip))

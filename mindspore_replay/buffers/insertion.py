@@ -36,7 +36,7 @@ class Insertion:
     backend: str
     _calls: Calls
     _front: BufferFront
-    _try_insert: Callable[..., bool]
+    _try_insert: Callable[..., Any]
 
     def _insert_graph(
         self,
@@ -160,10 +160,10 @@ class Insertion:
             raise self.columns.wrong_insert(exp, _misplaced, _unknown)
         if lengths is not None and exp is not None:
             exp = with_lengths(self.columns, exp, lengths)
-        if not with_indices:
-            try_insert = self._try_insert if self.limiter is None else self._front.try_insert
-            if try_insert(exp, priority, end, final, version):
-                return self
+        try_insert = self._try_insert if self.limiter is None else self._front.try_insert
+        stored = try_insert(exp, priority, end, final, version, with_indices)
+        if stored is not False:
+            return self if stored is True else stored
         handles = self._front.insert(exp, priority, end, final, version, with_indices)
         return self if handles is None else handles
 

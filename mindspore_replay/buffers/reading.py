@@ -3,8 +3,10 @@
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, ops
 
+from ..mindspore_api import share
 from ..ops.eager import graph_body
 from ..ops.primitives import named_in_graph
 from ..store.base.mixins import mixin
@@ -109,7 +111,7 @@ class Reading:
             >>> print(buffer.size(), len(buffer))
             3 3
         """
-        return Tensor(len(self), ms.int32)
+        return share(np.array(self._front.size(), np.int32))
 
     def _full_graph(self):
         return self._graph.full()
@@ -128,7 +130,7 @@ class Reading:
             >>> print(buffer.full(), buffer.insert([[10, 11, 12, 13]]).full())
             False True
         """
-        return Tensor(self._front.full())
+        return share(np.array(self._front.full()))
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:

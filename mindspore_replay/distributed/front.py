@@ -76,6 +76,10 @@ class ShardCalls:
         spec, shards = self.spec, len(self.exchange.links.all)
         return min(spec.options.rows_to_wait_for, most_starts(spec, spec.capacity, shards))
 
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+        return self.eligible() >= self.rows_to_wait_for()
+
     def clock(self) -> int:
         """Return the learner's clock."""
         return self.exchange.clock

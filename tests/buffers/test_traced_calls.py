@@ -24,6 +24,20 @@ def prioritized() -> Any:
     return buffer.insert([np.ones((8, 3), np.float32), np.arange(8, dtype=np.int32)])
 
 
+def uniform() -> Any:
+    buffer = ReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, seed=0, backend="native")
+    return buffer.insert([np.ones((8, 3), np.float32), np.arange(8, dtype=np.int32)])
+
+
+def late() -> Any:
+    return PrioritizedReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, late=["action"], seed=0, backend="native")
+
+
+def of_any_length() -> Any:
+    shapes, sizes = [(None,), ()], {"max_length": 8, "items": 512}
+    return ReplayBuffer(2, 64, shapes, TYPES, names=NAMES, **sizes, seed=0, backend="native")
+
+
 def limited() -> Any:
     buffer = ReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, seed=0, backend="native")
     buffer.limiter = RateLimiter((0.0, float("inf")), min_size=1, error_buffer=64)
@@ -45,6 +59,12 @@ CASES: dict[str, tuple[int, Callable[[], Any], Callable[[Any], Any]]] = {
     "insert": (2, prioritized, lambda buffer: buffer.insert(ROW)),
     "insert lists": (2, prioritized, lambda buffer: buffer.insert([[1.0, 2.0, 3.0], 1], priority=2)),
     "insert a Tensor": (6, prioritized, lambda buffer: buffer.insert(TENSORS)),
+    "insert with_indices": (2, prioritized, lambda buffer: buffer.insert(ROW, with_indices=True)),
+    "insert late": (2, late, lambda buffer: buffer.insert(ROW[:1])),
+    "insert rows of any length": (2, of_any_length, lambda buffer: buffer.insert([[ROW[0]] * 4, [1] * 4])),
+    "size": (5, prioritized, lambda buffer: buffer.size()),
+    "can_sample": (6, prioritized, lambda buffer: buffer.can_sample()),
+    "sample a range": (5, uniform, lambda buffer: buffer.sample((-4, None))),
     "insert versions": (12, prioritized, lambda buffer: buffer.insert(ROW, version=0)),
     "insert with a limiter": (33, limited, lambda buffer: buffer.insert(ROW)),
     "sample with a limiter": (39, limited, lambda buffer: buffer.sample()),

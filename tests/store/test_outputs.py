@@ -182,7 +182,9 @@ def test_objects_of_another_type_are_refused():
             with pytest.raises(IndexError, match=rf"^arguments {at} to {at + 1} of \d+$"):
                 calls.Invocation(None, call, inputs, outputs, False, None, None, None)
     with pytest.raises(IndexError, match=r"^arguments 99 to 100 of \d+$"):
-        calls.Insert(None, ((call, 99, *[-1] * 4),), None, (), a_number, a_number, (1, 3), 1, True, None, None, ())
+        calls.Insert(
+            None, ((call, 99, *[-1] * 5),), None, (), a_number, a_number, (1, 3), 1, True, None, None, (), None
+        )
     with pytest.raises(TypeError):
         calls.Invocation(None, call, ((0, ()),), (), False, None, None, None)
 

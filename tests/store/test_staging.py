@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer
+import mindspore_replay
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer, host
 from mindspore_replay.columns import Columns
 from mindspore_replay.store.base.schema import DTYPES, Schema
 from mindspore_replay.store.rows.store import Store
@@ -297,3 +298,76 @@ def test_a_refused_row_leaves_the_buffer_as_it_was():
             buffer.insert(wrong)
     after = buffer.state_dict()
     assert all(np.array_equal(before[key], after[key]) for key in before)
+
+
+def general(buffer: Any) -> Any:
+    """Return the buffer without its fast ways."""
+    store = buffer._front.calls
+    store.__dict__["try_insert"] = lambda *_: False
+    store._kernels["sample_range"] = library_refuses(store._kernels["sample_range"])
+    return buffer
+
+
+def library_refuses(kernel: Any) -> Any:
+    """Let a kernel run for the general way alone, which passes one argument."""
+    return lambda *given: kernel(*given) if len(given) == 1 else -1
+
+
+ROWS = {"o": np.arange(6, dtype=np.float32).reshape(3, 2), "a": np.arange(3, dtype=np.int32)}
+ITEMS = [np.arange(n, dtype=np.int32) for n in (3, 0, 5)]
+WAYS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "handles": ({}, [{"exp": {"o": [1.0, 2.0], "a": 1}}, {"exp": ROWS}, {"exp": list(ROWS.values())}]),
+    "late": ({"late": ["a"]}, [{"exp": {"o": [1.0, 2.0]}}, {"exp": {"o": ROWS["o"]}}, {"exp": [ROWS["o"]]}]),
+    "late, first": ({"late": ["o"]}, [{"exp": {"a": 1}}, {"exp": {"a": ROWS["a"]}, "priority": 0.5}]),
+    "any length": (
+        {"shapes": [(None,), ()], "types": ["int32", "int32"], "max_length": 8, "items": 160},
+        [
+            {"exp": {"o": ITEMS[0], "a": 1}},
+            {"exp": {"o": ITEMS[::2], "a": ROWS["a"][:2]}},
+            {"exp": {"o": ITEMS, "a": ROWS["a"]}},
+            {"exp": {"o": tuple(ITEMS[:1]), "a": ROWS["a"][:1]}, "priority": [2.0]},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("module", [mindspore_replay, host], ids=["Cells", "arrays"])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_fast_and_the_general_way_return_and_store_the_same(module: Any, way: str):
+    more, calls = WAYS[way]
+    given = {"shapes": [(2,), ()], "types": ["float32", "int32"], "names": ["o", "a"], **more}
+    fast, slow = (module.PrioritizedReplayBuffer(4, 20, **given, seed=0) for _ in range(2))
+    general(slow)
+    for call in calls * 9:
+        for with_indices in (True, False):
+            handles = fast.insert(**call, with_indices=with_indices), slow.insert(**call, with_indices=with_indices)
+            if with_indices:
+                assert np.array_equal(*handles)
+                assert type(handles[0]) is type(handles[1])
+                assert handles[0].shape == handles[1].shape
+                assert handles[0].dtype == handles[1].dtype
+    for name, array in fast._front.calls.arrays.items():
+        assert np.array_equal(array, slow._front.calls.arrays[name]), name
+
+
+def test_handles_stay_as_they_are_when_more_rows_come():
+    buffer = host.PrioritizedReplayBuffer(2, 8, [()], ["int32"])
+    found = [buffer.insert([n], with_indices=True) for n in range(20)]
+    assert [int(handle) for handle in found] == list(range(20))
+
+
+@pytest.mark.parametrize("more", [{}, {"weighted": True}, {"max_use": 3}, {"replace": False}], ids=str)
+def test_a_range_is_drawn_from_in_both_ways_alike(more: dict[str, Any]):
+    fast, slow = (ReplayBuffer(3, 20, [()], ["int32"], seed=3, **more) for _ in range(2))
+    general(slow)
+    for buffer in (fast, slow):
+        buffer.insert([np.arange(30, dtype=np.int32)])
+    for where in [(-5, None), (0, 3), (None, -2), (2, 10**12), [-7, -1], (np.int64(-3), None), (-(10**12), 4)]:
+        for one, other in zip(fast.sample(where), slow.sample(where), strict=True):
+            assert np.array_equal(one, other), where
+    wrongs = {(5, 5): RuntimeError, (0.0, 3): TypeError, (2**70, None): RuntimeError, (1,): TypeError}
+    for wrong, error in wrongs.items():
+        for buffer in (fast, slow):
+            with pytest.raises(error):
+                buffer.sample(wrong)
+    assert np.array_equal(fast.random_state.asnumpy(), slow.random_state.asnumpy())

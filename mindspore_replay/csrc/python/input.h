@@ -52,6 +52,29 @@ class Input {
     return TakeOther(value, tensors, inside);
   }
 
+  // True for a plain array of the dtype with one leading axis, of less than 2^31.
+  bool Fits(PyObject *value) const {
+    if (!PyArray_CheckExact(value) || !HasDtype(Array(value)) || !IsPlain(value)) return false;
+    const size_t axes = form_.shape.size();
+    return PyArray_NDIM(Array(value)) == static_cast<int>(axes) + 1 && PyArray_DIM(Array(value), 0) <= INT32_MAX &&
+           std::equal(form_.shape.begin(), form_.shape.end(), PyArray_DIMS(Array(value)) + 1);
+  }
+
+  // Returns the joined items of a list of arrays that fit; null with an exception set if there is no memory.
+  PyObject *Joined(PyObject *arrays) const {
+    npy_intp size = 0;
+    for (Py_ssize_t i = 0; i < SizeOf(arrays); ++i) size += PyArray_DIM(Array(ItemOf(arrays, i)), 0);
+    PyObject *made = form_.Make(1, &size);
+    if (made == nullptr) return nullptr;
+    char *end = PyArray_BYTES(Array(made));
+    for (Py_ssize_t i = 0; i < SizeOf(arrays); ++i) {
+      PyArrayObject *array = Array(ItemOf(arrays, i));
+      std::memcpy(end, PyArray_DATA(array), static_cast<size_t>(PyArray_NBYTES(array)));
+      end += PyArray_NBYTES(array);
+    }
+    return made;
+  }
+
   // Points an argument of a call to the value. Returns false if its shape does not fit.
   bool Bind(const Call &call, int at, Lead *lead) const {
     const int axes = axes_found_ - static_cast<int>(form_.shape.size());

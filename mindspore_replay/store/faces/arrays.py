@@ -84,8 +84,9 @@ class Insertable:
         if lengths is not None and exp is not None:
             exp = with_lengths(self.spec.columns, exp, lengths)
         front = self._front
-        if not with_indices and front.try_insert(exp, priority, end, final, version):
-            return self
+        stored = front.try_insert(exp, priority, end, final, version, with_indices)
+        if stored is not False:
+            return self if stored is True else stored
         handles = front.insert(exp, priority, end, final, version, with_indices)
         return self if handles is None else handles
 

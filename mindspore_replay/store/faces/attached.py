@@ -155,11 +155,11 @@ class AttachedFront(Front):
         """Go on in a process that was forked from this one, where no other thread holds the lock."""
         self.lock = threading.RLock()
 
-    def try_insert(self, *given: object) -> bool:
+    def try_insert(self, *given: object) -> Any:
         """Store rows that obviously fit, unless they may have to wait."""
         with self.lock:
             self.ready()
-            return not (self._is_queue or self._limited[0]) and self.calls.try_insert(*given)
+            return False if self._is_queue or self._limited[0] else self.calls.try_insert(*given)
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""

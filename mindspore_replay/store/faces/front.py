@@ -170,7 +170,7 @@ class BaseFront:
         """Return True if as many rows are eligible as `can_sample` waits for."""
         with self.lock:
             self.ready()
-            return self.calls.eligible() >= self.calls.rows_to_wait_for()
+            return self.calls.has_rows()
 
 
 class Front(BaseFront):
@@ -322,7 +322,11 @@ class LimitedFront(BaseFront):
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        return self.has_rows() and self.lets_sample(self.spec.sample_size)
+        with self.lock:
+            self.ready()
+            has_rows = self.calls.has_rows()
+        limiter = self.limiter
+        return has_rows and (limiter is None or limiter.lets_sample(self.spec.sample_size))
 
     def lets_sample(self, rows: int) -> bool:
         """Return True if the limiter allows a sample of so many rows now."""

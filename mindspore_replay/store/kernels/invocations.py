@@ -30,7 +30,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
 }
 #: Those that hold the guard. For the others, and for samples of rows that differ in length, the caller holds the
 #: buffer's lock.
-_GUARDED = ("sample", "update_priorities")
+_GUARDED = ("sample", "sample_range", "update_priorities")
 
 
 #: What an argument that comes with each call may be, as csrc/python/input.h has it.
@@ -105,7 +105,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         is_final = operator != "sample" or self._options.plan.strategy == "none"
         share = tensors.share if is_final and not all(item.is_one for item in outputs) else None
         self[key] = library.calls.Invocation(
-            tensors.guard if name in _GUARDED and not (name == "sample" and self._options.kinds) else None,
+            tensors.guard if name in _GUARDED and not (operator == "sample" and self._options.kinds) else None,
             call.direct,
             tuple(placed for item in inputs for placed in enumerate(self._inputs(item, chosen), call.place(item.name))),
             tuple(part for item in outputs for part in self._outputs(item, call)),

@@ -29,6 +29,8 @@ class RaggedInsertion(Insertion):
         self._rows_schema, self._ends = rows_schema, np.zeros(1, np.uint8)
         super().__init__(rows_schema.references, options, state, tensors, held)
         self.rows = lambda *_: -1  # a queue counts items too
+        if rows_schema.late:
+            self.now = lambda *_: False
 
     def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
         schema, present = self._rows_schema, self._rows_schema.present

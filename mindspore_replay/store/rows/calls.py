@@ -33,6 +33,9 @@ class BaseCalls(Protocol):
     def rows_to_wait_for(self) -> int:
         """Return the number of eligible rows from which on `can_sample` is true."""
 
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+
     def clock(self) -> int:
         """Return the learner's clock."""
 
@@ -96,6 +99,10 @@ class Calls(BaseCalls, Protocol):
         wanted = self.options.rows_to_wait_for
         return wanted if self.options.window is None else min(wanted, -self.usual_bounds()[0])
 
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+        return self.eligible() >= self.rows_to_wait_for()
+
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""
         return self._between(lambda: state.room(self.options, self._arrays(*state.ROOM)))
@@ -127,8 +134,11 @@ class Calls(BaseCalls, Protocol):
         return self._between(lambda: state.pending_note(self.options, self._arrays(*state.ROOM)))
 
     @property
-    def try_insert(self) -> Callable[..., bool]:
-        """``(exp, priority, end, final, version)``: store rows that obviously fit, or False if they do not."""
+    def try_insert(self) -> Callable[..., Any]:
+        """``(exp, priority, end, final, version, with_indices)``: store rows that obviously fit.
+
+        It returns True, or the rows' handles; False, and nothing is stored, if they do not.
+        """
         return lambda *_: False
 
     @property
@@ -148,6 +158,10 @@ class Calls(BaseCalls, Protocol):
     def try_sample(self) -> Callable[[int], Any]:
         """``(skip)``: a batch drawn in the default way, without its first outputs, or an int if it is not drawn."""
         return lambda _: -1
+
+    def try_sample_range(self, sample_range: object, skip: int) -> Any:
+        """Draw a batch from a range as `sample` takes it, without its first outputs, or an int if it is not drawn."""
+        return -1
 
     def read(self, index: Values) -> tuple[Any, ...]:
         """Return the rows at logical positions."""

@@ -1,5 +1,6 @@
 """Passes rows from Python to the kernel that stores them."""
 
+import math
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -54,7 +55,7 @@ class Insertion:
         fits = library.calls.Insert(
             None if options.largest_held else tensors.guard,  # which waits for graphs, and these for the block
             self._kernels(arguments),
-            schema.given_names,
+            None if schema.given_names is None else tuple(schema.given_names[i] for i in schema.present),
             self._inputs(tensors),
             of_priority,
             of_version,
@@ -64,11 +65,13 @@ class Insertion:
             tensors.kind,
             tensors.address_of,
             tuple(map(self._kind_number, range(len(schema)))),
+            tensors.share,
         )
-        #: ``(exp, priority, end, final, version=None)``: stores rows that obviously fit, and returns True; False, and
-        #: nothing is stored, if the general path has to convert the arguments, or to raise the error.
-        general = bool(schema.late) or options.largest_held
-        self.now: Callable[..., bool] = (lambda *_: False) if general else fits.now
+        #: ``(exp, priority, end, final, version=None, with_indices=False)``: stores rows that obviously fit. It returns
+        #: True, or their handles; False, and nothing is stored, if the general path has to convert the arguments, or to
+        #: raise the error.
+        general = options.largest_held
+        self.now: Callable[..., Any] = (lambda *_: False) if general else fits.now
         #: The same arguments: the number of rows that `now` would store; -1 if they do not fit.
         self.rows: Callable[..., int] = (lambda *_: -1) if general else fits.rows
         self._store: Callable[..., int] = fits.store
@@ -77,16 +80,19 @@ class Insertion:
         """Return the kernels without and with versions, and the places of the arguments of a call."""
         groups = self._options.groups
         kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
-        names = "rows", "ends", "priority", "version", "lengths"
+        names = ["rows", "ends", "priority", "version", "lengths"] + ["first"] * self._options.has_handles
         self._calls = [self._call(kind, arguments) for kind in kinds]
-        return tuple((call.direct, *map(call.place, names)) for call in self._calls)
+        return tuple((call.direct, *map(call.place, names), *(-1,) * (6 - len(names))) for call in self._calls)
 
     def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
         return Call("insert", groups, arguments)
 
     def _inputs(self, tensors: Tensors) -> tuple[Any, ...]:
-        """Return what a call may pass as the rows of each column."""
-        return column_inputs(self._schema, tensors)
+        """Return what a call may pass as the rows of each column, and the bytes of a row of each late one."""
+        inputs: list[Any] = list(column_inputs(self._schema, tensors))
+        for i in self._schema.late:
+            inputs[i] = math.prod(self._schema.shapes[i]) * self._schema.numpy_types[i].itemsize
+        return tuple(inputs)
 
     def _kind_number(self, i: int) -> int:
         """Return the number of the kind of lengths of a column; -1 for rows of one length."""
@@ -110,7 +116,7 @@ class Insertion:
 
     def _status(self, new: NewRows) -> int:
         """Store rows, and return the kernel's status."""
-        fields = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]
+        fields = [self._schema.to_array(i, new.fields[i]) for i in self._schema.present]
         return self._store(fields, new.priority, new.ends, new.version)
 
     @property

@@ -98,6 +98,9 @@ class Store(Calls):
         self._count = self.arrays["count"]
         self._handle = library.loaded()
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
+        #: What holds the number of eligible rows in its last element.
+        self._eligible_rows = self._count if options.weighting is None else self.arrays["weights"][-1:]
+        self._rows_to_wait_for = options.rows_to_wait_for
         self.folder = folder
         if folder is not None:
             folder.share(self._state, self.check)
@@ -148,7 +151,7 @@ class Store(Calls):
         )
 
     @functools.cached_property
-    def try_insert(self) -> Callable[..., bool]:
+    def try_insert(self) -> Callable[..., Any]:
         """Store rows that obviously fit, as `Insertion.now` does, or False if the general path has to do it."""
         return self.insertion.now
 
@@ -193,6 +196,17 @@ class Store(Calls):
         An int if the general path must draw it, or raise the error. Nothing has changed then.
         """
         return self._kernels["sample"] if self.options.window is None else lambda _: -1
+
+    def try_sample_range(self, sample_range: object, skip: int) -> Outputs | int:
+        """Draw a batch from a range, as `Calls.try_sample_range` has it."""
+        if type(sample_range) is not tuple or len(sample_range) != 2 or self.options.kinds:
+            return -1
+        start, stop = sample_range
+        first, last = 0 if start is None else start, ALL_ROWS[1] if stop is None else stop
+        if type(first) is not int or type(last) is not int:
+            return -1
+        batch: Outputs | int = self._kernels["sample_range"]((first, last), skip)
+        return batch
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
         """Draw a batch.
@@ -337,7 +351,13 @@ class Store(Calls):
 
     def count(self) -> int:
         """Return the number of rows stored."""
-        return self._between(self._count.item)
+        return int(self._count) if self.folder is None else self._between(self._count.item)
+
+    def has_rows(self) -> bool:
+        """Return True if as many rows are eligible as `can_sample` waits for."""
+        if self.folder is None and self.options.window is None:
+            return bool(self._eligible_rows[...] >= self._rows_to_wait_for)
+        return super().has_rows()
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start. `bounds` are as for `sample`."""
