@@ -12,6 +12,7 @@ from mindspore import ParameterTuple, Tensor, nn
 from .. import mindspore_api
 from ..columns import TYPES, Columns
 from ..ops import native
+from ..ops.composite import CompositeOperators
 from ..ops.operators import Operators
 from ..ops.state import State
 from ..store.base.gone import Living
@@ -98,7 +99,7 @@ class Buffer(
         limiter (Union[RateLimiter, None]): Makes `insert` and `sample` from Python wait. Default: ``None``.
         weighted (bool): Whether rows have weights. If so, the buffer also has:
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see
-            ``ops/sum_tree.py``.
+            ``store/kernels/tree.py``.
         priorities (Parameter): Priority of the row in each slot. Shape ``[C]``, float32.
         max_priority (Parameter): Default priority of new rows: the largest so far, initially `initial_priority`. With
             ``default_priority="largest_held"`` it falls at insertions only. Shape ``[]``, float32.
@@ -242,14 +243,14 @@ class Buffer(
             self.__dict__["buffer"] = tuple(columns[f"column.{name}"] for name in self.columns.names)
 
     def _make_operators(self) -> None:
-        by_kernel = self.backend == "native"
         relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
         operators: Any = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
         if self._in_graphs:
             parameters = self.state_parameters() | {"updates": self.updates}
             graph_state = State(self.buffer[: len(self.columns)], parameters, self.options)
-            operators = Operators(graph_state, self.columns, self.options, by_kernel, finish)
+            given = graph_state, self.columns, self.options
+            operators = Operators(*given, finish) if self.backend == "native" else CompositeOperators(*given)
         self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
         self.__dict__.pop("buffer", None)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
@@ -257,9 +258,7 @@ class Buffer(
         # No flag, and those for all rows.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if not self._direct:
-            reports_failures = by_kernel and native.fails_later()
-            given = operators, self.state_parameters(), self.columns, self.options, reports_failures, self._block
-            self._calls = CompiledCalls(*given)
+            self._calls = CompiledCalls(operators, self.state_parameters(), self.columns, self.options, self._block)
         self._relabel = None if relabel is None else RelabelFromPython(relabel)
         self.__dict__["_front"] = BufferFront(self)
 

@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor
 
 from ..ops import native
 from ..ops.checks import raise_earlier_failure
+from ..ops.composite import CompositeOperators
 from ..ops.eager import compiled, wait_for_work
 from ..ops.operators import Operators
 from ..store.base.checks import check_positions, no_room
@@ -46,7 +47,7 @@ class _Insertion:
         has_episodes (bool): Whether the buffer stores episodes.
     """
 
-    def __init__(self, operators: Operators, width: int, has_episodes: bool) -> None:
+    def __init__(self, operators: Operators | CompositeOperators, width: int, has_episodes: bool) -> None:
         self.operators, self.width, self.has_episodes = operators, width, has_episodes
 
     def __call__(self, has_priority, has_version, *inputs):
@@ -70,22 +71,20 @@ class CompiledCalls(Calls):
         parameters (Mapping[str, Parameter]): The buffer's state by name.
         schema (Schema): The buffer's columns.
         options (Options): How rows are stored and drawn.
-        reports_failures (bool): Whether kernels report failures after their graph has ended, as on a GPU. Otherwise
-            failures must be prevented before the call: a failed graph cannot be called again.
         block (Union[mmap.mmap, None]): The memory of the state, if it is the host's. Default: ``None``.
     """
 
     def __init__(
         self,
-        operators: Operators,
+        operators: Operators | CompositeOperators,
         parameters: Mapping[str, Parameter],
         schema: Schema,
         options: Options,
-        reports_failures: bool,
         block: mmap.mmap | None = None,
     ) -> None:
         self._operators, self._parameters, self._schema, self.options = operators, parameters, schema, options
-        self._block, self.checks_first = block, not reports_failures
+        #: Failures must be prevented where a kernel does not report them later: a failed graph cannot be called again.
+        self._block, self.checks_first = block, not (isinstance(operators, Operators) and operators.goes_on)
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
         #: The graphs of which a call waits for the kernels, since they may fail.
@@ -141,7 +140,7 @@ class CompiledCalls(Calls):
             raise too_long(options.cls_name, self._longest)
         if new.version is not None:
             check_versions(options.cls_name, new.version, int(self._parameters["clock"].asnumpy()[0]))
-            if not self._operators.native:
+            if isinstance(self._operators, CompositeOperators):
                 need_kernels(options.cls_name, "'version'", "backend='composite'")
         if self.checks_first and options.never_evicts_valid and rows > self.room():
             raise self._no_room(rows)

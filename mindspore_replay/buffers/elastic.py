@@ -7,7 +7,6 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type
-from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..store.base.checks import check_size, one_int
 from ..store.base.kinds import LONGEST
@@ -64,7 +63,7 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     window: Parameter
 
     def _begin(self) -> None:
-        self._check = check("set_window", "the window is outside its range")
+        self._check = ops.Assert()
 
     def _set_window_graph(self, window):
         if isinstance(window, Tensor):

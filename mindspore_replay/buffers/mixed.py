@@ -9,7 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
-from ..ops.checks import check
 from ..ops.eager import graph_body
 from ..ops.mixture import PickRows
 from ..ops.primitives import named_in_graph
@@ -104,8 +103,8 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         self._with_handles = tuple(spec.has_handles for spec in front.specs)
         self._prioritized, self._divides = tuple(spec.prioritized for spec in front.specs), tuple(front.relative)
         self._zero, self._invalid, self._one = Tensor(0, ms.int32), Tensor(-1, ms.int64), Tensor(1, ms.float32)
-        self._check_source = check("update", "there is no such source")
-        self._check_given = check("set_ratios", "a ratio is outside its range")
+        self._check_source = ops.Assert()
+        self._check_given = ops.Assert()
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
 

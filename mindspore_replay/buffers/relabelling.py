@@ -18,12 +18,23 @@ from mindspore import Tensor, ops
 from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..ops.eager import compiled
-from ..ops.primitives import columns, named_in_graph
-from ..ops.windows import products_of
+from ..ops.primitives import columns, concat_columns, named_in_graph
 from ..store.base.naming import named
 from ..store.faces.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
 from ..store.spec.layout import RelabelPlan
 from .compile_time import compile_time
+
+
+def _products_of(discounts):
+    """Return the products of the first 0, 1, ... discounts of each row of a matrix, float64 ``[m, n + 1]``."""
+    discounts = ops.cast(discounts, ms.float64)
+    longest = discounts.shape[1]
+    product = ops.ones_like(columns(discounts, 0, 1))
+    products = (product,)
+    for step in range(longest):
+        product = product * columns(discounts, step, step + 1)
+        products = (*products, product)
+    return concat_columns(products)
 
 
 @ms.jit_class
@@ -166,7 +177,7 @@ class Relabel:
         """Return the discounted sums of rewards over chains."""
         weights = self.powers
         if self.plan.step_discounts is not None:
-            products = products_of(ops.reshape(hidden[self.plan.step_discounts], (-1, self.chain)))
+            products = _products_of(ops.reshape(hidden[self.plan.step_discounts], (-1, self.chain)))
             weights = weights * ops.reshape(columns(products, 0, self.chain), inside.shape)
         terms = ops.select(inside, ops.cast(rewards, ms.float64) * weights, self.zero)
         return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]

@@ -6,9 +6,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..ops import native, random, ring
+from ..ops import composite, native
 from ..ops.checks import blank
 from ..ops.eager import graph_body
+from ..ops.operator import SingleRow
 from ..store.base.checks import MAX_CAPACITY, check_bool, check_seed, check_size
 from ..store.base.random import ALL_ROWS
 from ..store.base.schema import type_name
@@ -51,7 +52,7 @@ class BufferAppend(RingOperator):
         self.write: Callable[..., Tensor] = (
             native.custom("replay_insert", lambda *_: (1,), ms.int64)
             if self.native
-            else ring.RingWrite(self.capacity, self.columns.shapes)
+            else composite.RingWrite(self.capacity, self.columns)
         )
         self.check_rows = self._check_in_graph(self._check_rows, "Rows")
 
@@ -64,7 +65,7 @@ class BufferAppend(RingOperator):
         if self.native:
             self.write(*buffer, head, count, self.serials, *exp)
         else:
-            self.write(buffer, head, count, self.serials, exp)
+            self.write(buffer, head, count, self.serials, exp, None)
         return count + 0
 
     def _call_graph(self, buffer, exp, count, head):
@@ -113,9 +114,9 @@ class BufferGetItem(RingOperator):
         self.read: Callable[..., tuple[Tensor, ...]] = (
             native.custom("replay_read", lambda *_: shapes, tuple(self.columns.types))
             if self.native
-            else ring.RingRead(self.capacity, self.columns)
+            else composite.RingRead(self.capacity, self.columns)
         )
-        self.single = ring.SingleRow(self.columns.shapes)
+        self.single = SingleRow(self.columns.shapes)
         self.check_index = self._check_in_graph(self._check_index, "Index")
 
     def _check_index(self, dtype: object, shape: tuple[int, ...]) -> bool:
@@ -205,8 +206,8 @@ class BufferSample(RingOperator):
             shapes = tuple(shape for shape, _ in plan.specs(self.columns))
             self.sample = native.custom("replay_sample", lambda *_: shapes, tuple(self.columns.types))
         else:
-            self.draw = random.DrawUniform(plan, self.capacity)
-            self.gather, self.blank = ring.Gather(self.columns), blank()
+            self.draw = composite.DrawUniform(plan, self.capacity)
+            self.gather, self.blank = composite.Gather(self.columns), blank()
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
 
     def _rows(self, buffer, count, head):

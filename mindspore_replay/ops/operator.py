@@ -1,4 +1,4 @@
-"""An operator of a buffer for compiled graphs: a kernel, or a composition of MindSpore's own operators."""
+"""An operator of a buffer for compiled graphs, which calls a kernel."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,6 +55,27 @@ def delivered(columns: Columns, whole: bool) -> Rows:
         shapes[i] = (kind.longest if whole else kind.sampled, *shapes[i][1:])
     kinds = len(columns.kinds)
     return Rows((*((),) * kinds, *shapes), (*("int32",) * kinds, *columns.dtypes))
+
+
+@ms.jit_class
+class SingleRow:
+    """``(rows) -> row``: converts a kernel's output for an index ``[]``, with scalars of shape ``[]``."""
+
+    def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self.shapes = shapes
+
+    def __call__(self, rows):
+        """Return the row, with scalars of shape ``[]``."""
+        single = ()
+        for i in range(len(self.shapes)):
+            single = (*single, rows[i] if len(self.shapes[i]) > 0 else self.scalar(rows[i]))
+        return single
+
+    def scalar(self, row):
+        """Return the element of a Tensor ``[1]``. MindSpore has no Reshape for bfloat16 on the CPU."""
+        if row.dtype == ms.bfloat16:
+            return ops.cast(ops.reshape(ops.cast(row, ms.float32), ()), ms.bfloat16)
+        return ops.reshape(row, ())
 
 
 @ms.jit_class

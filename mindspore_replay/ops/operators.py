@@ -1,6 +1,5 @@
-"""The operators of one buffer for compiled graphs: kernels, or compositions of MindSpore's own operators."""
+"""The operators of one buffer for compiled graphs, by kernels."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,21 +11,11 @@ from ..columns import Columns
 from ..store.base.random import ALL_ROWS
 from ..store.spec.options import Options
 from ..store.spec.plan import HANDLE, WEIGHT
-from . import updates
-from .access import access
-from .checks import stops_graphs
-from .groups import CompositeSampleGroups
-from .insert import CompositeInsert
 from .native import fails_later
-from .operator import delivered, operator
+from .operator import SingleRow, delivered, operator
 from .primitives import item, stack
-from .reservoir import CompositeReservoirInsert
-from .ring import RingRead, RingWrite, SingleRow
-from .room import Deliverable, IsFull, Room
-from .sample import CompositeSample
-from .starts import eligibility
+from .room import Deliverable, IsFull
 from .state import State
-from .sums import CompositeSummary, CompositeSums, CountInRange
 
 #: The numbers that the kernel `measure` returns.
 ROOM, LARGEST_HELD, POSITIVE = range(3)
@@ -36,30 +25,22 @@ ROOM, LARGEST_HELD, POSITIVE = range(3)
 class Operators:
     """The operators of csrc/signatures.h, with its inputs. They change the state in place.
 
-    A buffer without weights has only `insert`, `read`, `sample`, `update` and `reset`.
+    A buffer without weights has only `insert`, `read`, `sample`, `update` and `reset`. `CompositeOperators` has the
+    same methods.
 
     Args:
         state (State): The Parameters.
         columns (Columns): The columns.
         options (Options): Options of the buffer.
-        native (bool): Whether to call kernels.
         finish (Union[Relabel, None]): Computes the rewards of relabelled samples, if there are any.
     """
 
     def __init__(
-        self,
-        state: State,
-        columns: Columns,
-        options: Options,
-        native: bool,
-        finish: Callable[..., tuple[Tensor, ...]] | None = None,
+        self, state: State, columns: Columns, options: Options, finish: Callable[..., tuple[Tensor, ...]] | None = None
     ) -> None:
-        self.state = state
-        self.native = native
-        self.finish = finish
+        self.state, self.finish = state, finish
         #: Whether graphs go on after a failure, and a call from Python reports it.
-        self.goes_on = fails_later() if native else not stops_graphs()
-        self.none = Tensor(-1, ms.int64)
+        self.goes_on = fails_later()
         self.first_field = sum(output.kind in (HANDLE, WEIGHT) for output in options.plan.outputs)
         self.all_rows = Tensor(ALL_ROWS, ms.int64)
         self.first_beta = None if options.beta is None else Tensor(np.array([options.beta]))
@@ -68,12 +49,8 @@ class Operators:
         self.weighted = options.weighting is not None
         self.has_episodes = options.rule is not None
         self.wanted = options.rows_to_wait_for
-        self.single, self.rank = SingleRow(delivered(columns, True).shapes), len(columns.shapes[0])
-        plan, rule = options.plan, options.rule
-        #: What composite operators share: made if there are any.
-        shared = functools.cache(lambda: access(state, columns))
-        rows = functools.cache(lambda: eligibility(shared(), rule))
-        differ = bool(columns.kinds)
+        self.single = SingleRow(delivered(columns, True).shapes)
+        plan, differ = options.plan, bool(columns.kinds)
         every = range(len(columns)) if differ else None
         drawn = [output.column for output in plan.outputs[plan.bookkeeping :]] if differ else None
         #: Late columns have no items yet.
@@ -81,100 +58,59 @@ class Operators:
 
         def make(
             name: str,
-            body: Callable[[], object],
             outputs: Sequence[tuple[tuple[int, ...], str]] = (),
-            by_kernel: bool = native,
             more: frozenset[str] = frozenset(),
             fields: Sequence[int] | None = None,
             **constants: Sequence[Tensor] | Tensor,
-        ) -> object:
-            if not by_kernel:
-                return body()
+        ) -> Any:
             return operator(name, state, options.groups | more, columns, constants, outputs, fields)
 
-        #: Whether a composite operator inserts rows without state.
-        self.plain = not (native or self.weighted or options.reservoir)
-        if options.reservoir:
-            self._insert = make("insert", lambda: CompositeReservoirInsert(shared(), columns))
-        elif self.weighted:
-            self._insert = make("insert", lambda: CompositeInsert(shared(), columns, options, rows()), fields=present)
-        else:
-            self._insert = make("insert", lambda: RingWrite(state.capacity, columns.shapes))
-        self._read = make("read", lambda: RingRead(state.capacity, columns), fields=every)
-        self.native_sample = native and plan.by_kernel
-        sampling = {"powers": Tensor(plan.powers()), "beta": state.beta}
-        if self.native_sample:
-            sampling["plan"] = Tensor(plan.options())
-        self._sample = make(
-            "sample",
-            lambda: CompositeSample(shared(), plan, columns, rule),
-            plan.specs(columns),
-            self.native_sample,
-            fields=drawn,
-            **sampling,
-        )
-        self._reset = make("reset", lambda: updates.CompositeReset(shared()))
+        self._insert = make("insert", fields=present if self.weighted else None)
+        self._read = make("read", fields=every)
+        sampling = {"powers": Tensor(plan.powers()), "beta": state.beta, "plan": Tensor(plan.options())}
+        self._sample = make("sample", plan.specs(columns), fields=drawn, **sampling)
+        self._reset = make("reset")
 
         def make_update(i: int, counts: bool) -> object:
-            bits = options.late_bits([i])
-            written = Tensor(options.written([i], counts))
-            body = lambda: updates.CompositeUpdate(shared(), rows(), columns, i, rule, bits, counts)  # noqa: E731
-            return make("update", body, columns=[state.columns[i]], written=written)
+            return make("update", columns=[state.columns[i]], written=Tensor(options.written([i], counts)))
 
         #: For each column, an operator that does not count invalid handles, and one that does.
         self._update = tuple(make_update(i, counts) for i in range(len(state.columns)) for counts in (False, True))
-        measure = functools.partial(make, "measure", sample_range=self.all_rows)
-        self.largest_held = None
-        if options.largest_held:
-            self.largest_held = measure(lambda: updates.LargestHeld(shared()), what=Tensor([LARGEST_HELD]))
-        room: Any = None
+        room, self.largest_held = None, None
         if options.never_evicts_valid:
-            room = measure(lambda: Room(shared(), rule), what=Tensor([ROOM]))
-        self._is_full = IsFull(state, room, options) if room is not None or options.kinds else None
-        self._deliverable = Deliverable(shared(), options) if options.keeps_turn else None
+            room = make("measure", sample_range=self.all_rows, what=Tensor([ROOM]))
+        if options.largest_held:
+            self.largest_held = make("measure", sample_range=self.all_rows, what=Tensor([LARGEST_HELD]))
+        self._is_full = IsFull(state, room, options) if options.never_evicts_valid or options.kinds else None
+        self._deliverable = Deliverable(state, options) if options.keeps_turn else None
         self.no_rows, self.n = Tensor([0, 0], ms.int64), options.plan.n
         if self.weighted:
-            limit = options.max_staleness
-            most = Tensor(options.stale_after())
-            versions = frozenset({"versions"})
-            self._insert_versions = make(
-                "insert", lambda: self._insert, more=versions, fields=present, max_staleness=most
-            )
+            most, versions = Tensor(options.stale_after()), frozenset({"versions"})
+            self._insert_versions = make("insert", more=versions, fields=present, max_staleness=most)
             #: ``(handles [n]) -> rows removed``
-            self.delete = make("delete", lambda: updates.CompositeDelete(shared(), rows()))
+            self.delete = make("delete")
             #: ``(steps int64 [])``: advances the clock, and removes rows that became stale.
-            self.advance = make(
-                "advance", lambda: updates.CompositeAdvance(shared(), rows(), limit), max_staleness=most
-            )
+            self.advance = make("advance", max_staleness=most)
             #: ``(handles [n]) -> priority float32, use count int32, staleness int64``, each ``[n]``
-            self.info = make("info", lambda: updates.CompositeInfo(shared()))
+            self.info = make("info")
             #: ``(ranges int64 [m, 2]) -> sums [m] float64`` of the weights of ranges of logical rows
-            self.sums = make("sums", lambda: CompositeSums(shared()))
+            self.sums = make("sums")
             # If all weights are 0 or 1, their sum counts rows.
-            self._count = None
-            if options.beta is not None:
-                self._count = make("measure", lambda: CountInRange(state), what=Tensor([POSITIVE]))
+            self._count = make("measure", what=Tensor([POSITIVE])) if options.beta is not None else None
             #: ``() -> total, smallest positive weight, number of positive weights``, float64 ``[3]``
-            self.summary = make("summary", lambda: CompositeSummary(shared()))
+            self.summary = make("summary")
             #: ``(handles int64 [n], priority float32 [] or [n]) -> invalid handles``
-            self.update_priorities = make(
-                "update_priorities", lambda: updates.CompositeUpdatePriorities(shared(), rows())
-            )
-        if rule is not None:
-            flag = options.end_flags
+            self.update_priorities = make("update_priorities")
+        if self.has_episodes:
             #: ``() -> episodes ended``
-            self.end_episodes = make(
-                "end_episodes",
-                lambda: updates.CompositeEndEpisodes(shared(), rows(), flag),
-                flag=Tensor([flag], ms.uint8),
-            )
-            self._groups = make("sample_groups", lambda: CompositeSampleGroups(shared(), columns, rule), fields=every)
+            self.end_episodes = make("end_episodes", flag=Tensor([options.end_flags], ms.uint8))
+            self._groups = make("sample_groups", fields=every)
             self.group_options = tuple(
                 Tensor([column, ordered], ms.int64) for column in range(len(columns)) for ordered in (0, 1)
             )
 
     def insert(self, rows, priority, ends, version):
-        """Store rows, and return the serial number of the first, int64 ``[]`` or ``[1]``, or -1 if they were refused.
+        """Store rows, and return the serial number of the first, int64 ``[1]``, or -1 if they were refused.
 
         `rows` is a tuple of Tensors, ``[*F]`` or ``[n, *F]``. Lengths, int32 ``[n]``, come before them. `priority`,
         float32, `ends`, uint8, and `version`, int64, are one for all rows or one for each. `priority` ``None`` means
@@ -191,17 +127,6 @@ class Operators:
         return first
 
     def _inserted(self, rows, priority, ends, version):
-        if not self.native:
-            n = 1 if ops.rank(rows[0]) == self.rank else rows[0].shape[0]
-            before = item(self.state.serials, 0) if self.goes_on else None
-            if self.plain:
-                self._insert(self.state.columns, self.state.head, self.state.count, self.state.serials, rows)
-            else:
-                self._insert(rows, priority, ends, version)
-            if self.goes_on:
-                first = item(self.state.serials, 0) - n
-                return ops.select(first == before, first, self.none)
-            return item(self.state.serials, 0) - n
         if not self.weighted:
             return self._insert(rows)
         inputs = (*rows, priority)
@@ -221,8 +146,6 @@ class Operators:
 
     def read(self, index):
         """Read rows: ``-> rows``. `index` is int64, ``[n]`` or ``[]``: 0 the oldest, -1 the newest."""
-        if not self.native:
-            return self._read(self.state.columns, self.state.head, self.state.count, index)
         rows = self._read(index)
         return self.single(rows) if ops.rank(index) == 0 else rows
 
@@ -249,8 +172,6 @@ class Operators:
             sample_range = self.default_range()
             if self._deliverable is not None:
                 sample_range = ops.select(self._deliverable() >= self.n, sample_range, self.no_rows)
-        if not self.native_sample:
-            return self._sample(sample_range, given_beta)
         if not self.weighted:
             return self._sample(sample_range)
         return self._sample(sample_range, self.state.beta if given_beta is None else given_beta)
@@ -297,6 +218,4 @@ class Operators:
 
     def sample_groups(self, column, ordered, groups, size):
         """Draw groups by a column of ints: ``-> mask [G, L], rows``. All arguments are known at compile time."""
-        if not self.native:
-            return self._groups(column, ordered, groups, size)
         return self._groups(self.group_options[2 * column + int(ordered)], ops.zeros((groups, size), ms.int8))

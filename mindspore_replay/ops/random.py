@@ -1,8 +1,8 @@
-r"""Counter-based random numbers and uniform draws of rows.
+r"""Counter-based random numbers.
 
 Number :math:`c` of key :math:`k` is :math:`\mathrm{mix}(k + (c + 1) \gamma)` with SplitMix64's mixing function and
-constant: it depends on the state alone, so the native and the composite body return the same numbers on every device.
-The state is one int64 Parameter, ``[key, counter]``.
+constant: it depends on the state alone, so kernels and graphs return the same numbers on every device. The state is one
+int64 Parameter, ``[key, counter]``.
 
 Reference:
     Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators",
@@ -13,9 +13,6 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..store.base.random import GAMMA, MIX, signed
-from ..store.kernels.library import FAILURES, TOO_FEW_ROWS
-from ..store.spec.plan import SamplePlan
-from .checks import check
 from .primitives import gather, int64, item, range_of, searchsorted, stack
 
 _SHIFT_1, _SHIFT_2, _SHIFT_3 = (shift for shift, _ in MIX)
@@ -68,7 +65,7 @@ def _latest_step(order, keys, n):
     return ops.floor_mod(found, n), exists
 
 
-def shuffle(cells, j):
+def _shuffle(cells, j):
     """Return the results of the first steps of Fisher-Yates shuffles of the identity, all at once, ``[n]``.
 
     Step s swaps cell ``cells[s]`` with cell ``j[s]``, and returns the contents of the latter. No cell occurs twice in
@@ -89,44 +86,21 @@ def shuffle(cells, j):
     return ops.select(exists, gather(cells, gather(parent, giver, 0), 0), j)
 
 
-def slice_bound(bound, count):
-    """Return a bound of a Python slice of ``count`` rows, which may be negative, as a position in ``[0, count]``."""
-    return ops.minimum(ops.select(bound < int64(0), ops.maximum(bound, -count) + count, bound), count)
-
-
 def ranks(bits, size, replace):
     """Return n numbers in ``[0, size)`` from n times 64 bits: independent, or all different with size at least n."""
     size = ops.maximum(size, int64(1))
     if replace:
         return below(bits, size)
     index = range_of(bits.shape[0])
-    return shuffle(index, index + below(bits, ops.maximum(size - index, int64(1))))
+    return _shuffle(index, index + below(bits, ops.maximum(size - index, int64(1))))
 
 
-@ms.jit_class
-class DrawUniform:
-    """``(state, head, count, sample_range [2]) -> slots [n] int64, ok``: each row of the range is equally likely.
+def _slice_bound(bound, count):
+    return ops.minimum(ops.select(bound < int64(0), ops.maximum(bound, -count) + count, bound), count)
 
-    Not `ok`, and the graph fails, if there are too few: none, or without replacement fewer than n. Changes the state.
-    """
 
-    def __init__(self, plan: SamplePlan, capacity: int) -> None:
-        self.n, self.needed, self.replace, self.ordered = plan.n, plan.needed, plan.replace, plan.ordered
-        self.capacity = capacity
-        self.check = check("sample", FAILURES[TOO_FEW_ROWS])
-
-    def __call__(self, state, head, count, sample_range):
-        """Draw slots, and advance the state if `ok`."""
-        head = ops.cast(head, ms.int64)
-        count = ops.cast(count, ms.int64)
-        first = slice_bound(item(sample_range, 0), count)
-        size = ops.maximum(slice_bound(item(sample_range, 1), count) - first, int64(0))
-        enough = size >= int64(self.needed)
-        self.check(enough, (size, int64(self.needed)))
-        bits, advanced = random_bits(state, self.n)
-        rows = ranks(bits, size, self.replace) + first
-        ops.assign(state, ops.select(enough, advanced, state))  # a failed check does not stop what follows it
-        slots = ops.floor_mod(rows + head, int64(self.capacity))
-        if not self.ordered:
-            slots = ops.select(size < int64(self.capacity), slots, rows)
-        return slots, enough
+def rows_between(bounds, count):
+    """Return the first row of a Python slice of ``count`` rows, and the number of its rows, int64 ``[]`` each."""
+    count = ops.cast(count, ms.int64)
+    first = _slice_bound(item(bounds, 0), count)
+    return first, ops.maximum(_slice_bound(item(bounds, 1), count) - first, int64(0))

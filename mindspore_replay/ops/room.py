@@ -1,4 +1,4 @@
-"""Room for new rows where those that can still be drawn are not evicted, and the turn of rows in a queue."""
+"""Whether there is room for another row, and the turn of rows in a queue with late columns. Axes: ``C`` capacity."""
 
 from collections.abc import Callable
 
@@ -7,54 +7,22 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from ..store.base.kinds import least_items
-from ..store.spec.episodes import WindowRule
+from ..store.base.late import MOST_LATE, PENDING
 from ..store.spec.options import Options
-from .access import Access
 from .in_place import Stored
 from .primitives import column, gather, int64, item, stack
 from .state import State
 
 
 @ms.jit_class
-class Room:
-    """``() -> int64 []``: rows that can be inserted without evicting one that can still be drawn.
-
-    Weights must be 0 and 1. Cost O(log C), with late columns O(C).
-    """
-
-    def __init__(self, state: Access, rule: WindowRule | None) -> None:
-        self.state = state
-        # The newest rows may become starts, and a start needs its past.
-        self.open = 0 if rule is None else (rule.future - 1) * rule.streams
-        self.past = 0 if rule is None else rule.past * rule.streams
-        self.first = Tensor([1.0], ms.float64)
-        self.rows = Tensor(np.arange(state.capacity), ms.int64)
-
-    def __call__(self):
-        """Return the number of rows."""
-        tree = self.state.tree
-        view = tree.view()
-        head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
-        some = tree.positive(view) > 0
-        target = tree.rotate(view, ops.reshape(head, (1,)), self.first)
-        slot = item(ops.cast(tree.descend(view, target, some, None), ms.int64), 0)
-        unneeded = ops.select(some, ops.floor_mod(slot - head, self.state.capacity), count)
-        if self.state.has_late:
-            unneeded = ops.minimum(unneeded, self.first_pending(head, count) - self.open)
-        unneeded = ops.maximum(ops.minimum(unneeded, count - self.open) - self.past, int64(0))
-        return self.state.capacity - count + unneeded
-
-    def first_pending(self, head, count):
-        """Return the logical position of the first pending row, or a number beyond all rows if there is none."""
-        capacity = self.state.capacity
-        uses = self.state.use_counts.at(ops.floor_mod(head + self.rows, capacity))
-        waits = ops.logical_and(self.state.pending(uses), self.rows < count)
-        return ops.reduce_min(ops.select(waits, self.rows, self.rows * 0 + 2 * capacity))
-
-
-@ms.jit_class
 class IsFull:
-    """``() -> bool []``: whether there is no room for another row, or not for the items of a longest one."""
+    """``() -> bool []``: whether there is no room for another row, or not for the items of a longest one.
+
+    Args:
+        state (State): The Parameters.
+        room (Union[Callable, None]): Returns the rows that fit without evicting one that is kept; ``None`` if none are.
+        options (Options): Options of the buffer.
+    """
 
     def __init__(self, state: State, room: Callable[[], Tensor] | None, options: Options) -> None:
         self.state, self.room = state, room
@@ -83,11 +51,13 @@ class IsFull:
 
 @ms.jit_class
 class Deliverable:
-    """``() -> int64 []``: samples that a queue can deliver now, as `store.state.deliverable` counts them. Cost O(C)."""
+    """``() -> int64 []``: samples that a queue can deliver now, as `state.deliverable` counts them. Cost O(C)."""
 
-    def __init__(self, state: Access, options: Options) -> None:
+    def __init__(self, state: State, options: Options) -> None:
         self.state, self.rows = state, Tensor(np.arange(state.capacity), ms.int64)
-        self.references = tuple(state.contents[kind.column] for kind in options.kinds)
+        self.weights, self.use_counts = Stored(state.weights), Stored(state.use_counts)
+        self.references = tuple(Stored(state.columns[kind.column]) for kind in options.kinds)
+        self.end_of_pending = Tensor(PENDING + (1 << MOST_LATE), ms.int32)
         two = 2 * options.plan.n
         #: Places beside those of two samples, in rows and in items of each kind, of which a row needs so many.
         self.places = 0 if options.rule is not None else state.capacity - two
@@ -97,8 +67,8 @@ class Deliverable:
         """Return the number of samples."""
         head, count = ops.cast(self.state.head, ms.int64), ops.cast(self.state.count, ms.int64)
         slots, stored = ops.floor_mod(head + self.rows, self.state.capacity), self.rows < count
-        waiting = ops.logical_and(stored, self.state.pending(self.state.use_counts.at(slots)))
-        valid = ops.logical_and(stored, gather(self.state.tree.view(), slots, 0) > 0)
+        waiting = ops.logical_and(stored, self.use_counts.at(slots) < self.end_of_pending)
+        valid = ops.logical_and(stored, gather(self.weights.view(), slots, 0) > 0)
         behind = self.rows >= ops.reduce_min(ops.select(waiting, self.rows, count + self.rows * 0))
         taken = ops.logical_and(stored, ops.logical_and(behind, ops.logical_not(ops.logical_or(valid, waiting))))
         taken = ops.cast(taken, ms.int64)
@@ -110,5 +80,5 @@ class Deliverable:
         passing = ops.reduce_sum(ops.cast(ops.logical_and(valid, behind), ms.int64))
         before = ops.reduce_sum(ops.cast(valid, ms.int64)) - passing
         deliverable = before + ops.maximum(ops.minimum(passing, places), int64(0))
-        self.state.use_counts.done(deliverable)
+        self.use_counts.done(deliverable)
         return deliverable

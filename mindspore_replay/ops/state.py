@@ -48,10 +48,8 @@ class State:
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
         self.initial_priority = Tensor(options.initial_priority, ms.float32)
         self.has_late = bool(options.late)
-        self.new_uses = Tensor(options.new_uses(), ms.int32)
         self.epoch = parameters.get("epoch")
-        #: Rule for the batches of epochs, for composite bodies and as an argument of kernels, int64 ``[3]``.
-        self.epochs = options.epochs
+        #: Rule for the batches of epochs, int64 ``[3]``.
         self.epoch_rule = None if options.epochs is None else Tensor(options.epochs.array())
         #: Rule for valid windows, int64 ``[6]``.
         self.window_rule = None if options.rule is None else Tensor(options.rule.array())

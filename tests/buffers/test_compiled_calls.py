@@ -19,8 +19,7 @@ from twins import KINDS, Twins, calls_of, elsewhere, outcome, rows
 
 from mindspore_replay import EpisodeReplayBuffer, ReplayBuffer, load, save
 from mindspore_replay.buffers.compiled import CompiledCalls
-from mindspore_replay.ops import groups, native
-from mindspore_replay.ops.operator import Operator
+from mindspore_replay.ops import native
 from mindspore_replay.store.kernels.library import KernelError, Library, library_for
 from mindspore_replay.store.rows.store import Store
 
@@ -77,7 +76,7 @@ def test_an_episode_too_long():
     twins.compare()
 
 
-def test_groups_are_drawn_by_the_composite_operator():
+def test_groups():
     def make_one() -> Any:
         names, types = ["group", "number"], ["int32", "float32"]
         return EpisodeReplayBuffer(
@@ -92,8 +91,6 @@ def test_groups_are_drawn_by_the_composite_operator():
         )
 
     twins = twins_of(make_one)
-    assert isinstance(twins.direct._graph._groups, Operator)
-    assert isinstance(twins.compiled._graph._groups, groups.CompositeSampleGroups)
     numbers = np.arange(16)
     batch = [(numbers % 5).astype(np.int32), numbers.astype(np.float32)]
     assert twins.both(lambda b: b.sample_groups("group", 2, 3))[0] is RuntimeError

@@ -123,7 +123,6 @@ NATIVE = ("uniform", "views", "sequence", "episode", "elastic", "reservoir with 
 @pytest.mark.parametrize(
     ("kind", "backend"),
     [*[(kind, "native") for kind in NATIVE], *[(kind, "composite") for kind in ("uniform", "prioritized")]],
-    [*[(kind, "native") for kind in NATIVE], ("uniform", "composite"), ("prioritized", "composite")],
 )
 def test_a_compiled_step_is_exact_for_every_buffer(kind: str, backend: str) -> None:
     assert_step_is_exact(kind, backend, "O2", "float16")

@@ -11,7 +11,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from reference import ReferenceBuffer, below, draw_rows, initial_key, random_bits, signed
 
 from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.ops import random
+from mindspore_replay.ops import composite, random
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store.base.random import ALL_ROWS, initial_state
 from mindspore_replay.store.base.schema import Schema
@@ -40,7 +40,7 @@ class CompositeDraw:
     """``(state, head, count, sample_range [2]) -> slots [n] int64``. Changes the state."""
 
     def __init__(self, n: int, capacity: int, replace: bool, ordered: bool) -> None:
-        self.draw = random.DrawUniform(SamplePlan(n, "uniform", (), replace, ordered), capacity)
+        self.draw = composite.DrawUniform(SamplePlan(n, "uniform", (), replace, ordered), capacity)
 
     def __call__(self, state, head, count, sample_range):
         slots, _ = self.draw(state, head, count, sample_range)

@@ -10,7 +10,7 @@ from reference import ReferenceBuffer, stack
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
-from mindspore_replay.ops import ring
+from mindspore_replay.ops.composite import CompositeOperators, Gather
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operators import Operators
 from mindspore_replay.ops.state import State
@@ -33,8 +33,8 @@ class Ring(nn.Cell):
         self.buffer = ParameterTuple([parameters[f"column.{name}"] for name in self.columns.names])
         self.head, self.count, self.serials = (parameters[name] for name in ("head", "count", "serials"))
         state = State(self.buffer, parameters, options)
-        self.operators = Operators(state, self.columns, options, backend == "native", False)
-        self.gather = ring.Gather(self.columns)
+        self.operators = (Operators if backend == "native" else CompositeOperators)(state, self.columns, options)
+        self.gather = Gather(self.columns)
 
     @ms.jit
     def insert(self, *rows):

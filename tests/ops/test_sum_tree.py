@@ -14,12 +14,10 @@ from reference import draw_slot
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import Columns
-from mindspore_replay.ops import sums
-from mindspore_replay.ops.access import Access, access
+from mindspore_replay.ops.composite import Tree, last_of_each
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.operator import operator
 from mindspore_replay.ops.state import State
-from mindspore_replay.ops.sum_tree import last_of_each
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels.state import make
 from mindspore_replay.store.kernels.tree import FANOUT, build_weights, initial_weights, levels
@@ -30,46 +28,8 @@ from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
 #: Those of composite operators, each with graphs of its own: from one node to five levels, with full and partial nodes.
 COMPOSITE = [1, 7, 1000, 2**20]
-#: Sums and summaries of both backends; weights are set by composite operators, whatever the backend.
-PLACES = [("composite", capacity) for capacity in COMPOSITE] + [("native", capacity) for capacity in (7, 65)]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
 N = 24  # slots set and targets looked up by a call
-
-
-@ms.jit_class
-class CompositeSet:
-    """``(slots [n] int64, values [n] float64)``: sets weights; the last of duplicates counts."""
-
-    def __init__(self, state: Access) -> None:
-        self.tree = state.tree
-        self.check = ops.Assert()
-
-    def __call__(self, slots, values):
-        inside = ops.all(ops.logical_and(slots >= 0, slots < self.tree.capacity))
-        ok = ops.logical_and(inside, ops.all(ops.logical_and(ops.isfinite(values), values >= 0)))
-        self.check(ok, (slots, values))
-        slots = ops.select(ok, slots, ops.zeros_like(slots))
-        last, exists, counted = last_of_each(slots, ops.logical_and(ok, slots >= 0))
-        tree = self.tree.put(slots, exists, ops.gather(values, last, 0), counted)
-        return ops.reshape(self.tree.positive(tree), (1,))
-
-
-@ms.jit_class
-class CompositeFind:
-    """``(targets [n] float64) -> slots [n] int64`` on which the targets fall, each in ``(0, total]``."""
-
-    def __init__(self, state: Access) -> None:
-        self.tree = state.tree
-        self.check = ops.Assert()
-
-    def __call__(self, targets):
-        tree = self.tree.view()
-        total = self.tree.total(tree)
-        ok = ops.all(ops.logical_and(targets > 0, targets <= total))
-        self.check(ok, (targets, total))
-        slots = ops.cast(self.tree.descend(tree, targets, ok, None), ms.int64)
-        self.tree.done(slots)
-        return slots
 
 
 def options_of(capacity: int) -> Options:
@@ -78,9 +38,9 @@ def options_of(capacity: int) -> Options:
 
 
 class Held(nn.Cell):
-    """A tree whose sums this backend reads; the composite operators set weights and find slots."""
+    """A tree whose weights composite operators set and find, and kernels sum."""
 
-    def __init__(self, backend: str, capacity: int) -> None:
+    def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
         columns, options = Columns("Tree", [()], ["uint8"]), options_of(capacity)
@@ -88,12 +48,21 @@ class Held(nn.Cell):
         self.weights, self.head, self.count = (parameters[name] for name in ("weights", "head", "count"))
         self.serials, self.clock = parameters["serials"], parameters["clock"]
         state = State([parameters["column.0"]], parameters, options)
-        shared = access(state, columns)
-        self.set, self.find = CompositeSet(shared), CompositeFind(shared)
-        if backend == "native":
-            self.sums, self.summary = (operator(name, state, options.groups, columns) for name in ("sums", "summary"))
-        else:
-            self.sums, self.summary = sums.CompositeSums(shared), sums.CompositeSummary(shared)
+        self.sums, self.summary = (operator(name, state, options.groups, columns) for name in ("sums", "summary"))
+        self.tree_of_weights, self.none = Tree(self.weights, capacity), Tensor(np.zeros(capacity, bool))
+        self.ok, self.any = Tensor(True), Tensor(np.ones(N, bool))
+
+    def set(self, slots, values):
+        """Set weights; the last of duplicates counts."""
+        last, exists, _ = last_of_each(slots, self.any)
+        self.tree_of_weights.replace(slots, exists, ops.gather(values, last, 0))
+        self.tree_of_weights.refresh(self.none)
+
+    def find(self, targets):
+        """Return the slots on which targets fall, each in ``(0, total]``."""
+        slots = ops.cast(self.tree_of_weights.descend(self.tree_of_weights.view(), targets, self.ok), ms.int64)
+        self.tree_of_weights.done(slots)
+        return slots
 
     @ms.jit
     def write(self, slots, values):
@@ -144,14 +113,14 @@ class Held(nn.Cell):
         return slots.asnumpy()[: len(targets)].tolist(), sums.asnumpy()[: len(ranges)].tolist()
 
 
-_held: dict[tuple[str, int], Held] = {}
+_held: dict[int, Held] = {}
 
 
-def hold(backend: str, capacity: int) -> Held:
+def hold(capacity: int) -> Held:
     """Return an empty tree. Trees of one capacity share one, and its compiled graphs."""
-    if (backend, capacity) not in _held:
-        _held[backend, capacity] = Held(backend, capacity)
-    held = _held[backend, capacity]
+    if capacity not in _held:
+        _held[capacity] = Held(capacity)
+    held = _held[capacity]
     held.put(np.zeros(capacity))
     return held
 
@@ -173,8 +142,8 @@ def assert_tree(held: Held, leaves: np.ndarray, summary: np.ndarray | None = Non
         assert summary[1:].tolist() == [positive.min(initial=np.inf), len(positive)]
 
 
-def test_a_tree_by_hand(backend: str):
-    held = hold(backend, 7)
+def test_a_tree_by_hand():
+    held = hold(7)
     assert held.update([1, 3, 4, 4, *[3] * (N - 4)], [2, 7, 9, 4, *[3] * (N - 4)]).tolist() == [9, 2, 3]
     assert held.leaves().tolist() == [0, 2, 0, 3, 4, 0, 0]
     slots, sums = held.look([TINY, 1.5, 2, 2.5, 5, 5.5, 9], 3, 7, [(0, 7), (0, 2), (1, 3), (-2, 9), (2, 1)])
@@ -205,10 +174,10 @@ def test_a_sum_is_sequential():
     assert build_weights(leaves[::-1].copy())[16] == sum(leaves[::-1].tolist()) > 1.0
 
 
-@pytest.mark.parametrize(("backend", "capacity"), PLACES)
-def test_set_with_duplicates(backend: str, capacity: int):
+@pytest.mark.parametrize("capacity", COMPOSITE)
+def test_set_with_duplicates(capacity: int):
     """The last of several values for one slot counts, even if it is zero."""
-    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    held, generator = hold(capacity), np.random.default_rng(capacity)
     leaves = np.zeros(capacity)
     for step in range(12):
         slots = generator.integers(0, min(capacity, 40), N) if step % 2 else generator.integers(0, capacity, N)
@@ -221,7 +190,7 @@ def test_set_with_duplicates(backend: str, capacity: int):
 @pytest.mark.parametrize("capacity", COMPOSITE)
 def test_descend_equals_a_scan(capacity: int):
     """Exact weights: the slot equals that of a linear scan, for random targets, and on and beside every boundary."""
-    held, generator = hold("composite", capacity), np.random.default_rng(capacity)
+    held, generator = hold(capacity), np.random.default_rng(capacity)
     for _ in range(3):
         leaves = sparse_integers(capacity, generator)
         held.put(leaves)
@@ -237,9 +206,9 @@ def test_descend_equals_a_scan(capacity: int):
         assert leaves[slots].all()
 
 
-def test_reads_between_writes_in_one_graph(backend: str):
+def test_reads_between_writes_in_one_graph():
     """Each sees all earlier writes, to the last bit. Thirds and tenths are no float32."""
-    held, slots = hold(backend, 65), np.arange(N) + 30
+    held, slots = hold(65), np.arange(N) + 30
     leaves = np.full(65, 0.1)
     held.put(leaves)
     values = [(np.arange(N) + 1) / 3, (np.arange(N) + 1) / 7]
@@ -282,7 +251,7 @@ def descend(tree: np.ndarray, capacity: int, target: float) -> int:
 @pytest.mark.parametrize("capacity", COMPOSITE)
 def test_no_target_falls_on_a_weight_of_zero(capacity: int):
     """However the sums are rounded; and each target goes the way of the tree's nodes."""
-    held = hold("composite", capacity)
+    held = hold(capacity)
     for leaves in adversarial_leaves(capacity):
         held.put(leaves)
         total = total_of(held)
@@ -303,7 +272,7 @@ def total_of(held: Held) -> float:
 
 def test_points_of_the_total_fall_by_weight():
     """Frequencies of uniform targets are the weights' shares; those of other weights are rejected."""
-    held, generator = hold("composite", 7), np.random.default_rng(0)
+    held, generator = hold(7), np.random.default_rng(0)
     leaves = np.array([4.0, 0, 1, 2, 0, 0.25, 1])
     held.put(leaves)
     targets, no_ranges = (1 - generator.random((500, N))) * leaves.sum(), Tensor(np.zeros((N, 2), np.int64))
@@ -318,10 +287,10 @@ def shares(weights: np.ndarray) -> dict[int, float]:
     return {slot: float(weights[slot] / weights.sum()) for slot in np.flatnonzero(weights).tolist()}
 
 
-@pytest.mark.parametrize(("backend", "capacity"), PLACES)
-def test_sums_of_ranges_equal_slices(backend: str, capacity: int):
+@pytest.mark.parametrize("capacity", [7, 65])
+def test_sums_of_ranges_equal_slices(capacity: int):
     """Ranges are Python slices of the rows from the head on, around the ring's end too."""
-    held, generator = hold(backend, capacity), np.random.default_rng(capacity)
+    held, generator = hold(capacity), np.random.default_rng(capacity)
     for case in range(6):
         count = capacity if case < 3 else int(generator.integers(0, capacity + 1))
         head = int(generator.integers(capacity)) if case else capacity - 1
@@ -409,26 +378,3 @@ def test_a_bad_value_leaves_the_tree_as_it_was(values: list[float], bad: str):
         assert array.tobytes() == before[name].tobytes()
     updates.set([3, 4], [0.0, 2.0])
     assert updates.tree.tobytes() == build_weights(np.array([0, 0, 0, 0, 2.0, 0, 0])).tobytes()
-
-
-BAD = {"NaN": ([0, 1], [np.nan, 1.0]), "slot too large": ([0, 7], [1.0, 1.0])}
-
-
-# A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
-@pytest.mark.parametrize("case", ["NaN", "slot too large"])
-def test_a_bad_value_fails_the_operator_in_a_graph(case: str):
-    slots, values = BAD[case]
-    held = Held("composite", 7)
-    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
-    before = held.tree()
-    with pytest.raises(RuntimeError, match="assert failed"):
-        held.update(np.resize(slots, N), np.resize(values, N))
-    assert held.tree().tobytes() == before.tobytes()
-
-
-@pytest.mark.parametrize("target", [0.0, 5.5])
-def test_a_target_outside_the_total_fails_the_operator_in_a_graph(target: float):
-    held = Held("composite", 7)
-    held.put(np.array([0, 2.0, 0, 0, 0, 3, 0]))
-    with pytest.raises(RuntimeError, match="assert failed"):
-        held.look([1.0, target])

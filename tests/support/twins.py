@@ -23,7 +23,7 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from mindspore_replay.ops import native, primitives, sum_tree
+from mindspore_replay.ops import composite, native, primitives
 
 CAPACITY = 12
 #: Columns of rows: of transitions, and of steps towards goals.
@@ -136,7 +136,7 @@ def not_compiled() -> Iterator[None]:
 
     with (
         mock.patch.object(ms, "jit", lambda body: body),
-        mock.patch.object(sum_tree, "searchsorted_int32", searchsorted_int32),
+        mock.patch.object(composite, "searchsorted_int32", searchsorted_int32),
     ):
         yield
 

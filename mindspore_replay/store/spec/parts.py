@@ -57,7 +57,7 @@ class Sampler:
             self.window = check_size(name, "window", self.window, capacity, 1 if self.replace else sample_size)
 
     def draw(self, weighted: bool) -> str:
-        """Return the name of the draw in `ops.sample.DRAWS`, for a buffer with or without weights."""
+        """Return the name of the draw of `plan.DRAWS`, for a buffer with or without weights."""
         raise NotImplementedError
 
 
