@@ -32,14 +32,7 @@ def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
 
     Returns:
         numpy.ndarray: Shape ``[n]``, int64. For shard 0 in its first process, equal to `handles`.
-
-    Raises:
-        OverflowError: If the shard has stored 2^40 rows.
     """
-    if handles.max(initial=0) >> _SERIAL_BITS:
-        raise OverflowError(
-            f"For 'ShardedReplay', a shard may store 2^{_SERIAL_BITS} rows in its life, but shard {shard} stored more."
-        )
     place = ((shard << _LIFE_BITS) | (life % LIVES)) << _SERIAL_BITS
     return np.where(handles < 0, handles, handles | place)
 

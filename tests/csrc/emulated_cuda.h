@@ -35,9 +35,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
 #define __shared__ static  // one block runs at a time
-#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 
 struct uint3 {
@@ -74,7 +72,7 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault,
 };
 using cudaStream_t = struct CUstream_st *;
-constexpr unsigned cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
+constexpr unsigned cudaHostAllocPortable = 1, cudaHostAllocMapped = 2;
 
 namespace emulated_cuda {
 
@@ -361,15 +359,9 @@ inline int __syncthreads_count(int value) {
 inline void __threadfence() { emulated_cuda::Device::Get().MayPause(); }
 inline void __threadfence_system() { __threadfence(); }
 
-template <typename T>
-T __ldg(const T *address) {
-  return *address;
-}
-
 inline long long __double_as_longlong(double value) { return emulated_cuda::Bits<long long>(value); }
 inline double __longlong_as_double(long long value) { return emulated_cuda::Bits<double>(value); }
 inline int __float_as_int(float value) { return emulated_cuda::Bits<int>(value); }
-inline float __int_as_float(int value) { return emulated_cuda::Bits<float>(value); }
 
 // Overloads rather than templates: CUDA has these operations for these types only.
 #define EMULATED_CUDA_ATOMIC(name, T, after)                                                     \

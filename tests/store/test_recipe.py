@@ -17,7 +17,7 @@ from mindspore_replay import (
     ReplayQueue,
     SequenceReplayBuffer,
 )
-from mindspore_replay.store.spec.classes import PrioritizedRecipe, ReplayRecipe, SequenceRecipe, read, spec_of
+from mindspore_replay.store.spec.classes import ReplayRecipe, SequenceRecipe, read, spec_of
 from mindspore_replay.store.spec.parts import Parts, Uniform
 
 COLUMNS = [(3,), ()], ["float32", "bool"]
@@ -115,14 +115,6 @@ def test_a_folder_needs_a_constructor_that_can_be_repeated(tmp_path: Any):
 
     with pytest.raises(ValueError, match=r"For 'Newest', storage='.*' needs a class derived from a public one"):
         Newest(tmp_path / "rows")
-
-
-def test_the_first_priority_is_described_unless_it_is_the_default():
-    usual, other = (PrioritizedRecipe(2, 16, *COLUMNS, initial_priority=value).spec for value in (1, 0.1))
-    assert "initial_priority" not in usual.to_json()["arguments"]
-    assert other.to_json()["arguments"]["initial_priority"] == 0.1
-    for spec in (usual, other):
-        assert_same(spec, through_json(spec))
 
 
 def test_a_queue_keeps_its_timeout():

@@ -326,12 +326,3 @@ def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: 
     if isinstance(priority, list):
         priority = [priority[i % len(priority)] for i in range(n)]
     pair.insert(*ends_and_finals(given), priority)
-
-
-def assert_equal_buffers(a: Any, b: Any, draws: int = 1) -> None:
-    """Check that both draw the same samples, bit for bit, and then have the same state."""
-    for _ in range(draws):
-        for x, y in zip(a.sample(), b.sample(), strict=True):
-            x, y = x.asnumpy(), y.asnumpy()
-            assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
-    assert same_states(a, b)

@@ -1,6 +1,6 @@
 """Types that annotations share: what users pass, and what they get."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -36,7 +36,3 @@ Outputs: TypeAlias = tuple[ArrayOrTensor, ...]
 Sample: TypeAlias = Outputs | dict[str, ArrayOrTensor]
 #: The state of a buffer by name.
 Arrays: TypeAlias = Mapping[str, np.ndarray]
-#: Makes what users get of an array.
-Share: TypeAlias = Callable[[np.ndarray], ArrayOrTensor]
-#: Values that JSON holds.
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"

@@ -120,7 +120,8 @@ class BufferSpec:
             **{"names": columns.given_names, "num_envs": self.num_envs, "views": parts.views},
             **{"late": [labels[i] for i in columns.late], "compress": [labels[i] for i in columns.compressed]},
             **{"prioritized": self.prioritized, **vars(parts.sampler)},
-            **{**parts.limits._asdict(), **parts.span._asdict(), **columns.lengths._asdict()},
+            **{**parts.limits._asdict(), **parts.span._asdict()},
+            **(columns.lengths._asdict() if columns.kinds else {}),
         }
         return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
 
@@ -136,9 +137,7 @@ class BufferSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the buffer as JSON, without the seed, with a ``reason`` if no buffer can be made from the JSON."""
-        given = self.arguments().items()  # earlier versions read files without arguments that they do not know
-        usual = {"initial_priority": 1.0, "default_priority": "largest", **LengthOptions()._asdict()}
-        arguments = {key: encoded(value) for key, value in given if key not in usual or value != usual[key]}
+        arguments = {key: encoded(value) for key, value in self.arguments().items()}
         made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
         reason = self.foreign or self.incomplete
         return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
