@@ -255,28 +255,9 @@ def test_goals_of_bfloat16_are_refused():
         host.ReplayBuffer(**SIZES, **columns, views=[HindsightRelabel("final", 1.0, np.subtract)])
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"storage": "HOST"}, "'storage' must be None, 'device', 'host' or"),
-        ({"backend": "composite"}, "'backend' must be"),
-    ],
-)
-def test_what_it_does_not_do(more: dict[str, Any], message: str):
-    with pytest.raises(ValueError, match=message):
-        host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], **more)
-
-
-def test_columns_that_cannot_be_compressed(tmp_path: Path):
-    names = ["achieved_goal", "desired_goal", "reward", "rewards"]
-    arguments = {**SIZES, "shapes": [(), (), (), (2,)], "types": ["float32"] * 4, "compress": ["rewards"]}
-    for more, message in (
-        ({"storage": tmp_path / "rows"}, "needs the memory of this process"),
-        ({"views": [HindsightRelabel("final", 1.0, np.subtract)]}, "must be empty with HindsightRelabel"),
-    ):
-        with pytest.raises(ValueError, match=f"For 'ReplayBuffer', 'compress' {message}"):
-            host.ReplayBuffer(**arguments, names=names, **more)
-    assert not list(tmp_path.iterdir())
+def test_it_has_no_composite_backend():
+    with pytest.raises(ValueError, match="'backend' must be"):
+        host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], backend="composite")
 
 
 def test_a_closed_buffer_does_nothing_more():

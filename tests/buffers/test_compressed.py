@@ -16,7 +16,6 @@ from mindspore_replay import (
     EpisodeReplayBuffer,
     EpochReplayBuffer,
     FrameStack,
-    HindsightRelabel,
     MixedReplay,
     NStep,
     Prefetch,
@@ -233,18 +232,6 @@ def test_another_capacity(capacity: int, tmp_path: Path):
     same(*(load(tmp_path / name, capacity=capacity).get_item(range(-7, 0)) for name in ("plain", "compressed")))
 
 
-def test_a_state_that_does_not_fit_changes_nothing():
-    buffer = make()
-    fill(buffer)
-    before, wrong = buffer.state_dict(), buffer.state_dict()
-    wrong["column.observation"] = wrong["column.observation"][:, :5]
-    with pytest.raises(
-        ValueError, match=r"'column.observation': expected uint8 \(20, 6, 5\), but got uint8 \(20, 5, 5\)"
-    ):
-        buffer.load_state_dict(wrong)
-    assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
-
-
 def test_datasets_read_the_rows(tmp_path: Path):
     kept = [name for name in NAMES if name != "state"]  # NumPy's files have no bfloat16
     schema = {"shapes": [(6, 5), (3,), (), ()], "types": ["uint8", "bool", "float32", "bool"], "names": kept}
@@ -387,52 +374,6 @@ def test_a_row_is_decompressed_once_and_zeros_are_not_stored():
 
 
 # What it does not go with.
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a column that is not there": (
-        {"compress": ["pixels"]},
-        r"'compress' must hold some of the columns \['observation', .*\], but got \['pixels'\]",
-    ),
-    "a scalar": (
-        {"compress": ["reward"]},
-        r"'compress' must hold columns of arrays, but \['reward'\] are of scalars, which take less memory as they are",
-    ),
-    "the composite backend": (
-        {"backend": "composite"},
-        "'compress' needs the kernels of the CPU, with backend='native' and, on another device, storage='host', but "
-        "got backend='composite' and storage='device'",
-    ),
-    "a folder": ({"storage": "./rows"}, "'compress' needs the memory of this process, .* but got storage='./rows'"),
-    "hindsight": (
-        {"views": [HindsightRelabel("future", 1.0, lambda a, g: a, achieved_goal="legal", goal="legal2")]},
-        "'compress' must be empty with HindsightRelabel, which computes rewards from rows",
-    ),
-    "a reward": (
-        {"views": [NStep(2, 0.9, reward="rewards", terminated="terminated")], "compress": ["rewards"]},
-        r"'compress' must leave out columns that a view computes with, but got \['rewards'\]",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_refusals(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    arguments, message = REFUSED[what]
-    more = {
-        "names": [*NAMES, "legal2", "rewards"],
-        "shapes": [*SHAPES, (3,), (2,)],
-        "types": [*TYPES, "bool", "float32"],
-    }
-    with pytest.raises(ValueError, match=message) as error:
-        make(**{**more, **arguments})
-    assert str(error.value).startswith("For 'ReplayBuffer', ")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_compress_must_be_a_list():
-    with pytest.raises(TypeError, match=r"'compress' must be a list or tuple .*, but got 'observation' \(str\)"):
-        make(compress="observation")
 
 
 def test_graphs_are_refused():

@@ -146,17 +146,3 @@ def test_with_a_view():
     batches = [buffer.sample(as_dict=True) for _ in range(30)]
     assert {step for batch in batches for step in batch["observation"].asnumpy().tolist()} == {24, 25, 26, 27, 28}
     assert list(batches[0])[:2] == ["indices", "weights"]
-
-
-WRONG: list[tuple[type[Exception], dict[str, Any], str]] = [
-    (TypeError, {"prioritized": 1}, "'prioritized' must be a bool"),
-    (ValueError, {"prioritized": True, "replace": False}, "'replace' must be True, but got False"),
-    (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5"),
-    (ValueError, {"prioritized": True, "window": 50}, r"'window' must be in \[1, 40\], but got 50"),
-]
-
-
-@pytest.mark.parametrize(("error", "options", "message"), WRONG, ids=[message for *_, message in WRONG])
-def test_arguments_that_do_not_fit(error: type[Exception], options: dict[str, Any], message: str):
-    with pytest.raises(error, match=f"^For 'ElasticReplayBuffer', {message}"):
-        ElasticReplayBuffer(DRAWS, CAPACITY, [()], [ms.int64], **options)

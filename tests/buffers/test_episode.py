@@ -299,18 +299,3 @@ def test_a_state_with_longer_episodes_is_refused():
 def make(**options: Any) -> EpisodeReplayBuffer:
     arguments = {"sample_size": 2, "capacity": 13, "shapes": SHAPES, "types": TYPES, "max_episode_length": 3}
     return EpisodeReplayBuffer(**(arguments | {"backend": "native", "seed": 0} | options))
-
-
-CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
-    (ValueError, {"max_episode_length": 0}, r"'max_episode_length' must be in \[1, 2147483647\], but got 0\."),
-    (TypeError, {"max_episode_length": 3.0}, r"'max_episode_length' must be an int, but got 3\.0 \(float\)\."),
-    (ValueError, {"max_episode_length": 14}, r"'capacity' must be at least 14, .* in 1 environments, but got 13\."),
-    (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
-    (TypeError, {"views": [1]}, r"'views' must hold views such as NStep, but got 1\."),
-]
-
-
-@pytest.mark.parametrize(("error", "options", "message"), CONSTRUCTOR, ids=lambda value: str(value)[:40])
-def test_constructor(error: type[Exception], options: dict[str, Any], message: str):
-    with pytest.raises(error, match=f"^For 'EpisodeReplayBuffer', {message}"):
-        make(**options)

@@ -626,35 +626,9 @@ def test_a_configuration():
     assert (type(buffer), buffer.last) == (EpochReplayBuffer, "pad")
 
 
-ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "last": ({"last": "keep"}, ValueError, "'last' must be 'drop' or 'pad', but got 'keep'"),
-    "rank": ({"rank": 2, "world": 2}, ValueError, r"'rank' must be in \[0, 1\], but got 2"),
-    "world": ({"world": 0}, ValueError, "'world' must be in"),
-    "type of world": ({"world": 2.0}, TypeError, "'world' must be an int"),
-    "capacity": ({"world": 5}, ValueError, r"at least sample_size \* world = 10, .* but got 8"),
-    "stride": ({"stride": 2}, ValueError, "need 'sequence_length'"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS)
-def test_errors_of_the_constructor(case: str):
-    options, error, message = ERRORS[case]
-    with pytest.raises(error, match=f"For 'EpochReplayBuffer', .*{message}"):
-        make(**options)
-
-
 def test_too_few_rows():
     buffer = filled(1)
     with pytest.raises(RuntimeError, match="a sample needs sample_size=2 rows, but got 1"):
         next(buffer.minibatches())
     with pytest.raises(ValueError, match="'epochs' must be in"):
         next(buffer.minibatches(0))
-
-
-def test_an_impossible_state_is_refused():
-    buffer = filled(8)
-    buffer.sample()
-    state = buffer.state_dict()
-    state["epoch"][2] = 9
-    with pytest.raises(ValueError, match="'epoch' must be a key, a serial number, at most 8 rows"):
-        buffer.load_state_dict(state)

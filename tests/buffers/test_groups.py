@@ -1,7 +1,6 @@
 """Groups of an episode buffer, against a plain twin; and episodes that are broken off."""
 
 import itertools
-import re
 from typing import Any
 
 import mindspore as ms
@@ -149,38 +148,6 @@ def test_rows_of_a_group_are_equally_likely():
     assert_frequencies(outcomes, orders)
     with pytest.raises(AssertionError):  # a sampler that leaves rows in the order of insertion
         assert_frequencies([tuple(sorted(rows)) for rows in outcomes], orders)
-
-
-GROUP_ERRORS: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"key": "colour"}, ValueError, "'key' must be one of the columns ['color', 'row'], but got 'colour'."),
-    (
-        {"key": "row"},
-        ValueError,
-        "the column 'key' must hold ints and have shape (), but 'row' is float32 of shape (2,).",
-    ),
-    ({"groups": 0}, ValueError, "'groups' must be in [1, 12], but got 0."),
-    ({"size_in_group": 1.5}, TypeError, "'size_in_group' must be an int, but got 1.5 (float)."),
-    ({"ordered": 1}, TypeError, "'ordered' must be a bool, but got 1 (int)."),
-    (
-        {"groups": 3},
-        RuntimeError,
-        "'groups' must be at most the number of groups by 'color' in finished episodes, 1, but got 3.",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changed", "error", "message"), GROUP_ERRORS, ids=lambda value: str(value)[:30])
-def test_what_groups_cannot_be(changed: dict[str, Any], error: type[Exception], message: str):
-    buffer = make_buffer("native")  # with one finished and one running episode
-    buffer.insert([np.array([1, 1], np.int16), np.zeros((2, 2), np.float32)], end=[True, False])
-    before = buffer.random_state.asnumpy().tolist()
-    with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}EpisodeReplayBuffer{chr(39)}, {message}')}$"):
-        buffer.sample_groups(**{"key": "color", "groups": 1, "size_in_group": 2, **changed})
-    assert buffer.random_state.asnumpy().tolist() == before
-    with pytest.raises(TypeError, match="'sample_groups' needs a buffer made with 'names'"):
-        EpisodeReplayBuffer(
-            sample_size=1, capacity=4, shapes=[()], types=["int32"], max_episode_length=2
-        ).sample_groups("color", 1, 1)
 
 
 def starts(buffer: Any) -> list[int]:

@@ -493,26 +493,3 @@ def test_a_configuration():
     handle = buffer.insert([3], with_indices=True)
     buffer.update(handle, [3, 0.25])
     assert [column.tolist() for column in buffer.sample()] == [[3], [0.25]]
-
-
-def test_wrong_late_columns():
-    for late, error, message in (
-        (["rewards"], ValueError, r"'late' must hold some of the columns \['number', 'reward', 'score'\], but got"),
-        ([3], ValueError, "'late' must hold some of the columns"),
-        ([True], ValueError, "'late' must hold some of the columns"),
-        ("reward", TypeError, "'late' must be a list or tuple"),
-        (NAMES, ValueError, "'late' must leave a column that is not late"),
-    ):
-        with pytest.raises(error, match=message):
-            make(late=late)
-    buffer = make()
-    for exp, message in (
-        ([0, 0.5, [0, 0]], "one array for each of the 1 columns that are not late, but got 3"),
-        ({"number": 0, "reward": 0.5}, r"unknown \['reward'\]. \['reward', 'score'\] are late: 'update' writes them"),
-        ({}, r"missing \['number'\]"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            buffer.insert(exp)
-    assert int(buffer.size()) == 0
-    with pytest.raises(RuntimeError, match=r"'insert\(with_indices=True\)' needs a buffer that stores a weight"):
-        ReplayBuffer(1, 4, [()], ["int32"]).insert([0], with_indices=True)

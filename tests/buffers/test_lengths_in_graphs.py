@@ -166,36 +166,3 @@ def test_a_full_queue_fails_and_stores_nothing():
     assert queue.sample()[1].asnumpy().tolist() == [[0, 1, 2, 3, 0]]
     insert(tokens)
     assert queue.size() == 2
-
-
-@pytest.mark.parametrize(
-    ("exp", "lengths", "words"),
-    [
-        ([np.zeros(4, np.int32)], [2, 2], r"rows with 'lengths' must be padded in a graph, \[B, L, \*F\]"),
-        ([np.zeros((2, 4), np.int32)], [2.0, 2.0], "'lengths' must be ints >= 0, one for each row"),
-        ([np.zeros((2, 4), np.float32)], [2, 2], "expected int32, but got float32"),
-        ([np.zeros((2, 6), np.int32)], None, "may be longer than max_length=5"),
-        ([np.zeros((2, 4, 1), np.int32)], [2, 2], "rows with 'lengths' must be padded"),
-    ],
-)
-def test_wrong_rows_are_errors_at_compile_time(exp: Any, lengths: Any, words: str):
-    buffer = ReplayBuffer(1, 9, [(None,)], ["int32"], max_length=5, items=20, seed=0)
-    rows, given = [Tensor(part) for part in exp], None if lengths is None else Tensor(lengths)
-
-    @ms.jit
-    def insert(*rows):
-        return buffer.insert(rows, lengths=given, with_indices=True)
-
-    with pytest.raises((TypeError, ValueError), match=words):
-        insert(*rows)
-
-
-def test_what_is_refused_says_so():
-    buffer = ReplayBuffer(2, 16, **LARGE)
-
-    @ms.jit
-    def update(indices, values):
-        return buffer.update(indices, {"logits": values})
-
-    with pytest.raises(ValueError, match="call 'update' of column 'logits' from Python"):
-        update(Tensor([0]), Tensor(np.zeros((1, 5, 2), np.float32)))

@@ -24,7 +24,6 @@ COLUMNS: dict[str, Any] = {
     "share_lengths": [("tokens", "log_probs")],
     "seed": 0,
 }
-CAPACITY = 6
 
 
 def row(number: int, n: int) -> dict[str, Any]:
@@ -87,34 +86,3 @@ def test_graphs_skip_invalid_handles():
     assert int(invalid) == 4
     assert [float(buffer.get_item(i, as_dict=True)["reward"]) for i in range(4)] == [2, 3, 53, 5]
     assert int(buffer.counts.asnumpy()[4]) == 3
-
-
-@pytest.mark.parametrize("module", [host, mindspore_replay])
-def test_wrong_values_change_nothing(module: Any):
-    buffer = module.ReplayBuffer(1, 9, **COLUMNS).insert(joined([row(k, 2) for k in range(3)]))
-    before = buffer.state_dict()
-    two = np.int32([1, 2])
-    for handles, tokens, words in (
-        ([0, 1], [two, two, two], r"of column 'tokens' a list of 2, but got a list of 3"),
-        ([0], two, r"of column 'tokens' a list of 1, but got one row"),
-        (0, [two], r"of column 'tokens' one row, but got a list of 1"),
-        ([0, 1], [two, two[:1]], "rows keep their lengths, but got 1 items of column 'tokens' for the row 1, "),
-        ([0, 1], [two, np.zeros(9, np.int32)], "rows keep their lengths, but got 9 items"),
-        ([0, 1], [two, None], "the rows of a column must have one dtype"),
-        (0, None, "expected int32, but got object"),
-        (0, 5, r"expected \(n,\), but got \(\)"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=words):
-            buffer.update(handles, {"reward": np.zeros(np.shape(handles), np.float32), "tokens": tokens})
-    for name, array in buffer.state_dict().items():
-        np.testing.assert_array_equal(array, before[name])
-
-
-@pytest.mark.parametrize("module", [host, mindspore_replay])
-@pytest.mark.parametrize("tokens", [None, 5, [[1, 2], None], [None, [1, 2]], [[1], 5], [None, None], np.array(None)])
-def test_rows_that_are_none_are_refused(module: Any, tokens: Any):
-    buffer = module.ReplayBuffer(1, 8, [(None,), ()], ["int32", "int32"], names=["t", "n"], max_length=4, items=40)
-    for exp in ([tokens, 1], {"t": tokens, "n": [1, 2]}):
-        with pytest.raises((TypeError, ValueError), match=r"^For 'ReplayBuffer', .*[cC]olumn 't'"):
-            buffer.insert(exp)
-    assert len(buffer) == 0

@@ -155,6 +155,17 @@ def test_mixtures_of_one(name: str):
     assert check(case._replace(text=case.text.replace("(", f"({more}", 1)), "mixture") == check(case, "python")
 
 
+def test_each_face_has_its_own_way_to_another_size():
+    ways = {
+        "python": "with_sample_size(32)",
+        "attached": "attach(folder, sample_size=32)",
+        "mixture": "MixedReplay(parts, 32)",
+    }
+    for face, way in ways.items():
+        _, words = answer(lambda face=face: misuse.face("named", face).sample(32))
+        assert words.endswith(f"rows: write sample(), or for 32 rows {way}.sample().")
+
+
 class Calls(nn.Cell):
     """A call in a graph."""
 

@@ -1,7 +1,6 @@
 """Batches from several buffers: exact counts, rows and priorities that stay with their source, ratios that change."""
 
 import functools
-import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,6 @@ from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
     MixedReplay,
-    NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReservoirReplayBuffer,
@@ -200,22 +198,6 @@ class Update(nn.Cell):
 
     def construct(self, source, indices, priorities):
         return self.mixed.update_priorities(source, indices, priorities)
-
-
-def test_wrong_priorities_in_a_graph():
-    sources = [make("prioritized", 3, i) for i in range(2)]
-
-    def update(source: Tensor, indices: Tensor) -> Any:
-        mixed = MixedReplay([(buffer, 1) for buffer in sources], 8)
-        return ms.jit(Update(mixed).construct)(source, indices, Tensor(9.0, ms.float32))
-
-    with pytest.raises(TypeError, match="'indices' must hold ints"):
-        update(Tensor([0, 1]), Tensor([1.7, 2.0], ms.float32))
-    with pytest.raises(TypeError, match="'source' must hold ints"):
-        update(Tensor([0.0, 1.0], ms.float32), Tensor([1, 2]))
-    with pytest.raises(RuntimeError, match="assert failed"):
-        update(Tensor([0, 2]), Tensor([1, 2])).asnumpy()
-    assert all((buffer.priorities.asnumpy()[:30] == 1).all() for buffer in sources)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "sequences"])
@@ -440,76 +422,6 @@ def test_as_a_dict():
     assert list(mixed.sample(as_dict=True)) == ["source", *NAMES]
     assert list(mixed.sample(as_dict=True, with_indices=True)) == ["source", "indices", "weights", *NAMES]
     assert list(mix(("episodes", "episodes")).sample(as_dict=True)) == ["source", "lengths", "mask", *NAMES]
-
-
-def plain(**options: Any) -> ReplayBuffer:
-    return ReplayBuffer(
-        sample_size=1, capacity=9, shapes=[(), ()], types=["float32", "bool"], names=["reward", "terminated"], **options
-    )
-
-
-def one_column(dtype: str) -> ReplayBuffer:
-    return ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=["reward"])
-
-
-def twice() -> MixedReplay:
-    buffer = plain(max_use=1)
-    return MixedReplay([(buffer, 1), (buffer, 1)], 4)
-
-
-def n_step() -> ReplayBuffer:
-    return ReplayBuffer(sample_size=1, capacity=50, **COLUMNS, names=NAMES, views=[NStep(2, 0.9)])
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "build"),
-    [
-        (TypeError, "must be a list of pairs", lambda: MixedReplay([], 4)),
-        (TypeError, "must be a pair", lambda: MixedReplay([plain()], 4)),
-        (TypeError, "must be a pair", lambda: MixedReplay([("a", 1.0)], 4)),
-        (TypeError, "'ratios' must be a number", lambda: MixedReplay([(plain(), "1")], 4)),
-        (ValueError, "'ratios' must be in", lambda: MixedReplay([(plain(), 0.0), (plain(), 1.0)], 4)),
-        (ValueError, "'ratios' must be in", lambda: MixedReplay([(plain(), math.nan)], 4)),
-        (ValueError, r"rows are \[4, 0\]", lambda: MixedReplay([(plain(), 0.9), (plain(), 0.1)], 4)),
-        (ValueError, "source 1", lambda: MixedReplay([(make(k, 1, 0), 1) for k in ("uniform", "sequences")], 4)),
-        (ValueError, "source 1: .*float32", lambda: MixedReplay([(plain(), 1), (make("uniform", 1, 0), 1)], 4)),
-        (ValueError, "'rewards' must hold one entry", lambda: MixedReplay([(plain(), 1)], 4, rewards=(1.0, 0.0))),
-        (TypeError, "'rewards' must be a number", lambda: MixedReplay([(plain(), 1)], 4, rewards=("1",))),
-        (ValueError, "may come only once", twice),
-        (ValueError, "column's dtype, int32", lambda: MixedReplay([(one_column("int32"), 1)], 4, rewards=(0.5,))),
-        (ValueError, "column's dtype, uint8", lambda: MixedReplay([(one_column("uint8"), 1)], 4, rewards=(-1,))),
-        (ValueError, "column's dtype, float16", lambda: MixedReplay([(one_column("float16"), 1)], 4, rewards=(1e10,))),
-        (ValueError, "column's dtype, bool", lambda: MixedReplay([(one_column("bool"), 1)], 4, rewards=(1,))),
-        (ValueError, "returns that NStep computes", lambda: MixedReplay([(n_step(), 1)], 4, rewards=(1.0,))),
-        (ValueError, "no source may have 'max_use'", lambda: MixedReplay([(plain(max_use=2), 1)], 4, adjustable=True)),
-        (RuntimeError, "adjustable=True", lambda: MixedReplay([(plain(), 1)], 4).set_ratios([1.0])),
-        (ValueError, "must be 1 numbers", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1, 2])),
-        (ValueError, "must be positive", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([0.0])),
-        (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios(Tensor([-1.0]))),
-        (ValueError, "must be in", lambda: MixedReplay([(plain(), 1)], 4, adjustable=True).set_ratios([1e-310])),
-    ],
-)
-def test_errors(error: type[Exception], message: str, build: Callable[[], Any]):
-    with pytest.raises(error, match=message):
-        build()
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "arguments"),
-    [
-        (ValueError, r"'source' must be in \[0, 2\)", ([0, 2], [1, 1], 1.0)),
-        (ValueError, "must have the shape", ([0, 1], [1, 1, 1], 1.0)),
-        (TypeError, "'source' must hold ints", ([0.0], [1], 1.0)),
-        (ValueError, "finite and at least 0", ([0, 1], [1, 1], [1.0, -1.0])),
-        (ValueError, r"have shape \[2\]", ([0, 1], [1, 1], [1.0, 2.0, 3.0])),
-    ],
-)
-def test_wrong_priorities_change_nothing(error: type[Exception], message: str, arguments: Any):
-    sources = [make("prioritized", 2, i) for i in range(2)]
-    mixed = MixedReplay([(source, 1) for source in sources], 4)
-    with pytest.raises(error, match=message):
-        mixed.update_priorities(*arguments)
-    assert all((buffer.priorities.asnumpy()[:30] == 1).all() for buffer in sources)
 
 
 class Two(Kept):

@@ -21,7 +21,6 @@ from mindspore_replay import (
     MixedReplay,
     NStep,
     Prefetch,
-    RateLimiter,
     ReplayBuffer,
     ReplayQueue,
     attach,
@@ -593,29 +592,6 @@ def test_a_configuration(kind: Any):
         }
     )
     assert (queue.order, queue.limiter.timeout) == ("lifo", 2.0)
-
-
-ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "order": ({"order": "random"}, ValueError, "'order' must be 'fifo' or 'lifo', but got 'random'"),
-    "when full": ({"when_full": "wait"}, ValueError, "'when_full' must be 'block' or 'evict', but got 'wait'"),
-    "timeout": ({"timeout": -1}, ValueError, "'timeout' must be None or at least 0 seconds, but got -1"),
-    "type of timeout": ({"timeout": "long"}, TypeError, "'timeout' must be a number, but got 'long'"),
-    "stride": ({"stride": 2}, ValueError, "need 'sequence_length', but got burn_in=0, stride=2"),
-    "length": ({"sequence_length": 0}, ValueError, "'sequence_length' must be in"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS)
-def test_errors_of_the_constructor(case: str, tmp_path: Path):
-    options, error, message = ERRORS[case]
-    with pytest.raises(error, match=f"For 'ReplayQueue', .*{message}"):
-        make(storage=tmp_path / "rows", **options)
-    assert not (tmp_path / "rows").exists()
-
-
-def test_a_queue_has_its_own_limiter():
-    with pytest.raises(TypeError, match="'limiter' cannot be set"):
-        make().limiter = RateLimiter(1, 1, 1)
 
 
 def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:

@@ -317,18 +317,3 @@ def test_samples_of_another_size_from_the_same_rows(backend: str):
     assert int(other.delete(indices)) == len(set(indices.asnumpy().tolist()))
     assert buffer.eligible() == 6 - len(set(indices.asnumpy().tolist()))
     assert other.lock is buffer.lock
-
-
-@pytest.mark.parametrize(
-    ("error", "size", "message"),
-    [
-        (ValueError, 0, r"'sample_size' must be in \[1,"),
-        (ValueError, 9, "'sample_size' must be at most 8, the most"),
-        (TypeError, 2.0, "'sample_size' must be an int"),
-    ],
-)
-def test_sizes_that_no_sample_can_have(error: type[Exception], size: Any, message: str):
-    buffer = ReplayBuffer(2, 8, [()], ["int32"], replace=False, seed=0)
-    with pytest.raises(error, match=f"^For 'ReplayBuffer', {message}"):
-        buffer.with_sample_size(size)
-    assert buffer.sample_size == 2

@@ -199,52 +199,6 @@ def test_too_few_rows_with_weights():
     assert buffer.random_state.asnumpy()[1] == 0
 
 
-def test_errors():
-    buffer = make("native")
-    with pytest.raises(RuntimeError, match="at least 1 row, but got 0"):
-        buffer.sample()
-    buffer.insert(rows(0, 4))
-    with pytest.raises(RuntimeError, match="all capacity=5 rows, but got 4 stored"):
-        buffer.rows()
-    with pytest.raises(RuntimeError, match="'delete' needs a buffer that stores a weight"):
-        buffer.delete([0])
-    with pytest.raises(TypeError, match="max_staleness"):
-        make("native", max_staleness=3)
-    assert int(buffer.size()) == 4
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("head", np.int32(1), "head = 0"),
-        ("count", np.int32(3), "count"),
-        ("serials", np.array([3, 0]), "count"),
-        ("row_serials", np.array([0, 0, 2, 3, 4]), "different numbers"),
-        ("row_serials", np.array([0, 1, 2, 3, 5]), "different numbers"),
-        ("row_serials", np.array([1, 0, 2, 3, 4]), "its own slot"),
-    ],
-)
-def test_a_state_that_contradicts_itself_is_refused(key: str, value: Any, message: str):
-    buffer = make("native")
-    buffer.insert(rows(0, 5))
-    before = buffer.state_dict()
-    with pytest.raises(ValueError, match=message):
-        buffer.load_state_dict({**before, key: value})
-    assert all(np.array_equal(buffer.state_dict()[name], array) for name, array in before.items())
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("clock", np.array([0, 99, 0])), ("clock", np.array([-5, 0, 0])), ("insertion_clocks", np.array([0, 0, 1, 0, 0]))],
-)
-def test_a_weighted_state_that_contradicts_itself_is_refused(key: str, value: Any):
-    buffer = make("native", weighted=True)
-    buffer.insert(rows(0, 5))
-    with pytest.raises(ValueError, match="'clock' must begin with"):
-        buffer.load_state_dict({**buffer.state_dict(), key: value})
-    buffer.check_valid()
-
-
 class DeleteThenInsert(nn.Cell):
     """Deletes rows, then inserts others."""
 

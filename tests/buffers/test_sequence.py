@@ -591,44 +591,6 @@ def make(**options: Any) -> SequenceReplayBuffer:
     return SequenceReplayBuffer(**(arguments | {"backend": "native"} | options))
 
 
-CONSTRUCTOR: list[tuple[type[Exception], dict[str, Any], str]] = [
-    (ValueError, {"sequence_length": 0}, r"'sequence_length' must be in \[1, 2147483647\], but got 0\."),
-    (TypeError, {"sequence_length": 2.0}, r"'sequence_length' must be an int, but got 2\.0 \(float\)\."),
-    (ValueError, {"burn_in": -1}, r"'burn_in' must be in \[0, 2147483647\], but got -1\."),
-    (ValueError, {"stride": 0}, r"'stride' must be in \[1, 2147483647\], but got 0\."),
-    (TypeError, {"pad_end": 1}, r"'pad_end' must be a bool, but got 1 \(int\)\."),
-    (TypeError, {"prioritized": "yes"}, r"'prioritized' must be a bool, but got 'yes' \(str\)\."),
-    (ValueError, {"sequence_length": 14}, r"'capacity' must be at least 14, .* in 1 environments, but got 13\."),
-    (ValueError, {"burn_in": 11}, r"'capacity' must be at least 14, .*, but got 13\."),
-    (ValueError, {"num_envs": 5}, r"'capacity' must be at least 15, .* in 5 environments, but got 13\."),
-    (
-        ValueError,
-        {"sample_size": 14, "replace": False},
-        r"'sample_size' must be at most 'capacity', but got sample_size=14 and capacity=13",
-    ),
-    (
-        ValueError,
-        {"sample_size": 12, "replace": False},
-        r"'sample_size' must be at most 11, the most starts .* can hold, but got 12\.",
-    ),
-    (
-        ValueError,
-        {"sample_size": 10, "num_envs": 2, "replace": False},
-        r"'sample_size' must be at most 9, the most starts",
-    ),
-    (ValueError, {"prioritized": True, "replace": False}, r"'replace' must be True, but got False"),
-    (ValueError, {"prioritized": True, "alpha": 1.5}, r"'alpha' must be in \[0, 1\], but got 1\.5\."),
-    (TypeError, {"views": 3}, r"'views' must be a list or tuple of views, but got 3\."),
-    (TypeError, {"views": [3]}, r"'views' must hold views such as NStep, but got 3\."),
-]
-
-
-@pytest.mark.parametrize(("error", "options", "message"), CONSTRUCTOR, ids=lambda value: str(value)[:40])
-def test_constructor(error: type[Exception], options: dict[str, Any], message: str):
-    with pytest.raises(error, match=f"^For 'SequenceReplayBuffer', {message}"):
-        make(**options)
-
-
 def test_the_least_capacity():
     assert make(sequence_length=13, sample_size=1).capacity == 13
     assert make(sequence_length=11, burn_in=2).capacity == 13
@@ -650,33 +612,6 @@ def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool
 
 
 X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
-TWO = [np.zeros((2, 2), np.float32), np.zeros(2, np.int32)]
-CALLS: list[tuple[type[Exception], Callable[[Any], Any], str]] = [
-    (RuntimeError, lambda b: b.sample(), "needs at least 1 eligible row, but got 0 .* of 2 stored.*can_sample"),
-    (ValueError, lambda b: b.insert(TWO, end=True), r"'end' must have shape \[2\], one flag for each row, .* \[\]"),
-    (ValueError, lambda b: b.insert(TWO, end=[True]), r"'end' must have shape \[2\].* but got shape \[1\]"),
-    (ValueError, lambda b: b.insert(TWO, final=[True] * 3), r"'final' must have shape \[2\].* but got shape \[3\]"),
-    (ValueError, lambda b: b.insert(TWO, end=[[True], [False]]), r"'end' must have shape \[\] or \[n\], .* \[2, 1\]"),
-    (ValueError, lambda b: b.insert(TWO, end=np.zeros(0, bool)), r"'end' must have shape \[\] or \[n\], but got \[0\]"),
-    (ValueError, lambda b: b.insert([X, Y], end=[True, False]), r"'end' must have shape \[1\], .*or \[\], .*\[2\]"),
-    (TypeError, lambda b: b.insert(TWO, end=[0, 1]), "'end' must be a bool or hold bools, but got int64"),
-    (TypeError, lambda b: b.insert(TWO, end=1), "'end' must be a bool or hold bools, but got int64"),
-    (TypeError, lambda b: b.insert(TWO, final=0), "'final' must be a bool or hold bools, but got int64"),
-    (TypeError, lambda b: b.insert(TWO, final=None), "'final' must be a bool or hold bools, but got object"),
-    (TypeError, lambda b: b.insert(TWO, end=[0.0, 1.0]), "'end' must be a bool or hold bools, but got float64"),
-    (TypeError, lambda b: b.insert(TWO, end=Tensor([1, 0])), "'end' must be a bool or hold bools, but got int64"),
-    (ValueError, lambda b: b.insert([*TWO, Y]), "."),
-]
-
-
-@pytest.mark.parametrize(("error", "call", "message"), CALLS, ids=[message[:30] for *_, message in CALLS])
-def test_calls(error: type[Exception], call: Callable[[Any], Any], message: str):
-    pair = sequences(13, 3, 2).steps(2)
-    before = pair.buffer.state_dict()
-    with pytest.raises(error, match=message):
-        call(pair.buffer)
-    assert same_states(before, pair.buffer)
-    pair.compare()
 
 
 def test_names_that_a_dict_has_anyway():

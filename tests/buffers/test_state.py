@@ -208,41 +208,6 @@ def test_the_seed_of_mindspore_is_the_default():
     assert first.random_state.asnumpy().tolist() != second.random_state.asnumpy().tolist()
 
 
-BAD_STATES = {
-    "version": (lambda s: {**s, "version": np.array(2)}, "'version' of 'state_dict' must be 1, but got 2"),
-    "no capacity": (lambda s: {k: v for k, v in s.items() if k != "capacity"}, "'capacity' of 'state_dict' must be 6"),
-    "capacity": (lambda s: {**s, "capacity": np.array(7)}, "'capacity' of 'state_dict' must be 6, but got 7"),
-    "missing": (
-        lambda s: {k: v for k, v in s.items() if k != "head"},
-        "'head': expected int32 \\(\\), but got nothing",
-    ),
-    "unknown": (lambda s: {**s, "tail": np.array(0)}, "unknown keys \\['tail'\\]"),
-    "shape": (
-        lambda s: {**s, "column.1": s["column.1"][:5]},
-        "'column.1': expected uint64 \\(6,\\), but got uint64 \\(5,\\)",
-    ),
-    "dtype": (
-        lambda s: {**s, "column.0": s["column.0"].astype(np.float64), "count": s["count"].astype(np.int64)},
-        "'column.0': expected float32 \\(6, 2\\), but got float64 \\(6, 2\\); "
-        "'count': expected int32 \\(\\), but got int64",
-    ),
-    "head": (lambda s: {**s, "head": np.int32(3)}, "got head=3, count=6, inserted=8, base=0"),
-    "count": (lambda s: {**s, "count": np.int32(7)}, "got head=2, count=7, inserted=8, base=0"),
-    "serials": (lambda s: {**s, "serials": np.array([8, 9])}, "got head=2, count=6, inserted=8, base=9"),
-    "negative": (lambda s: {**s, "serials": np.array([7, -1])}, "got head=2, count=6, inserted=7, base=-1"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_STATES)
-def test_a_state_that_does_not_fit_changes_nothing(case: str):
-    buffer = make_filled()
-    before = buffer.state_dict()
-    change, message = BAD_STATES[case]
-    with pytest.raises(ValueError, match=f"For 'ReplayBuffer'.*{message}"):
-        buffer.load_state_dict(change(make_filled(seed=3).state_dict()))
-    assert all(np.array_equal(before[key], value) for key, value in buffer.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("name", "value"), [("head", 3), ("head", -1), ("count", 5), ("count", 7), ("serials", [2, 5]), ("serials", [9, 0])]
 )

@@ -217,24 +217,6 @@ def test_one_handle_takes_one_row():
     assert int(buffer.get_item(3)[1]) == 3
 
 
-#: What is wrong beside the cases of the table of misuse.
-WRONG: dict[str, tuple[Any, Any, type[Exception], str]] = {
-    "no column": ([5], {}, ValueError, "must be some of the columns"),
-    "no list": ([5], 3, TypeError, "'values' must be a list or tuple of 3 arrays"),
-    "no handles": ([], {"number": []}, (TypeError, ValueError), "'indices' must"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_changes_nothing(case: str):
-    handles, values, error, message = WRONG[case]
-    buffer = make("prioritized", "native")
-    before = buffer.state_dict()
-    with pytest.raises(error, match=message):
-        buffer.update(handles, values)
-    assert all(np.array_equal(buffer.state_dict()[key], array) for key, array in before.items())
-
-
 class UpdateMixed(nn.Cell):
     """Overwrites some columns of rows of several buffers."""
 
@@ -332,47 +314,6 @@ def test_rows_of_buffers_without_handles_are_left_out(way: str):
     assert int(invalid) == 0
     assert all(np.array_equal(plain.state_dict()[key], array) for key, array in before.items())
     assert stored(other)[4] == [values["state"][1].tolist(), 4, False]
-
-
-WRONG_MIXED: dict[str, tuple[Any, type[Exception], str]] = {
-    "no such source": (
-        ([0, 2], [5, 6], {"number": [1, 2]}),
-        ValueError,
-        r"'source' must be in \[0, 2\), but got \[0, 2\]",
-    ),
-    "a negative source": (([0, -1], [5, 6], {"number": [1, 2]}), ValueError, r"'source' must be in \[0, 2\)"),
-    "lengths": (([0, 1], [5, 6, 7], {"number": [1, 2]}), ValueError, "'source' and 'indices' must have the shape"),
-    "a number": ((0, 5, {"number": 1}), ValueError, "'source' and 'indices' must have the shape"),
-    "sources that are no ints": (([0.0], [5], {"number": [1]}), TypeError, "'source' must hold ints"),
-    "handles that are no ints": (([0], [5.0], {"number": [1]}), TypeError, "'indices' must hold ints"),
-    "a column that is not there": (([0, 1], [5, 6], {"other": [1, 2]}), ValueError, "must be some of the columns"),
-    "a column of one source": (([0, 0], [5, 6], {"reward": [1.0, 2.0]}), ValueError, "must be some of the columns"),
-    "another dtype": (([0, 1], [5, 6], {"state": np.zeros((2, 2))}), TypeError, "expected float32, but got float64"),
-    "another length": (([0, 1], [5, 6], {"number": [1]}), ValueError, r"expected \(2,\), but got \(1,\)"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_MIXED)
-def test_what_does_not_fit_changes_no_source(case: str):
-    arguments, error, message = WRONG_MIXED[case]
-    mixed = mix()
-    before = mixed.state_dict()
-    with pytest.raises(error, match=message):
-        mixed.update(*arguments)
-    assert all(np.array_equal(mixed.state_dict()[key], array) for key, array in before.items())
-
-
-@pytest.mark.slow
-def test_what_does_not_fit_in_a_mixed_graph_is_refused():
-    mixed = mix()
-    before, values = mixed.state_dict(), [Tensor(value) for value in new_rows(10).values()]
-    with pytest.raises(TypeError, match="'indices' must hold ints"):
-        graph(UpdateMixed(mixed))(Tensor([0, 1] * 5), Tensor([5.0, 6.0] * 5, ms.float32), *values)
-    with pytest.raises(Exception, match=r"expected \(3, 2\), but got \(10, 2\)"):
-        graph(UpdateMixed(mixed))(Tensor([0, 1, 1]), Tensor([5, 6, 7]), *values)
-    with pytest.raises(RuntimeError, match="assert failed"):
-        update_mixed(mixed)(Tensor([0, 2] * 5), Tensor([5, 6] * 5), *values).asnumpy()
-    assert all(np.array_equal(mixed.state_dict()[key], array) for key, array in before.items())
 
 
 def test_a_sequence_s_rows_have_handles_num_envs_apart():

@@ -193,121 +193,12 @@ def test_yaml_that_is_not_there(tmp_path: Path):
         load_config(tmp_path / "nothing.yaml")
 
 
-UNKNOWN = {
-    "capcity": "'capcity' (the nearest is 'capacity')",
-    "samplesize": "'samplesize' (the nearest is 'sample_size')",
-    "data_shapes": "'data_shapes' (the nearest is 'data_shape')",
-    "data_types": "'data_types' (the nearest is 'data_type')",
-    "Number": "'Number' (the nearest is 'number')",
-    "param": "'param' (the nearest is 'params')",
-    "sed": "'sed' (the nearest is 'seed')",
-    "max_uses": "'max_uses' (the nearest is 'max_use')",
-    "size": "'size' (here 'capacity')",
-    "buffer_size": "'buffer_size' (here 'capacity')",
-    "batch_size": "'batch_size' (here 'sample_size')",
-    "n_step": "'n_step' (here 'views')",
-    "gamma": "'gamma'.",
-}
-
-
-@pytest.mark.parametrize("key", UNKNOWN)
-def test_an_unknown_key_names_the_one_that_is_meant(key: str):
-    message = re.escape(f"For 'create_buffer', the configuration has unknown keys: {UNKNOWN[key]}")
-    with pytest.raises(ValueError, match=f"^{message}"):
-        create_buffer(changed(**{key: 1}))
-    with pytest.raises(ValueError, match=f"^{message}"):
-        create_buffer(changed(params={key: 1}))
-    with pytest.raises(ValueError, match=f"^{message}"):
-        create_buffer({"multi_type_replaybuffer": True, "policy": CONFIG, "value": changed(**{key: 1})})
-
-
-def test_all_unknown_keys_come_in_one_message():
-    with pytest.raises(ValueError, match=r"'capcity' .*'capacity'.*; 'sed' .*'seed'"):
-        create_buffer(changed(capcity=1, sed=2))
-
-
-ERRORS = {
-    "missing": (ValueError, changed(data_type=None), "the configuration lacks ['data_type']; it has ['capacity', "),
-    "all missing": (
-        ValueError,
-        {},
-        "the configuration lacks ['sample_size', 'capacity', 'data_shape', 'data_type']; it has [].",
-    ),
-    "no sample size": (ValueError, changed(sample_size=None), "the configuration lacks ['sample_size']; it has ["),
-    "no sample size in one": (
-        ValueError,
-        {"multi_buffer": True, "a": CONFIG, "b": changed(sample_size=None)},
-        "the configuration lacks ['sample_size']; it has [",
-    ),
-    "no sample size for rates": (
-        ValueError,
-        changed(type=FreeBuffer, extra=0, sample_size=None, thruput_controller={"sample_min_limit_ratio": 2}),
-        "the configuration lacks ['sample_size']; it has [",
-    ),
-    "whole": (
-        ValueError,
-        {"actor": {"number": 1}, "replay_buffer": CONFIG},
-        "'config' must be the part that describes the buffer, but got the configuration of a whole training run: pass "
-        "config['replay_buffer'].",
-    ),
-    "whole of DI-engine": (
-        ValueError,
-        {"env": {}, "policy": {"cuda": False, "other": {"replay_buffer": CONFIG}}},
-        "'config' must be the part that describes the buffer, but got the configuration of a whole training run: pass "
-        "config['policy']['other']['replay_buffer'].",
-    ),
-    "sequence": (ValueError, changed(type="sequence"), "the configuration lacks ['sequence_length']; it has ["),
-    "episode": (ValueError, changed(type="episode"), "the configuration lacks ['max_episode_length']; it has ["),
-    "twice": (
-        ValueError,
-        changed(params={"capacity": 3}),
-        "['capacity'] must not be both in the configuration and in its 'params'.",
-    ),
-    "no mapping": (TypeError, [CONFIG], "'config' must be a mapping, but got ["),
-    "params": (TypeError, changed(params=[1]), "'params' must be a mapping, but got [1] (list)."),
-    "part": (
-        ValueError,
-        {"multi_type_replaybuffer": True, "policy": 3},
-        "several buffers need a mapping each, but got only ['policy'].",
-    ),
-    "number": (TypeError, changed(number=2.0), "'number' must be an int, but got 2.0 (float)."),
-    "bool as number": (TypeError, changed(number=True), "'number' must be an int, but got True (bool)."),
-    "zero": (ValueError, changed(number=0), "'number' must be in [1, 2147483647], but got 0."),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS)
-def test_errors(case: str):
-    error, config, message = ERRORS[case]
-    with pytest.raises(error, match=f"^{re.escape(f'For {chr(39)}create_buffer{chr(39)}, {message}')}"):
-        create_buffer(config)
-
-
 def test_a_part_of_several_may_have_the_name_of_the_part():
     assert list(create_buffer({"multi_buffer": True, "replay_buffer": CONFIG})) == ["replay_buffer"]
     with pytest.raises(
         ValueError, match=r"For 'get_buffer_cls', .* whole training run: pass config\['replay_buffer'\]"
     ):
         get_buffer_cls({"replay_buffer": CONFIG})
-
-
-def test_a_type_that_is_not_known():
-    message = (
-        "For 'get_buffer_cls', 'type' must be one of uniform, naive, deque, prioritized, priority, "
-        "advanced, sequence, episode, reservoir, elastic, queue, epochs, but got 'unifrom' (the nearest is "
-        "'uniform')."
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        create_buffer(changed(type="unifrom"))
-    with pytest.raises(TypeError, match=r"^For 'get_buffer_cls', 'type' must be a class or a name, but got 3.$"):
-        get_buffer_cls({"type": 3})
-
-
-def test_errors_of_the_class_come_through():
-    with pytest.raises(ValueError, match=r"^For 'ReplayBuffer', 'capacity' must be in"):
-        create_buffer(changed(capacity=0))
-    with pytest.raises(TypeError, match=r"^For 'ReplayBuffer', 'types\[0\]' must be one of bool, int8"):
-        create_buffer(changed(data_type=["float23", "int32", "bool"]))
 
 
 def test_the_public_names_are_sorted_and_there():

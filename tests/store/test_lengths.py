@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from any_length import CAPACITY, COLUMNS, joined, row_of
+from any_length import COLUMNS, joined, row_of
 
-from mindspore_replay.host import ReplayBuffer, ReplayQueue, ReservoirReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.views import NStep
+from mindspore_replay.host import ReplayBuffer, ReplayQueue
 
 
 @pytest.mark.parametrize("first", range(9))
@@ -68,69 +67,3 @@ def test_a_damaged_state_is_refused():
             ValueError, match="the offsets and lengths of column 'tokens' must be those of rows one behind"
         ):
             buffer.load_state_dict(bad)
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "words"),
-    [
-        ({"max_length": None}, ValueError, "need 'max_length', the items of the longest row, and 'items'"),
-        ({"items": 4}, ValueError, r"'items' must be in \[5, "),
-        ({"items": {"tokens": 20}}, ValueError, r"'items' must hold one value for the columns \['words', 'flags'\]"),
-        ({"share_lengths": [("tokens", "reward")]}, ValueError, "only those whose shape begins with None"),
-        ({"share_lengths": [("tokens", "words"), ("words",)]}, ValueError, "must hold each column once"),
-        (
-            {"late": ["words", "flags"]},
-            ValueError,
-            "must share the lengths of one that is not late, but 'words' does not",
-        ),
-        ({"cut": "last"}, ValueError, "'cut' must be"),
-        ({"sample_length": 6}, ValueError, r"'sample_length' must be in \[1, 5\]"),
-        ({"shapes": [(), (), (2,), (), (), ()]}, ValueError, "need a column whose shape begins with None"),
-        ({"shapes": [(2, None), (), (None, 2), (None,), (None,), ()]}, TypeError, "must be a tuple of ints, but got"),
-        ({"compress": ["logits"]}, ValueError, "cannot be used with 'compress', which stores rows of one length"),
-        ({"views": [NStep(2, 0.9)]}, ValueError, "cannot be used with 'views', which join steps of one length: pad"),
-    ],
-)
-def test_wrong_declarations_are_errors(changed: dict[str, Any], error: type[Exception], words: str):
-    with pytest.raises(error, match=words):
-        ReplayBuffer(1, CAPACITY, **{**COLUMNS, **changed})
-
-
-@pytest.mark.parametrize(
-    ("changed", "error", "words"),
-    [
-        (
-            {"tokens": np.zeros(6, np.int32)},
-            ValueError,
-            "longer than max_length=5, but got 6 items. Nothing was stored",
-        ),
-        ({"tokens": np.zeros(2, np.int64)}, TypeError, "column 'tokens': expected int32, but got int64"),
-        ({"tokens": np.zeros(2, np.int32)}, ValueError, r"share their lengths, but got \[2\] and \[3\]"),
-        ({"logits": np.zeros((3, 3), np.float32)}, ValueError, r"column 'logits': expected \(n, 2\), but got \(3, 3\)"),
-        ({"reward": [1.0, 2.0]}, ValueError, "column 'reward'"),
-    ],
-)
-def test_wrong_rows_are_errors(changed: dict[str, Any], error: type[Exception], words: str):
-    buffer = ReplayBuffer(1, CAPACITY, **COLUMNS).insert(row_of(0, 3, 2))
-    with pytest.raises(error, match=words):
-        buffer.insert({**row_of(1, 3, 2), **changed})
-    assert buffer.size() == 1
-    with pytest.raises(ValueError, match="the rows of one call may have items=29 items in column 'tokens', but got 30"):
-        buffer.insert(joined([row_of(k, 5, 0) for k in range(6)]))
-    with pytest.raises(ValueError, match="must hold the 4 items of all rows, or padded rows"):
-        buffer.insert({**row_of(1, 3, 2), "reward": [1.0]}, lengths={"tokens": [4], "words": [4]})
-    assert buffer.size() == 1
-
-
-def test_what_has_no_meaning_is_refused():
-    with pytest.raises(ValueError, match="cannot be used with a reservoir"):
-        ReservoirReplayBuffer(1, 9, [(None,)], ["int32"])
-    plain = ReplayBuffer(1, 9, [()], ["int32"]).insert([1])
-    for call in (plain.sample_packed, lambda: plain.sample(longest=True), lambda: plain.insert([[1, 2]], lengths=[2])):
-        with pytest.raises(ValueError, match="a column whose shape begins with None"):
-            call()
-    windows = SequenceReplayBuffer(1, CAPACITY, **COLUMNS, sequence_length=2)
-    with pytest.raises(ValueError, match="'sample_packed' needs samples of single rows, but got windows of steps"):
-        windows.sample_packed()
-    with pytest.raises(ValueError, match=r"'max_items' must be in \[5, "):
-        ReplayBuffer(1, CAPACITY, **COLUMNS).insert(row_of(0, 3, 2)).sample_packed(max_items=4)

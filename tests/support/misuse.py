@@ -399,6 +399,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample()": RuntimeError("a sample needs at least 1 … got 0 in the range to draw from, of 0 stored.…", KERNEL),
     },
     "sequence": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(ROW, end=1)": TypeError("'end' must be a bool or hold bools, but got int64."),
         "insert(ROW, final=0)": TypeError("'final' must be a bool or hold bools, but got int64."),
         'insert(ROW, final="x")': TypeError("'final' must be a bool or hold bools, but got str32."),
@@ -423,6 +424,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample()": RuntimeError("a sample needs at least 1 … got 0 in the range to draw from, of 0 stored.…", KERNEL),
     },
     "elastic": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(ROW, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
         "sample(beta=0.5)": RuntimeError("'sample(beta=...)' " + BY_PRIORITY),
         "update_priorities(HANDLES, ONES)": RuntimeError("'update_priorities' " + BY_PRIORITY),
@@ -436,6 +438,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "set_window(Tensor([4, 4]))": TypeError("'window' must be an int or a … got a Tensor [2] of int64.", CELL),
     },
     "episodes": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(rows(4), end=np.zeros(4, bool))": ValueError(
             "no episode may have more than max_episode_length=3 rows: insert the last of them with end=True, or "
             "call end_episodes() before the next. Nothing was stored.", KERNEL),
@@ -453,17 +456,22 @@ CALLS: dict[str, dict[str, Exception]] = {
         'sample_groups("act", 1, 1)': TypeError("'sample_groups' needs a buffer made with 'names'.", PYTHON),
     },
     "reservoir": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "delete([0])": RuntimeError("'delete' " + WEIGHT, PYTHON),
         "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 4 " + UNTIL_FULL, PYTHON),
     },
     "reservoir, empty": {
         "sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, PYTHON),
     },
+    "epochs": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
+    },
     "epochs, empty": {
         "sample()": RuntimeError(
             "a sample needs sample_size=2 rows, but got 0 in the range to draw from, of 0 stored" + WAIT, PYTHON),
     },
     "queue": {
+        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(rows(9))": RuntimeError(
             "there must be room for 9 rows, but got 4 free of capacity=8, since rows that were not sampled yet may not "
             "be evicted: sample first, pass a timeout to wait for room, or make it with when_full='evict'.", KERNEL),
@@ -531,6 +539,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample_packed()": ValueError("'sample_packed' needs samples of single … got windows of steps.", PYTHON),
     },
     "mixture": {
+        'update(TWO, HANDLES, {"obs": rows(2)[0]})': ValueError("'source' must be in [0, 2), but got [1, 2].", KERNEL),
         'update([0, 2], [0, 1], {"act": [1, 2]})': ValueError("'source' must be in [0, 2), but got [0, 2].", PYTHON),
         'update([0, -1], [0, 1], {"act": [1, 2]})': ValueError("'source' must be in [0, 2), but got [0, -1].", PYTHON),
         'update([0, 1], [0, 1, 2], {"act": [1, 2]})': ValueError(PAIRS + "[2] and [3].", PYTHON),
@@ -780,6 +789,8 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "the rows to one length, and declare that."),
     },
     "steps": {
+        'views=[NStep(2, 0.9)], shapes=[(2,), (2,), ()], compress=["reward"]': ValueError(
+            "'compress' must leave out columns that a view computes with, but got ['reward']…"),
         "views=[FrameStack(2)], names=None": ValueError("FrameStack needs a buffer made with 'names'."),
         "views=[NStep(2, 0.5)], names=None": ValueError("NStep needs a buffer made with 'names'."),
         "views=[GOALS]": ValueError(

@@ -213,7 +213,6 @@ def test_threads_keep_the_ratio():
     assert buffer.random_state.asnumpy()[1] == 3200
 
 
-NAMES = ["a", "b"]
 SEVERAL = {
     ReplayBuffer: {},
     PrioritizedReplayBuffer: {},
@@ -573,28 +572,6 @@ def test_the_first_error_of_sizes_asks_for_enough(of: Any, first: str, num_envs:
     run(18)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((0, 1, 1), ValueError, "'samples_per_insert' must be positive, or the fewest and the most"),
-        (((2, 1), 1, 1), ValueError, r"low <= high, high above 0 and low finite, but got \(2, 1\)"),
-        ((math.inf, 1, 1), ValueError, "low finite, but got inf"),
-        ((math.nan, 1, 1), ValueError, "but got nan"),
-        (((1, 2, 3), 1, 1), ValueError, r"must be a number or two, but got \(1, 2, 3\)"),
-        (("2", 1, 1), TypeError, "'samples_per_insert' must be a number, but got '2'"),
-        ((True, 1, 1), TypeError, "'samples_per_insert' must be a number, but got True"),
-        ((1, 0, 1), ValueError, "'min_size' must be"),
-        ((1, 1.5, 1), TypeError, "'min_size' must be"),
-        ((1, 1, 0.5), ValueError, "'error_buffer' must be finite and at least 1, but got 0.5"),
-        ((1, 1, math.inf), ValueError, "'error_buffer' must be finite"),
-        ((1, 1, None), TypeError, "'error_buffer' must be a number, but got None"),
-    ],
-)
-def test_bad_arguments(arguments: tuple[Any, ...], error: type[Exception], message: str):
-    with pytest.raises(error, match="For 'RateLimiter', " + (message if message[0] == "'" else f".*{message}")):
-        RateLimiter(*arguments)
-
-
 def test_sizes_do_not_matter_where_one_side_never_waits():
     for ratio in ((0, 1), (1, math.inf)):
         limiter = RateLimiter(ratio, 1, 1)
@@ -636,17 +613,6 @@ def test_what_is_no_limiter_and_no_state_of_one():
     overwrite(buffer.limiter.counts, [-1, *buffer.limiter.counts.asnumpy()[1:]])
     with pytest.raises(ValueError, match="must be those of a limiter"):
         buffer.check_valid()
-
-
-def test_bad_rows_and_timeouts():
-    limiter = RateLimiter(1, 1, 1)
-    for method in (limiter.can_insert, limiter.can_sample):
-        with pytest.raises(ValueError, match="'rows' must be"):
-            method(0)
-    with pytest.raises(ValueError, match="'timeout' must be None or at least 0 seconds, but got -1"):
-        RateLimiter(1, 1, 1, timeout=-1)
-    with pytest.raises(ValueError, match="'timeout' must be"), limiter.inserting(timeout=math.nan):
-        pass
 
 
 def test_reset_lets_insertions_begin_anew():

@@ -15,7 +15,6 @@ from mindspore import Tensor
 from mindspore_replay import (
     EpochReplayBuffer,
     JSONLinesSink,
-    MixedReplay,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayMonitor,
@@ -239,19 +238,3 @@ def test_texts_of_numbers_and_bars():
     assert bars(np.array([0, 1, 4, 8])) == " ▁▄█"
     assert bars(np.array([1, 1, 2, 2]), width=2) == "▄█"
     assert bars(np.zeros(3, int)) == "   "
-
-
-def test_errors():
-    buffer = prioritized()
-    mixed = MixedReplay([(buffer, 1)], 4)
-    with pytest.raises(TypeError, match="must be a buffer or a mapping of buffers, but got MixedReplay"):
-        ReplayMonitor(mixed, Noted())
-    with pytest.raises(TypeError, match="'sink' must have methods 'write' and 'close', but got str"):
-        ReplayMonitor(buffer, "log.jsonl")
-    with pytest.raises(ValueError, match="'buffer' must hold a buffer, but got none"):
-        ReplayMonitor({}, Noted())
-    for operations, error in ((-1, ValueError), (0.5, TypeError)):
-        with pytest.raises(error, match="'operations' must be"):
-            ReplayMonitor(buffer, Noted()).step(operations)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'every' must be"):
-        ReplayMonitor(buffer, Noted(), every=0)

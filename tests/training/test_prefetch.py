@@ -288,17 +288,6 @@ def test_statistics(monkeypatch: pytest.MonkeyPatch):
     assert second.share == second.hidden / second.sampling
 
 
-def test_arguments():
-    with pytest.raises(
-        TypeError, match=r"^For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got 3\.$"
-    ):
-        Prefetch(3)
-    with pytest.raises(ValueError, match=r"^For 'Prefetch', 'depth' must be .* but got 0\.$"):
-        Prefetch(filled(ReplayBuffer), 0)
-    with Prefetch(filled(ReplayBuffer), wrong=1) as batches, pytest.raises(TypeError, match="wrong"):
-        batches.sample()
-
-
 class Learner(Kept):
     """Changes priorities in a graph, after work that overlaps with the thread."""
 
@@ -507,4 +496,9 @@ def test_a_limiter_whose_time_is_over():
         with pytest.raises(TimeoutError, match=r"4 rows could not be sampled within 0\.05 s"):
             batches.sample()
         buffer.insert(rows(20, 2))
+        batches.sample()
+
+
+def test_arguments_of_samples_are_checked_when_they_are_drawn():
+    with Prefetch(filled(ReplayBuffer), wrong=1) as batches, pytest.raises(TypeError, match="wrong"):
         batches.sample()

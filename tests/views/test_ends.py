@@ -1,6 +1,6 @@
 """Ends of episodes: by `end`, by the column of terminations, by a final row; where a next observation is not known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -347,12 +347,3 @@ def test_goals_are_of_the_episode_that_an_update_has_ended(strategy: Any):
         batch = buffer.sample(as_dict=True)
         achieved, goal = (batch[name].asnumpy() for name in names[:2])
         assert ((achieved <= 5) == (goal <= 5)).all()
-
-
-@pytest.mark.parametrize("make", [ReplayBuffer, SequenceReplayBuffer], ids=lambda cls: cls.__name__)
-@pytest.mark.parametrize("views", [[FrameStack(4)], [FrameStack(4), NStep(3, 0.9)], [NStep(3, 0.9), FrameStack(4)]])
-def test_stacks_beside_a_stored_next_observation_are_refused(make: Callable[..., Any], views: list[Any]):
-    more = {"sequence_length": 3} if make is SequenceReplayBuffer else {}
-    names, types = [*NAMES, "next_observation"], [*TYPES, "float32"]
-    with pytest.raises(ValueError, match="a column 'next_observation' would store each frame twice: leave it out"):
-        make(1, 16, [()] * 4, types, names=names, views=views, **more)

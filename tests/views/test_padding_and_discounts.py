@@ -97,15 +97,6 @@ def test_compressed_stacks_repeat_the_first_frame():
         assert (one["observation"] > 0).all()
 
 
-def returns_from(first, length):
-    """Return the return and the discount of a chain of rows, as the documentation says."""
-    total, factor = 0.0, 1.0
-    for row in range(first, first + length):
-        total += factor * NUMBERS[row]
-        factor *= GAMMA * DISCOUNTS[row]
-    return total, 0.0 if TERMINATED[first + length - 1] else factor
-
-
 def discounted(first, length, rewards=NUMBERS):
     """Return the return and the discount of a chain of rows, as the documentation says."""
     total, factor = 0.0, 1.0
@@ -158,21 +149,3 @@ def test_returns_of_other_goals_with_discounts_of_steps(kind, in_graph):
             first, length = int(sample["achieved_goal"][at][0]) - 1, int(counted["reward"][at])
             found = sample["reward"][at], sample["discount"][at]
             np.testing.assert_allclose(found, discounted(first, length, 2.0 * NUMBERS), rtol=1e-6)
-
-
-def test_wrong_arguments():
-    with pytest.raises(ValueError, match="'padding' must be one of zeros, first, but got 'edge'"):
-        FrameStack(2, padding="edge")
-    for dtype, shape in (("int32", ()), ("float32", (2,))):
-        with pytest.raises(TypeError, match=r"the column 'gamma' must be float32 or float64 of shape \(\)"):
-            ReplayBuffer(
-                *(1, 9, [(), (), (), shape], ["float32", "float32", "bool", dtype]),
-                names=["observation", "reward", "terminated", "gamma"],
-                views=[NStep(2, 0.9, discount="gamma")],
-            )
-    with pytest.raises(ValueError, match=r"pass discount='discount' if it contains the discount of each step"):
-        ReplayBuffer(
-            *(1, 9, [()] * 4, ["float32", "float32", "bool", "float32"]),
-            names=["observation", "reward", "terminated", "discount"],
-            views=[NStep(2, 0.9)],
-        )
