@@ -260,18 +260,6 @@ def test_it_has_no_composite_backend():
         host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], backend="composite")
 
 
-def test_a_closed_buffer_does_nothing_more():
-    there, _ = pair("uniform")
-    fill(there)
-    larger = there.with_sample_size(5)
-    there.close()
-    there.close()
-    for one in (there, larger):
-        for call in (one.sample, one.size, one.reset, lambda one=one: one.insert(rows(0, 1)), one.state_dict):
-            with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed: make another"):
-                call()
-
-
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_files_are_neither_written_from_a_closed_buffer_nor_read_into_it(in_folder: bool, tmp_path: Path):
     storage = tmp_path / "rows" if in_folder else "host"

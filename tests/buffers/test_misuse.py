@@ -78,6 +78,19 @@ CONFIG = {
 }
 
 
+#: The columns of a row with its next observation, and a step of two environments.
+WHOLE = ["observation", "action", "reward", "next_observation", "terminated"]
+STEP: dict[str, Any] = {
+    "observation": np.ones((2, 3), np.float32),
+    "action": np.array([1, 2]),
+    "next_observation": np.full((2, 3), 2, np.float32),
+    "reward": np.array([0.5, 1.5]),
+    "terminated": np.array([False, False]),
+    "truncated": np.array([False, False]),
+    "info": {},
+}
+
+
 def known(package: Any) -> dict[str, Any]:
     """Return what calls of functions are written with: public names, buffers, configurations."""
 
@@ -87,7 +100,12 @@ def known(package: Any) -> dict[str, Any]:
     def config(**changes: Any) -> dict[str, Any]:
         return {key: value for key, value in (CONFIG | changes).items() if value is not None}
 
-    own = {"buffer": buffer, "ONE": buffer("plain"), "CONFIG": CONFIG, "config": config}
+    def step(mode: str = "Disabled", names: Any = WHOLE, **changed: Any) -> Any:
+        types = [{"action": "int32", "terminated": "bool"}.get(name, "float32") for name in names]
+        of = SimpleNamespace(names=names, types=types, num_envs=2)
+        return mindspore_replay.VectorRows(of, mode).step(**{**STEP, **changed})
+
+    own = {"buffer": buffer, "ONE": buffer("plain"), "CONFIG": CONFIG, "config": config, "step": step}
     own["SINK"] = SimpleNamespace(write=print, close=print)
     return {name: getattr(package, name) for name in mindspore_replay.__all__ if hasattr(package, name)} | own
 
@@ -100,7 +118,7 @@ def test_functions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     mindspore_replay.save(misuse.face("plain", "host"), "file")
     before = Path("file").read_bytes()
     for package in (mindspore_replay,) if case.where == CELL else (mindspore_replay, host):
-        if hasattr(package, case.kind):
+        if hasattr(package, case.kind):  # the others are of MindSpore alone
             found = answer(lambda package=package: misuse.value(case.text, **known(package)))
             assert case.answers(found, case.kind), found
     assert (os.listdir(), Path("file").read_bytes()) == (["file"], before)

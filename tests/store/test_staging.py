@@ -289,21 +289,12 @@ def test_a_batch_is_stored_the_same_however_it_lies():
         np.testing.assert_array_equal(b.asnumpy(), given)
 
 
-def test_a_refused_row_leaves_the_buffer_as_it_was():
-    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=SHAPES, types=TYPES, seed=0, backend="native")
-    buffer.insert(row())
-    before = buffer.state_dict()
-    for wrong, error in ((row(b=2**40), ValueError), (row(a=np.zeros(2)), TypeError), (row(e="x"), TypeError)):
-        with pytest.raises(error, match="column"):
-            buffer.insert(wrong)
-    after = buffer.state_dict()
-    assert all(np.array_equal(before[key], after[key]) for key in before)
-
-
 def general(buffer: Any) -> Any:
     """Return the buffer without its fast ways."""
     store = buffer._front.calls
-    store.__dict__["try_insert"] = lambda *_: False
+    vars(store)["try_insert"] = lambda *_: False
+    if "_try_insert" in vars(buffer):
+        vars(buffer)["_try_insert"] = lambda *_: False
     store._kernels["sample_range"] = library_refuses(store._kernels["sample_range"])
     return buffer
 

@@ -30,6 +30,7 @@ nan, inf = float("nan"), float("inf")
 OBS, ACT = np.zeros(2, np.float32), np.array(1, np.int32)
 ROW, WRONG = [OBS, ACT], [OBS.astype("float64"), ACT]
 HANDLES, HALF, ONES, TWO = np.array([0, 1]), np.array([0.5]), np.ones(2, np.float32), np.array([1, 2], np.int32)
+FRAMES, FINAL = np.ones((2, 3), np.float32), np.array([np.zeros(2), None], object)
 STEP, ENDS = {"reward": "float32", "terminated": "bool"}, [False, False, True, True]
 GOALS = HindsightRelabel("future", 0.5, np.subtract)
 BEFORE = HindsightRelabel("future", 1.0, np.subtract, achieved_goal="observation")
@@ -174,6 +175,7 @@ NO_STEPS = (
     "but got "
 )
 FLAG_EACH = ", one flag for each row, "
+OWN_KINDS = "values must be of the same kind as their columns. column "
 WAIT = ". Wait until can_sample() is true."
 OTHER_SIZE = ". A sample always has sample_size=2 rows: write sample(), or for 32 rows with_sample_size(32).sample()."
 OF_PRIORITIES = "'sample' takes beta, as_dict, with_indices, longest by keyword, but got "
@@ -1117,6 +1119,49 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             "no buffer can be made from file: For 'ReplayBuffer', 'backend' must be one of 'auto', 'native', "
             "'composite', but got 'other'.", CELL),
         'load("nowhere.safetensors")': FileNotFoundError("…No such file or directory: '…nowhere.safetensors"),
+    },
+    "VectorRows": {
+        'VectorRows(buffer("named"), "every_step")': ValueError(
+            "'autoreset_mode' must be a gymnasium AutoresetMode or one of NextStep, SameStep, Disabled, but got "
+            "'every_step'."),
+        'VectorRows(buffer("named"), 7)': TypeError("…one of NextStep, SameStep, Disabled, but got 7 (int)."),
+        'VectorRows(buffer("plain"), "NextStep")': TypeError(
+            "'buffer' must be made with 'names', but got a ReplayBuffer without."),
+        "VectorRows(3, None)": TypeError("'buffer' must be made with 'names', but got a int without."),
+        "step(None)": TypeError("'autoreset_mode' must be that of the vector environment, such as…"),
+        "step(terminated=HANDLES)": TypeError("'terminated' must be bool, but got int64."),
+        "step(info=[{}, {}])": TypeError("'info' must be a dict, but got list."),
+        'step(action=ONES.astype("float64"), reward=np.array(["a", "b"]))': TypeError(
+            OWN_KINDS + "'action': expected int32, but got float64; column 'reward': expected float32, but got <U1."),
+        "step(reward=[None, 1.0])": TypeError(OWN_KINDS + "'reward': expected float32, but got object."),
+        "step(truncated=np.array([True]))": ValueError(
+            "'truncated' must have shape (2,), a flag for each of the buffer's num_envs, but got (1,)."),
+        "step(reward=np.zeros(3), action=np.array(4))": ValueError(
+            "each value must hold one row of each environment. column 'action': expected (2, ...), but got (); "
+            "column 'reward': expected (2, ...), but got (3,)."),
+        "step(action=np.array([0, 2**31]))": ValueError("column 'action' is int32 and cannot hold 2147483648."),
+        'step(names=["reward", "action", "observation", "value", "log_prob"], value=ONES, logprob=ONES)': ValueError(
+            "columns that step() does not fill must be given by keyword, and no others: missing ['log_prob'], unknown "
+            "['logprob'], given twice []."),
+        'step(names=["reward"], observation={"reward": FRAMES}, next_observation={"reward": FRAMES + 1})': ValueError(
+            "…: missing [], unknown [], given twice ['reward']."),
+        'step(observation={"a": FRAMES, "b": FRAMES}, next_observation={"a": FRAMES})': ValueError(
+            "'observation' and 'next_observation' must have the same keys, but got ['a', 'b'] and ['a']."),
+        'step(names=["obs", "next_obs"], obs=FRAMES, next_obs=FRAMES)': ValueError(
+            "a column of the buffer must be one of the observation's keys ['observation'], but the columns are "
+            "['obs', 'next_obs']…"),
+        "step(observation=FRAMES, next_observation=FRAMES)": ValueError("…made with copy=False write into it…"),
+        'step("SameStep", truncated=HANDLES > 0)': ValueError(
+            "'autoreset_mode' must be that of the environments, but got SameStep, and environments [1] are done "
+            "without a final observation in info['final_obs'].…"),
+        'step("SameStep", truncated=ONES > 0, info={"final_obs": FINAL})': ValueError(
+            "…but got SameStep, and environments [1] are done without a final observation…"),
+        'step("SameStep", truncated=HANDLES < 1, info={"final_obs": FINAL, "_final_obs": [True, False]})': ValueError(
+            "info['final_obs'][0] must have 'observation' of shape (3,) and kind float32, but got shape (2,), …"),
+        'step("NextStep", truncated=HANDLES < 1, info={"final_obs": FINAL, "_final_obs": [True, False]})': ValueError(
+            "…but got NextStep, and environments [0] are done with a final observation in info['final_obs'].…"),
+        'step("Disabled", truncated=HANDLES < 1, info={"final_obs": FINAL, "_final_obs": [True, False]})': ValueError(
+            "…but got Disabled, and environments [0] are done with a final observation in info['final_obs'].…"),
     },
 }
 

@@ -1,7 +1,6 @@
 """Rows of vector environments against a log that every single environment keeps of its own transitions."""
 
 import re
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -553,119 +552,6 @@ def test_spellings_of_the_mode(value: Any):
     mode = VectorRows(Recorder(WHOLE, 2), value).autoreset_mode
     assert mode in {mode.value for mode in MODES}
     assert mode.lower() == getattr(value, "value", value).replace("_", "").lower()
-
-
-@pytest.mark.parametrize(
-    ("mode", "error", "message"),
-    [
-        (
-            "every_step",
-            ValueError,
-            "'autoreset_mode' must be a gymnasium AutoresetMode or one of NextStep, SameStep, Disabled, but got "
-            "'every_step'.",
-        ),
-        (7, TypeError, "or one of NextStep, SameStep, Disabled, but got 7 (int)."),
-    ],
-)
-def test_a_mode_that_is_none(mode: Any, error: Any, message: str):
-    with pytest.raises(error, match=re.escape(message)):
-        VectorRows(Recorder(WHOLE, 2), mode)
-
-
-@pytest.mark.parametrize(
-    "buffer", [ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"]), SimpleNamespace(num_envs=1)]
-)
-def test_a_buffer_without_names(buffer: Any):
-    message = f"For 'VectorRows', 'buffer' must be made with 'names', but got a {type(buffer).__name__} without."
-    with pytest.raises(TypeError, match=re.escape(message)):
-        VectorRows(buffer, NEXT_STEP)
-
-
-SAME = np.ones((2, 3), np.float32)
-FINAL = np.array([np.zeros(2), None], object)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"terminated": np.array([0, 1])}, "'terminated' must be bool, but got int64."),
-        ({"info": [{}, {}]}, "'info' must be a dict, but got list."),
-        ({"mode": None}, "'autoreset_mode' must be that of the vector environment, such as"),
-        (
-            {"action": np.array([0.5, 1.0]), "reward": np.array(["a", "b"])},
-            "values must be of the same kind as their columns. column 'action': expected int32, but got float64; "
-            "column 'reward': expected float32, but got <U1.",
-        ),
-        (
-            {"reward": [None, 1.0]},
-            "values must be of the same kind as their columns. column 'reward': expected float32, but got object.",
-        ),
-    ],
-)
-def test_wrong_types(changes: Any, message: str):
-    with pytest.raises(TypeError, match=re.escape(f"For 'VectorRows', {message}")):
-        step_of(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"truncated": np.array([True])},
-            "'truncated' must have shape (2,), a flag for each of the buffer's num_envs, but got (1,).",
-        ),
-        (
-            {"reward": np.zeros(3), "action": np.array(4)},
-            "each value must hold one row of each environment. column 'action': expected (2, ...), but got (); "
-            "column 'reward': expected (2, ...), but got (3,).",
-        ),
-        ({"action": np.array([0, 2**31])}, "column 'action' is int32 and cannot hold 2147483648."),
-        (
-            {"names": [*WHOLE, "value", "log_prob"], "value": np.zeros(2), "logprob": np.zeros(2)},
-            "columns that step() does not fill must be given by keyword, and no others: missing ['log_prob'], unknown "
-            "['logprob'], given twice [].",
-        ),
-        (
-            {"observation": {"reward": SAME}, "next_observation": {"reward": SAME + 1}, "names": ["reward"]},
-            "missing [], unknown [], given twice ['reward'].",
-        ),
-        (
-            {"observation": {"a": SAME, "b": SAME}, "next_observation": {"a": SAME}},
-            "'observation' and 'next_observation' must have the same keys, but got ['a', 'b'] and ['a'].",
-        ),
-        (
-            {"names": ["obs", "next_obs"], "obs": SAME, "next_obs": SAME},
-            "a column of the buffer must be one of the observation's keys ['observation'], but the columns are "
-            "['obs', 'next_obs'].",
-        ),
-        ({"observation": SAME, "next_observation": SAME}, "environments made with copy=False write into it"),
-        (
-            {"mode": SAME_STEP, "truncated": np.array(SECOND)},
-            "'autoreset_mode' must be that of the environments, but got SameStep, and environments [1] are done "
-            "without a final observation in info['final_obs'].",
-        ),
-        (
-            {"mode": SAME_STEP, "truncated": np.array(BOTH), "info": {"final_obs": FINAL}},
-            "but got SameStep, and environments [1] are done without a final observation",
-        ),
-        (
-            {"mode": SAME_STEP, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
-            "info['final_obs'][0] must have 'observation' of shape (3,) and kind float32, but got shape (2,), float64.",
-        ),
-        (
-            {"mode": NEXT_STEP, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
-            "but got NextStep, and environments [0] are done with a final observation in info['final_obs'].",
-        ),
-        (
-            {"mode": DISABLED, "truncated": np.array(FIRST), "info": {"final_obs": FINAL, "_final_obs": FIRST}},
-            "but got Disabled, and environments [0] are done with a final observation in info['final_obs'].",
-        ),
-    ],
-)
-def test_wrong_values(changes: Any, message: str):
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-        step_of(**changes)
-    assert str(error.value).startswith("For 'VectorRows', ")
 
 
 def test_a_reset_step_that_is_done():
