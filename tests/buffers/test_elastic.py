@@ -140,8 +140,6 @@ def test_a_checkpoint_keeps_the_window():
     other.load_state_dict(one.state_dict())
     assert other.window.asnumpy().tolist() == [6]
     assert one.sample()[0].asnumpy().tolist() == other.sample()[0].asnumpy().tolist()
-    with pytest.raises(ValueError, match="'window' must be in"):
-        other.load_state_dict({**one.state_dict(), "window": np.array([0])})
     assert int(one.reset().size()) == 0
     assert one.window.asnumpy().tolist() == [6]
 
@@ -154,8 +152,6 @@ def test_a_window_smaller_than_a_sample():
     assert buffer.insert([np.arange(1, 9)]).can_sample()
     assert ms.jit(Constant(buffer, 2).construct)()
     assert set(np.concatenate([buffer.sample()[0].asnumpy() for _ in range(9)]).tolist()) == {7, 8}
-    with pytest.raises(ValueError, match=r"'window' must be in \[3, 8\], but got 2"):
-        make(window=2, replace=False)
 
 
 class Learner(Kept):

@@ -4,13 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies, uniform
-from drivers import COMPILED, Calls, Combination
+from drivers import COMPILED, Combination
 from hypothesis import given, settings
-from mindspore import Tensor
 from pairs import (
     CORE_OPERATIONS,
     MORE_OPERATIONS,
@@ -20,7 +18,6 @@ from pairs import (
     TYPES,
     Pair,
     episodes,
-    legal_handles,
     make_pair,
     play,
     row,
@@ -170,24 +167,6 @@ def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_bef
     assert pair.twin.rows == []
     pair.insert([0, 0, 1, 0, 1, 0, 1, 0, 0, 1])
     assert pair.legal() == [5, 7]
-
-
-def test_an_episode_that_would_be_too_long_fails_the_operator_in_a_graph():
-    """MindSpore takes three seconds to report, so this runs in one mode."""
-    buffer = EpisodeReplayBuffer(sample_size=1, capacity=6, shapes=SHAPES, types=TYPES, max_episode_length=3, seed=0)
-    calls = Calls(buffer)
-    x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
-    yes, no = Tensor(True), Tensor(False)
-    for _ in range(3):
-        calls.insert(x, y, end=no).asnumpy()
-    before = buffer.state_dict()
-    with pytest.raises(RuntimeError):
-        calls.insert(x, y, end=yes).asnumpy()
-    assert same_states(before, buffer)
-    assert legal_handles(buffer) == []
-    buffer.end_episodes()
-    assert legal_handles(buffer) == [0]
-    buffer.check_valid()
 
 
 # Frequencies of episodes.

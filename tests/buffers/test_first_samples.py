@@ -11,7 +11,7 @@ from kinds import KINDS, ends_every
 from mindspore import Tensor
 
 import mindspore_replay
-from mindspore_replay import FrameStack, MixedReplay, NStep, PrioritizedReplayBuffer, ReplayQueue, attach, host
+from mindspore_replay import FrameStack, MixedReplay, NStep, PrioritizedReplayBuffer, attach, host
 
 CAPACITY, MANY = 8, 20
 COLUMNS: dict[str, Any] = {"shapes": [(2,)], "types": ["int32"], "names": ["number"]}
@@ -101,13 +101,6 @@ def test_in_a_folder_and_in_a_mixture(tmp_path: Path):
         for source in sources:
             put(source, 5, 8)
         assert bool(mixed.can_sample())
-
-
-def test_a_queue_holds_a_step_of_all_environments():
-    for options in ({}, {"when_full": "evict"}, {"sequence_length": 1}):
-        with pytest.raises(ValueError, match=r"For 'ReplayQueue', 'capacity' must be at least (num_envs=)?4, the rows"):
-            ReplayQueue(1, 3, **COLUMNS, num_envs=4, **options)
-        assert ReplayQueue(1, 4, **COLUMNS, num_envs=4, **options).num_envs == 4
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -223,15 +223,6 @@ def test_a_full_queue_refuses_rows_and_keeps_all():
         queue.sample()
 
 
-def test_a_graph_without_room_fails_and_changes_nothing():
-    queue = filled(7)
-    calls, before = Calls(queue), queue.state_dict()
-    with pytest.raises(RuntimeError):
-        calls.insert(*map(Tensor, rows(7, 2))).asnumpy()
-    for name, array in queue.state_dict().items():
-        assert (array == before[name]).all(), name
-
-
 def test_a_queue_that_evicts_loses_the_oldest():
     queue = make(when_full="evict")
     for first in range(0, 20, 5):

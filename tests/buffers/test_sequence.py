@@ -563,13 +563,6 @@ def test_flags_in_a_graph():
     assert state["flags"][:9].tolist() == [0, 1, 3, 0, 1, 3, 3, 0, 3]
     assert state["steps"][:9].tolist() == [0, 1, 0, 0, 1, 0, 0, 0, 1]
     buffer.check_valid()
-    with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[\]"):
-        calls.insert(xs, ys, end=True)
-    with pytest.raises(ValueError, match=r"'end' must have shape \[2\], one flag for each row, but got shape \[3\]"):
-        calls.insert(xs, ys, end=Tensor([True, False, True]))
-    with pytest.raises(TypeError, match="'end' must be a bool or hold bools, but got int32"):
-        calls.insert(xs, ys, end=Tensor([1, 0], ms.int32))
-    assert same_states(buffer, state)
 
 
 def test_importance_weights_are_those_of_the_starts():
@@ -614,11 +607,7 @@ def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool
 X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
 
 
-def test_names_that_a_dict_has_anyway():
-    for name in ("indices", "mask"):
-        buffer = make(names=["x", name])
-        with pytest.raises(ValueError, match=f"'as_dict' needs columns with other names than .*'{name}'"):
-            buffer.sample(as_dict=True)
+def test_a_name_of_bookkeeping_that_no_sample_has():
     assert "weights" in make(names=["x", "weights"]).insert(
         [np.zeros((9, 2), np.float32), np.zeros(9, np.int32)]
     ).sample(as_dict=True)

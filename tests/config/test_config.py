@@ -3,7 +3,6 @@
 `test_di_engine.py` covers DI-engine's keys.
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +62,6 @@ def test_shapes_and_types_by_the_names_of_the_arguments():
     assert (buffer.shapes, buffer.types) == (create_buffer(CONFIG).shapes, create_buffer(CONFIG).types)
     several = create_buffer(CONFIG | {"multi_buffer": True, "value": {"shapes": [(7,)], "types": [np.float32]}})
     assert (several["value"].shapes, several["value"].types) == (((7,),), (ms.float32,))
-    for key, argument in (("data_shape", "shapes"), ("data_type", "types")):
-        message = f"For 'create_buffer', '{argument}' and '{key}' both give '{argument}': give one of them."
-        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            create_buffer(CONFIG | {argument: own[argument]})
 
 
 def test_sequences_and_episodes():
@@ -195,10 +190,6 @@ def test_yaml_that_is_not_there(tmp_path: Path):
 
 def test_a_part_of_several_may_have_the_name_of_the_part():
     assert list(create_buffer({"multi_buffer": True, "replay_buffer": CONFIG})) == ["replay_buffer"]
-    with pytest.raises(
-        ValueError, match=r"For 'get_buffer_cls', .* whole training run: pass config\['replay_buffer'\]"
-    ):
-        get_buffer_cls({"replay_buffer": CONFIG})
 
 
 def test_the_public_names_are_sorted_and_there():

@@ -165,9 +165,6 @@ def test_a_change_counts_from_now_on():
     assert not limiter.can_sample()
     limiter.change(error_buffer=30)
     assert limiter.rule.asnumpy().tolist() == [4, 4, 20, 30, 1]
-    with pytest.raises(ValueError, match="'min_size' must be"):
-        limiter.change(samples_per_insert=2, min_size=0)
-    assert limiter.rule.asnumpy().tolist() == [4, 4, 20, 30, 1]
 
 
 def test_changes_and_disabling_wake_who_waits():
@@ -304,8 +301,6 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
     assert ms.load_param_into_net(third, ms.load_checkpoint(str(tmp_path / "buffer.ckpt"))) == ([], [])
     assert (third.limiter.counts.asnumpy().tolist(), third.limiter.rule.asnumpy().tolist()) == expected
     third.check_valid()
-    with pytest.raises(ValueError, match=r"'limiter\.counts': expected int64 \(4,\), but got nothing"):
-        make().load_state_dict(ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"]).state_dict())
 
 
 def test_from_a_configuration():
@@ -322,12 +317,6 @@ def test_from_a_configuration():
     assert several[0].limiter is not several[1].limiter
     named = create_buffer({"multi_buffer": True, "a": config, "b": {**config, "limiter": None}})
     assert (named["a"].limiter.inserted, named["b"].limiter) == (0, None)
-    with pytest.raises(ValueError, match=r"'limiter' lacks \['error_buffer'\]; it has \['min_size', 'samples_per"):
-        create_buffer(config | {"limiter": {"samples_per_insert": 1, "min_size": 3}})
-    with pytest.raises(ValueError, match=r"unknown keys: 'speed'"):
-        create_buffer(config | {"limiter": {"speed": 3}})
-    with pytest.raises(TypeError, match=r"'limiter' must be a mapping, but got 3"):
-        create_buffer(config | {"limiter": 3})
 
 
 PLACES = [("native", False), ("native", True), ("composite", False), ("host", False), ("host", True)]
@@ -599,17 +588,10 @@ def test_a_block_that_is_interrupted_does_not_count():
     assert counted(limiter) == [0, 0, 0, 0]
 
 
-def test_what_is_no_limiter_and_no_state_of_one():
+def test_what_is_no_state_of_a_limiter():
     buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
-    with pytest.raises(TypeError, match="'limiter' must be a RateLimiter or None, but got int"):
-        buffer.limiter = 5
     buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)
     assert buffer.limiter.timeout is None
-    for name, value in (("rule", [math.nan, -1, 0, 0, 7]), ("counts", [-5, 0, 0, 0]), ("counts", [1, 0, 2, 0])):
-        state = buffer.state_dict()
-        state[f"limiter.{name}"] = np.array(value, state[f"limiter.{name}"].dtype)
-        with pytest.raises(ValueError, match="'rule' and 'counts' must be those of a limiter, but got"):
-            buffer.load_state_dict(state)
     overwrite(buffer.limiter.counts, [-1, *buffer.limiter.counts.asnumpy()[1:]])
     with pytest.raises(ValueError, match="must be those of a limiter"):
         buffer.check_valid()
