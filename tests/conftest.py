@@ -35,7 +35,7 @@ _GROUPS = {
             "test_impala.py",
             "test_offline_cql.py",
         ),
-        "weighted": ("test_limits.py", "test_prioritized.py", "test_weighted_twin.py"),
+        "weighted": ("test_limits.py", "test_prioritized.py"),
     }.items()
     for file in files
 }

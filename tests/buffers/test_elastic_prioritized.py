@@ -1,4 +1,4 @@
-"""Only the newest `window` rows are drawn, by priority. `test_weighted_twin.py` compares all operations with a twin."""
+"""Only the newest `window` rows are drawn, by priority. `test_twin.py` compares all operations with a twin."""
 
 from typing import Any
 

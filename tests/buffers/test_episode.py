@@ -7,42 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import assert_frequencies, uniform
-from drivers import COMPILED, Combination
-from hypothesis import given, settings
-from pairs import (
-    CORE_OPERATIONS,
-    MORE_OPERATIONS,
-    SETTINGS,
-    SHAPES,
-    SLOW,
-    TYPES,
-    Pair,
-    episodes,
-    make_pair,
-    play,
-    row,
-    run,
-    same_states,
-)
-from reference import ReferenceBuffer, Rule, stack
+from model import Model, stack
+from pairs import SHAPES, TYPES, Pair, episodes, play, row, same_states
 
 from mindspore_replay import EpisodeReplayBuffer
-
-
-def test_the_twin_by_hand():
-    twin = ReferenceBuffer(1, 6, rule=Rule(length=3, whole=True))
-    assert [twin.fits(ends) for ends in ([0] * 3, [0] * 4, [0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1])] == [1, 0, 1, 0]
-    twin.insert([(n,) for n in range(5)], ends=[False, True, False, False, True])
-    assert twin.legal() == [0, 2]
-    twin.insert([(5,)])
-    assert (twin.legal(), twin.fits([0, 0]), twin.fits([0, 0, 0])) == ([0, 2], True, False)
-    twin.insert([(6,)], finals=[True])  # evicts row 0; a final row is the last step of an episode
-    assert twin.legal() == [2, 5]
-    assert twin.window_of(5, 0, 3) == [(5,), (6,), None]
-    twin.insert([(7,)], finals=[True])  # an episode of a final row alone is not drawn
-    assert twin.legal() == [2, 5]
-    assert (twin.delete([3]), twin.legal()) == (1, [5])
-
 
 # Hand-worked, for the buffer and its twin, as `play` tells them. Handles are row numbers.
 
@@ -172,9 +140,13 @@ def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_bef
 # Frequencies of episodes.
 
 
-def assert_episodes(handles: Sequence[int], twin: ReferenceBuffer) -> None:
+def assert_episodes(handles: Sequence[int], twin: Model) -> None:
     """Check that finished episodes are equally frequent, and that no other is drawn."""
     assert_frequencies(handles, uniform(twin.legal()))
+
+
+def length_of(twin: Model, handle: int) -> int:
+    return sum(step is not None for step in twin.steps_of(handle))
 
 
 @pytest.fixture
@@ -189,7 +161,7 @@ def filled() -> Pair:
 
 
 def test_every_finished_episode_is_drawn_equally_often(filled: Pair):
-    lengths = [filled.twin.lengths[filled.twin.record_of(handle).key[:2]] for handle in filled.legal()]
+    lengths = [length_of(filled.twin, handle) for handle in filled.legal()]
     assert sorted(lengths) == [1, 1, 1, 2, 2, 7, 9, 9]
     handles: list[int] = []
     for i in range(1000):
@@ -202,13 +174,12 @@ def test_the_check_of_episodes_rejects_wrong_samplers(filled: Pair):
     twin, rng = filled.twin, np.random.default_rng(0)
     legal = np.array(twin.legal())
     assert_episodes(rng.choice(legal, 2000).tolist(), twin)
-    lengths = np.array([twin.lengths[twin.record_of(handle).key[:2]] for handle in twin.legal()], float)
-    rows = [twin.records[slot] for slot in twin.order()]
-    firsts = [record.serial for record in rows if record.key[2] == 0]
+    lengths = np.array([length_of(twin, handle) for handle in twin.legal()], float)
+    firsts = [record.serial for record in twin.records if record.step == 0]
     wrong = {
         "by length": rng.choice(legal, 2000, p=lengths / lengths.sum()),
         "any first row": rng.choice(firsts, 2000),  # including unfinished and deleted episodes
-        "any row": rng.choice([record.serial for record in rows], 2000),
+        "any row": rng.choice([record.serial for record in twin.records], 2000),
         "none of the oldest": rng.choice(legal[1:], 2000),
         "none of the newest": rng.choice(legal[:-1], 2000),
     }
@@ -227,39 +198,6 @@ def test_without_replacement_no_episode_comes_twice_in_a_sample():
         assert len(set(batch)) == 3
         handles += batch
     assert_episodes(handles, pair.twin)
-
-
-# Random operations, with the twin.
-
-PRIORITIZED = {"prioritized": True, "alpha": 1.0, "epsilon": 0.0, "beta_steps": 20}
-ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 3}),
-    "whole ring": (13, {"max_use": 4}),
-    "prioritized": (4, PRIORITIZED),
-    "prioritized, everything": (
-        3,
-        {"prioritized": True, "alpha": 0.5, "normalize": "buffer", "num_envs": 2, "max_use": 2},
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=20)
-@given(operations=MORE_OPERATIONS)
-def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
-    longest, options = arguments
-    pair = episodes(13, longest, 2, **options)
-    run(pair, operations[:12])  # rows that make an episode too long are tried and rejected
-    run(pair, operations[12:], refuse=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("place", "options"), [(COMPILED, {"num_envs": 2}), (COMPILED, PRIORITIZED)], ids=str)
-@settings(SLOW, max_examples=3)
-@given(operations=CORE_OPERATIONS)
-def test_random_operations_elsewhere(place: Combination, options: dict[str, Any], operations: list[tuple[Any, ...]]):
-    run(make_pair(place, EpisodeReplayBuffer, 2, 13, 3, **options), operations, refuse=False)
 
 
 # Saving.

@@ -1,4 +1,7 @@
-"""EpochReplayBuffer: each stored row once an epoch, in a fresh random order."""
+"""EpochReplayBuffer: each stored row once an epoch, in a fresh random order.
+
+Random operations on single rows beside a slow twin are in `test_twin.py`.
+"""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,13 +12,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import compiled
-from drivers import COMPILED, COMPOSITE, NATIVE, Calls, Combination
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
-from pairs import CORE_OPERATIONS, MORE_OPERATIONS, SETTINGS, SLOW, make_pair, run
-from reference import random_bits
-from reference_epochs import EpochTwin, order_of
+from randomness import order_of, random_bits
 from scipy.stats import chi2
 
 from mindspore_replay import (
@@ -61,89 +61,7 @@ def joined(batches: Iterable[list[int]]) -> list[int]:
     return list(itertools.chain.from_iterable(batches))
 
 
-KINDS: dict[str, dict[str, Any]] = {
-    "rows": {},
-    "padded rows": {"last": "pad"},
-    "weighted rows of a second learner": {"weighted": True, "rank": 1, "world": 2},
-    "padded and weighted rows of a third learner": {"weighted": True, "last": "pad", "rank": 2, "world": 3},
-    "rows used twice": {"max_use": 2},
-}
-
-
-def operations_of(sizes: Sequence[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    return st.lists(
-        st.one_of(
-            st.tuples(st.just("insert"), st.sampled_from(sizes)),
-            st.tuples(st.just("sample")),
-            st.tuples(st.just("sample")),
-            st.tuples(st.just("delete"), st.integers(0, 11)),
-            st.sampled_from([("reload",), ("begin_epoch",)]),
-        ),
-        max_size=40,
-    )
-
-
 KEY = 99
-
-
-def check(
-    buffer: EpochReplayBuffer,
-    calls: Calls | None,
-    operations: Sequence[tuple[Any, ...]],
-    order: Callable[[int, int], list[int]] = order_of,
-) -> None:
-    """Apply operations to a buffer and to a twin, and compare what they deliver."""
-    twin = EpochTwin(buffer.sample_size, buffer.last == "pad", buffer.rank, buffer.world, order)
-    inserted, removed, uses = 0, set(), dict.fromkeys(range(1000), 0)
-    for name, *arguments in operations:
-        stored = list(range(max(inserted - buffer.capacity, 0), inserted))
-        valid = set(stored) - removed
-        if name == "insert":
-            given = rows(inserted, arguments[0])
-            _ = buffer.insert(given) if calls is None else calls.insert(*map(Tensor, given))
-            inserted += arguments[0]
-        elif name == "sample":
-            key, counter = buffer.random_state.asnumpy().tolist()
-            expected = twin.batch(random_bits(key, counter), stored, valid)
-            can_sample = bool(buffer.can_sample() if calls is None else calls.can_sample())
-            if expected is None:
-                with pytest.raises(RuntimeError, match="a sample needs sample_size"):
-                    buffer.sample()
-                continue
-            assert can_sample
-            batch = buffer.sample() if calls is None else calls.sample()
-            assert serials(batch) == expected
-            if buffer.last == "pad":
-                assert batch[0].asnumpy().tolist() == [i < len(expected) for i in range(buffer.sample_size)]
-            for serial in expected:
-                uses[serial] += 1
-                if buffer.max_use and uses[serial] >= buffer.max_use:
-                    removed.add(serial)
-        elif name == "delete" and buffer.weighted and stored:
-            serial = stored[arguments[0] % len(stored)]
-            buffer.delete(serial)
-            removed.add(serial)
-        elif name == "reload":
-            buffer.load_state_dict(buffer.state_dict())
-        elif name == "begin_epoch":
-            _ = buffer.begin_epoch() if calls is None else calls.begin_epoch()
-            twin.left = []
-        buffer.check_valid()
-
-
-@pytest.mark.parametrize("in_graphs", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_random_operations(kind: str, in_graphs: bool):
-    buffer = make(2, 11, backend="native", **KINDS[kind])
-    calls, fresh = Calls(buffer) if in_graphs else None, buffer.state_dict()
-
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
-    @given(operations_of([5, 9] if in_graphs else range(1, 10)))  # a graph is compiled for each number of rows
-    def run(operations: list[tuple[Any, ...]]) -> None:
-        buffer.load_state_dict(fresh)
-        check(buffer, calls, operations)
-
-    run()
 
 
 def same_order(key: int, size: int) -> list[int]:
@@ -163,40 +81,7 @@ def unmixed_order(key: int, size: int) -> list[int]:
     return [(first + i) % size for i in range(size)]
 
 
-@pytest.mark.parametrize("order", [same_order, order_with_a_repetition])
-def test_wrong_orders_are_rejected(order: Callable[[int, int], list[int]]):
-    operations: list[tuple[Any, ...]] = [("insert", 8), *[("sample",)] * 9]
-    check(make(), None, operations)
-    with pytest.raises(AssertionError):
-        check(make(), None, operations, order)
-
-
 # Sequences.
-
-SEQUENCES: dict[str, tuple[int, dict[str, Any]]] = {
-    "padded": (4, {"pad_end": True}),
-    "of environments": (3, {"pad_end": True, "num_envs": 3}),
-    "with burn-in, overlapping": (4, {"pad_end": True, "burn_in": 2, "stride": 2, "max_use": 3}),
-    "apart": (2, {"pad_end": True, "stride": 3, "max_staleness": 2}),
-    "whole": (3, {"weighted": True}),
-}
-
-
-@pytest.mark.parametrize("kind", SEQUENCES)
-@settings(SETTINGS, max_examples=12)
-@given(operations=MORE_OPERATIONS)
-def test_random_operations_on_sequences(kind: str, operations: list[tuple[Any, ...]]):
-    length, options = SEQUENCES[kind]
-    run(make_pair(NATIVE, EpochReplayBuffer, 1, 13, length, **options), operations)
-
-
-@pytest.mark.parametrize("place", [COMPILED, COMPOSITE], ids=str)
-@settings(SLOW, max_examples=4)
-@given(operations=CORE_OPERATIONS)
-def test_random_operations_on_sequences_in_graphs(place: Combination, operations: list[tuple[Any, ...]]):
-    options = {"pad_end": True, "burn_in": 1, "stride": 2, "num_envs": 2}
-    run(make_pair(place, EpochReplayBuffer, 1, 13, 3, **options), operations)
-
 
 OPEN: dict[str, dict[str, Any]] = {
     "batches": {},

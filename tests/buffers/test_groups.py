@@ -1,4 +1,4 @@
-"""Groups of an episode buffer, against a plain twin; and episodes that are broken off."""
+"""Groups of an episode buffer, which `test_twin.py` compares with a slow twin; and episodes that are broken off."""
 
 import itertools
 from typing import Any
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from checks import assert_frequencies, assert_rows, uniform
 from mindspore import Tensor, nn
-from reference import below, draw_rows, initial_key, random_bits
 
 from mindspore_replay import EpisodeReplayBuffer, NStep, ReplayBuffer, SequenceReplayBuffer, sequence_priorities
 
@@ -23,107 +22,17 @@ def make_buffer(backend: str, **options: Any) -> EpisodeReplayBuffer:
     )
 
 
-class Ordered(nn.Cell):
+class Break(nn.Cell):
     def __init__(self, buffer: EpisodeReplayBuffer) -> None:
         super().__init__()
         self.buffer = buffer
 
-    def construct(self):
-        return self.buffer.sample_groups("color", GROUPS, SIZE)
-
-
-class Shuffled(Ordered):
-    def construct(self):
-        return self.buffer.sample_groups("color", GROUPS, SIZE, ordered=False)
-
-
-class Break(Ordered):
     def construct(self):
         return self.buffer.end_episodes()
 
 
 def call(cell: nn.Cell, mode: str) -> Any:
     return cell if mode == "graph" else ms.jit(cell.construct)
-
-
-class Twin:
-    """Every row ever inserted, with its episode; finds groups by a scan."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int]] = []  # color, episode
-        self.lengths: dict[int, int] = {}
-        self.finished: set[int] = set()
-        self.episode_of_env = list(range(ENVS))
-        self.key, self.counter = initial_key(5), 0
-
-    def insert(self, colors: list[int], ends: list[bool]) -> list[np.ndarray]:
-        first = len(self.rows)
-        for env, (color, end) in enumerate(zip(colors, ends, strict=True)):
-            episode = self.episode_of_env[env]
-            self.rows.append((color, episode))
-            self.lengths[episode] = self.lengths.get(episode, 0) + 1
-            if end:
-                self.finished.add(episode)
-                self.episode_of_env[env] = max(self.episode_of_env) + 1
-        rows = np.arange(first, first + ENVS, dtype=np.float32)
-        return [np.array(colors, np.int16), np.stack([rows, -rows], 1)]
-
-    def groups(self) -> list[list[int]]:
-        """Return the serials of rows of whole finished episodes, by color."""
-        stored = range(max(0, len(self.rows) - CAPACITY), len(self.rows))
-        kept: dict[int, int] = {}
-        for serial in stored:
-            kept[self.rows[serial][1]] = kept.get(self.rows[serial][1], 0) + 1
-        whole = {e for e, n in kept.items() if e in self.finished and n == self.lengths[e]}
-        rows = [serial for serial in stored if self.rows[serial][1] in whole]
-        colors = sorted({self.rows[serial][0] for serial in rows})
-        return [[serial for serial in rows if self.rows[serial][0] == color] for color in colors]
-
-    def sample(self, ordered: bool) -> list[list[int]]:
-        groups = self.groups()
-        chosen = draw_rows(self.key, self.counter, range(len(groups)), GROUPS, False)
-        self.counter += GROUPS
-        batch = []
-        for g, rank in enumerate(chosen):
-            rows, kept = groups[rank], min(SIZE, len(groups[rank]))
-            if ordered:
-                skipped = below(random_bits(self.key, self.counter + g), len(rows) - kept + 1)
-                batch.append(rows[skipped : skipped + kept])
-            else:
-                places = draw_rows(self.key, self.counter + g * SIZE, range(len(rows)), kept, False)
-                batch.append([rows[place] for place in places])
-        self.counter += GROUPS if ordered else GROUPS * SIZE
-        return batch
-
-
-@pytest.mark.parametrize("in_graphs", [False, True])
-def test_groups_are_those_of_the_twin(in_graphs: bool):
-    buffer, twin, rng = make_buffer("native"), Twin(), np.random.default_rng(3)
-    steps, drawn = np.zeros(ENVS, int), 0
-    draws: list[tuple[Any, bool]] = [
-        (lambda: buffer.sample_groups("color", GROUPS, SIZE), True),
-        (lambda: buffer.sample_groups("color", GROUPS, SIZE, ordered=False), False),
-    ]
-    if in_graphs:
-        draws = [(ms.jit(Ordered(buffer).construct), True), (ms.jit(Shuffled(buffer).construct), False)]
-    for i in range(40):
-        ends = (rng.random(ENVS) < 0.4) | (steps == 3)
-        steps = np.where(ends, 0, steps + 1)
-        buffer.insert(twin.insert(rng.integers(0, 4, ENVS).tolist(), ends.tolist()), end=ends)
-        if i % 3 == 0 and len(twin.groups()) >= GROUPS:
-            for call, order in draws:
-                drawn += 1
-                mask, color, rows = (part.asnumpy() for part in call())
-                batch = twin.sample(order)
-                for g, serials in enumerate(batch):
-                    assert mask[g].tolist() == [j < len(serials) for j in range(SIZE)]
-                    assert rows[g, : len(serials), 0].tolist() == serials
-                    assert color[g, : len(serials)].tolist() == [twin.rows[serial][0] for serial in serials]
-                    assert not rows[g, len(serials) :].any()
-                    assert not color[g, len(serials) :].any()
-    assert drawn > 15
-    assert buffer.random_state.asnumpy().tolist()[1] == twin.counter
-    buffer.check_valid()
 
 
 def group_draws(draws: int, ordered: bool) -> list[tuple[int, ...]]:

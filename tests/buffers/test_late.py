@@ -1,35 +1,29 @@
 """Late columns: rows are drawn only when all of them have been written by `update`.
 
-Each operation is compared with a slow twin, which knows for each row what has been written.
+Random operations beside a slow twin are in `test_twin.py`.
 """
 
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kinds import full_sample
 from mindspore import Tensor
 
 from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    FrameStack,
     MixedReplay,
     NStep,
     Prefetch,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReplayQueue,
-    ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
     create_buffer,
@@ -41,23 +35,6 @@ from mindspore_replay.training.statistics import statistics_of
 NAMES, LATE = ["number", "reward", "score"], ["reward", "score"]
 SCHEMA: dict[str, Any] = {"shapes": [(), (), (2,)], "types": ["int32", "float32", "int32"], "names": NAMES}
 CAPACITY = 10
-KINDS: dict[str, dict[str, Any]] = {
-    "uniform": {"cls": ReplayBuffer, "max_staleness": 3},
-    "prioritized": {"cls": PrioritizedReplayBuffer, "max_use": 5},
-    "reservoir": {"cls": ReservoirReplayBuffer},
-    "epochs": {"cls": EpochReplayBuffer, "last": "pad"},
-    "queue": {"cls": ReplayQueue, "when_full": "evict"},
-    "sequences": {"cls": SequenceReplayBuffer, "sequence_length": 3, "burn_in": 1, "max_staleness": 4},
-    "padded sequences by priority": {
-        "cls": SequenceReplayBuffer,
-        "sequence_length": 2,
-        "burn_in": 1,
-        "pad_end": True,
-        "prioritized": True,
-        "max_staleness": 4,
-    },
-    "frames": {"cls": ReplayBuffer, "views": [FrameStack(2, observation="number")]},
-}
 
 
 def make(cls: type[Any] = ReplayBuffer, *, sample_size: int = 1, capacity: int = CAPACITY, **options: Any) -> Any:
@@ -76,150 +53,6 @@ def values(names: Sequence[str], numbers: Any) -> dict[str, Any]:
     return {name: {"reward": reward_of, "score": score_of}[name](numbers) for name in names}
 
 
-class Row:
-    """A row of the twin."""
-
-    def __init__(self, episode: int, step: int, made: int, final: bool) -> None:
-        self.episode, self.step, self.made, self.ends = episode, step, made, False
-        self.missing = set() if final else set(LATE)
-        self.final, self.gone = final, False
-
-    @property
-    def ready(self) -> bool:
-        return not self.missing and not self.gone
-
-
-class Rule(NamedTuple):
-    """Steps that a sample reaches before and after its start; whether it may reach beyond the end of the episode."""
-
-    past: int
-    future: int
-    pads: bool
-
-
-class Twin:
-    """What has been written of each row, and which rows may be drawn."""
-
-    def __init__(self, rule: Rule | None, max_staleness: int | None) -> None:
-        self.rows: list[Row] = []
-        self.rule, self.max_staleness, self.now, self.episode = rule, max_staleness, 0, 0
-
-    def insert(self, n: int, end: bool) -> None:
-        for i in range(n):
-            before = self.rows[-1] if self.rows else None
-            step = before.step + 1 if before and before.episode == self.episode else 0
-            self.rows.append(Row(self.episode, step, self.now, False))
-            if end and i == n - 1:
-                self.rows[-1].ends = True
-                self.episode += 1
-
-    def write(self, handles: Sequence[int], names: Sequence[str], stored: set[int]) -> int:
-        live = [handle for handle in handles if handle in stored and not self.rows[handle].gone]
-        for handle in live:
-            self.rows[handle].missing -= set(names)
-        return len(handles) - len(live)
-
-    def delete(self, handles: Sequence[int], stored: set[int]) -> int:
-        found = {handle for handle in handles if handle in stored and not self.rows[handle].gone}
-        for handle in found:
-            self.rows[handle].gone = True
-        return len(found)
-
-    def advance(self, steps: int, stored: set[int]) -> None:
-        self.now += steps
-        for handle in stored:
-            if self.max_staleness is not None and self.now - self.rows[handle].made > self.max_staleness:
-                self.rows[handle].gone = True
-
-    def may_start(self, handle: int, stored: set[int]) -> bool:
-        row = self.rows[handle]
-        if self.rule is None:
-            return row.ready
-        past, future, pads = self.rule
-        window = [handle + i for i in range(-min(past, row.step), future)]
-        for place in window:
-            inside = place in stored and self.rows[place].episode == row.episode
-            if not inside:
-                ended = (
-                    place > handle
-                    and place - 1 in stored
-                    and any(
-                        self.rows[p].ends and self.rows[p].episode == row.episode for p in window if handle <= p < place
-                    )
-                )
-                return bool(pads and ended)
-            if not self.rows[place].ready:
-                return False
-        return True
-
-
-RULES = {"sequences": Rule(1, 3, False), "padded sequences by priority": Rule(1, 2, True), "frames": Rule(1, 2, True)}
-
-
-class Pair:
-    """A buffer and its twin."""
-
-    def __init__(self, kind: str, backend: str) -> None:
-        options = KINDS[kind]
-        self.kind, self.buffer = kind, make(**options, backend=backend)
-        self.twin = Twin(RULES.get(kind), options.get("max_staleness"))
-
-    @property
-    def inserted(self) -> int:
-        return len(self.twin.rows)
-
-    def stored(self) -> set[int]:
-        if self.kind == "reservoir":
-            return set(self.buffer.row_serials.asnumpy()[: int(self.buffer.size())].tolist())
-        return set(range(self.inserted - int(self.buffer.size()), self.inserted))
-
-    def insert(self, n: int, end: bool) -> None:
-        numbers = np.arange(self.inserted, self.inserted + n, dtype=np.int32)
-        has_episodes = self.twin.rule is not None
-        more = {"end": np.arange(n) == n - 1} if has_episodes and end else {}
-        handles = self.buffer.insert({"number": numbers}, with_indices=True, **more)
-        assert (handles.dtype, handles.asnumpy().tolist()) == (ms.int64, numbers.tolist())
-        self.twin.insert(n, has_episodes and end)
-
-    def write(self, behind: list[int], names: list[str]) -> None:
-        handles = [max(self.inserted - 1 - distance, 0) for distance in behind]
-        invalid = self.buffer.update(np.array(handles), values(names, handles))
-        assert int(invalid) == self.twin.write(handles, names, self.stored())
-
-    def delete(self, behind: list[int]) -> None:
-        handles = [self.inserted - 1 - distance for distance in behind]
-        assert int(self.buffer.delete(np.array(handles))) == self.twin.delete(handles, self.stored())
-
-    def advance(self, steps: int) -> None:
-        self.buffer.advance(steps)
-        self.twin.advance(steps, self.stored())
-
-    def sample(self) -> None:
-        if not bool(self.buffer.can_sample()):
-            return
-        handles, *_ = full_sample(self.buffer)
-        assert set(np.atleast_1d(handles.asnumpy()).tolist()) <= set(self.expected())
-        if self.kind == "queue":
-            for handle in handles.asnumpy().tolist():
-                self.twin.rows[handle].gone = True
-        elif self.kind == "prioritized":
-            uses = self.buffer.info(handles)[1].asnumpy()
-            for handle, used in zip(handles.asnumpy().tolist(), uses.tolist()):
-                self.twin.rows[handle].gone |= used >= 5
-
-    def expected(self) -> list[int]:
-        stored = self.stored()
-        return sorted(handle for handle in stored if self.twin.may_start(handle, stored))
-
-    def check(self) -> None:
-        assert drawable(self.buffer) == self.expected()
-        stored = sorted(self.stored())
-        if stored:
-            uses = self.buffer.info(np.array(stored))[1].asnumpy()
-            assert (uses[[bool(self.twin.rows[handle].missing) for handle in stored]] == 0).all()
-        self.buffer.load_state_dict(self.buffer.state_dict())  # it is consistent
-
-
 def drawable(buffer: Any) -> list[int]:
     """Return the handles of the rows at which a sample may start."""
     slots = np.flatnonzero(buffer.weights.asnumpy()[: buffer.capacity] > 0)
@@ -227,74 +60,6 @@ def drawable(buffer: Any) -> list[int]:
         return sorted(buffer.row_serials.asnumpy()[slots].tolist())
     head, count, inserted = (int(x) for x in (buffer.head, buffer.count, buffer.serials[0]))
     return sorted((inserted - count + (slots - head) % buffer.capacity).tolist())
-
-
-BEHIND = st.lists(st.integers(0, 7), min_size=4, max_size=4)
-OPERATIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("insert"), st.just(3), st.booleans()),
-        st.tuples(st.just("insert"), st.just(1), st.booleans()),
-        st.tuples(st.just("write"), BEHIND, st.sampled_from([["reward"], ["score"], LATE])),
-        st.tuples(st.just("write"), BEHIND, st.just(LATE)),
-        st.tuples(st.just("delete"), BEHIND),
-        st.tuples(st.just("advance"), st.integers(0, 2)),
-        st.tuples(st.just("sample")),
-    ),
-    max_size=24,
-)
-
-
-def run(pair: Pair, operations: list[tuple[Any, ...]]) -> None:
-    for name, *arguments in operations:
-        if name == "advance" and pair.twin.max_staleness is None:
-            continue
-        getattr(pair, name)(*arguments)
-        pair.check()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(operations=OPERATIONS)
-def test_random_operations(kind: str, operations: list[tuple[Any, ...]]):
-    run(Pair(kind, "native"), operations)
-
-
-_FEW = [
-    ("insert", 3, False),
-    ("write", [0, 1, 2, 2], LATE),
-    ("insert", 3, True),
-    ("write", [3, 0, 5, 1], ["reward"]),
-    ("write", [1, 1, 2, 7], ["score"]),
-    ("insert", 3, False),
-    ("delete", [1, 4, 4, 1]),
-    ("write", [0, 1, 2, 3], LATE),
-    ("advance", 2),
-    ("insert", 3, False),
-    ("sample",),
-    ("write", [0, 1, 2, 3], ["score"]),
-    ("write", [0, 1, 2, 3], ["reward"]),
-    ("sample",),
-    ("advance", 2),
-    ("insert", 3, True),
-    ("write", [2, 1, 0, 4], LATE),
-]
-
-
-def test_a_twin_that_forgets_a_column_is_told_apart():
-    class Forgets(Twin):
-        def write(self, handles: Sequence[int], names: Sequence[str], stored: set[int]) -> int:
-            return super().write(handles, LATE, stored)
-
-    pair = Pair("uniform", "native")
-    pair.twin = Forgets(None, 3)
-    with pytest.raises(AssertionError):
-        run(pair, _FEW[:5])
 
 
 class Calls(Kept):

@@ -1,4 +1,4 @@
-"""Rows of any length in compiled graphs: threads, reads and errors. A slow twin is in `test_lengths_twin.py`."""
+"""Rows of any length in compiled graphs: threads, reads and errors. A slow twin is in `test_twin.py`."""
 
 import itertools
 import threading
@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from any_length import COLUMNS, LONGEST, joined, padded, row_of
-from graph_face import InGraph
+from faces import InGraph
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReplayQueue

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
 from drivers import CAPACITY, LIMITED, NATIVE, PLACES, SHAPES, TYPES, Combination, make_driver
-from reference import stack
+from model import stack
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.store.base.late import MOST_USES

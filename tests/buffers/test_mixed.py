@@ -12,7 +12,7 @@ from bodies import Kept
 from checks import assert_frequencies, uniform
 from drivers import CALLS
 from mindspore import Parameter, Tensor, nn
-from reference import ReferenceBuffer
+from model import Model
 
 from mindspore_replay import (
     ElasticReplayBuffer,
@@ -309,7 +309,7 @@ def test_importance_weights_of_kept_rows(normalize: str, compiled: bool):
 
 def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
     """Draw rows from six strata in order, by the twin."""
-    twin = ReferenceBuffer(6, 6, prioritized=True, alpha=1.0, epsilon=0.0)
+    twin = Model("PrioritizedReplayBuffer", 6, 6, alpha=1.0, epsilon=0.0)
     twin.insert(list(range(6)), list(range(1, 7)))
     twin.counter = int(buffer.random_state.asnumpy()[1])
     overwrite(buffer.random_state, buffer.random_state.asnumpy() + [0, 6])

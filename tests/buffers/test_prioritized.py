@@ -1,6 +1,6 @@
 """PrioritizedReplayBuffer's behaviour, by native kernels from Python and in graphs.
 
-`test_weighted_twin.py` compares all operations with a twin in all modes, and `test_backends.py` the backends.
+`test_twin.py` compares all operations with a twin in all modes, and `test_backends.py` the backends.
 """
 
 import functools
@@ -14,7 +14,7 @@ from checks import assert_rows, assert_weights
 from drivers import COMPILED, LIMITED, NATIVE, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
 from kinds import KINDS, ends_every
 from mindspore import Tensor
-from reference import ReferenceBuffer, stack
+from model import Model, stack
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, host
@@ -351,7 +351,7 @@ def test_the_checks_take_a_right_sampler():
 # Sizes, from Python: the graphs are those of the combinations above.
 
 
-def sweep(driver: Any, twin: ReferenceBuffer, batch: int) -> None:
+def sweep(driver: Any, twin: Model, batch: int) -> None:
     """Fill the ring three times over, with samples and updates in between."""
     while twin.inserted < 3 * twin.capacity + 2 * batch:
         new = [row(twin.inserted + i) for i in range(batch)]
@@ -381,7 +381,7 @@ def test_wraps_of_all_sizes():
     options = {"alpha": 0.8, "beta": 0.7}
     for capacity, batch, draws in SIZES:
         driver = make_driver(NATIVE, draws, capacity, SHAPES, TYPES, cls=PrioritizedReplayBuffer, seed=4, **options)
-        sweep(driver, ReferenceBuffer(draws, capacity, prioritized=True, seed=4, **options), batch)
+        sweep(driver, Model("PrioritizedReplayBuffer", draws, capacity, seed=4, **options), batch)
 
 
 def test_the_default_rule_of_weights(backend: str):

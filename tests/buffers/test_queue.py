@@ -1,6 +1,8 @@
-"""ReplayQueue: each row or sequence is delivered once, in order, over threads, processes and restarts."""
+"""ReplayQueue: each row or sequence is delivered once, in order, over threads, processes and restarts.
 
-import itertools
+Random operations beside a slow twin are in `test_twin.py`.
+"""
+
 import subprocess
 import sys
 import threading
@@ -11,10 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drivers import Calls
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from mindspore import Tensor
-from reference_queue import QueueTwin
 
 from mindspore_replay import (
     FrameStack,
@@ -51,158 +50,6 @@ def numbers(batch: Sequence[Any]) -> list[int]:
     number, pair = (np.asarray(part.asnumpy() if isinstance(part, Tensor) else part) for part in batch[-2:])
     assert (pair == np.stack([number, -number], -1)).all()
     return number.tolist()
-
-
-class Driver:
-    """Calls a queue from Python, or in compiled functions, which are not called where they would fail."""
-
-    def __init__(self, queue: ReplayQueue, compiled: bool) -> None:
-        self.queue, self.calls = queue, Calls(queue) if compiled else None
-
-    def insert(self, numbers: list[np.ndarray], ends: Any) -> bool:
-        """Insert rows; return False if there is no room."""
-        if self.calls is None:
-            try:
-                self.queue.insert(numbers, **({} if ends is None else {"end": ends}))
-            except RuntimeError as error:
-                if "room" not in str(error):
-                    raise
-                return False
-            return True
-        if self.queue.when_full == "block" and not self.queue.limiter.can_insert(len(numbers[0])):
-            return False
-        given = [Tensor(part) for part in numbers]
-        self.calls.insert(*given, **({} if ends is None else {"end": Tensor(ends)}))
-        return True
-
-    def sample(self) -> tuple[np.ndarray, ...] | None:
-        """Deliver a sample with its handles; None if there are too few rows."""
-        if self.calls is None:
-            try:
-                batch = self.queue.sample(with_indices=True)
-            except RuntimeError as error:
-                if "eligible" not in str(error):
-                    raise
-                return None
-        else:
-            if not bool(self.calls.can_sample()):
-                return None
-            batch = self.calls.sample_handles()
-        return tuple(part.asnumpy() for part in batch)
-
-
-KINDS: dict[str, dict[str, Any]] = {
-    "rows": {},
-    "rows of two environments": {"num_envs": 2},
-    "sequences": {"length": 3, "stride": 3},
-    "overlapping sequences": {"length": 3, "stride": 2, "burn_in": 1},
-    "padded sequences": {"length": 3, "stride": 3, "pad_end": True, "num_envs": 2},
-}
-
-
-def operations_of(sizes: Sequence[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    return st.lists(
-        st.one_of(
-            st.tuples(st.just("insert"), st.sampled_from(sizes), st.integers(0, 2**6 - 1)),
-            st.tuples(st.just("sample")),
-            st.tuples(st.just("delete"), st.integers(0, 11)),
-            st.tuples(st.just("reload")),
-        ),
-        max_size=40,
-    )
-
-
-def queue_of(kind: str, **options: Any) -> ReplayQueue:
-    given = {("sequence_length" if key == "length" else key): value for key, value in KINDS[kind].items()}
-    return make(2, 12, **given, **options)
-
-
-def check(driver: Driver, twin: QueueTwin, operations: Sequence[tuple[Any, ...]]) -> None:
-    """Apply operations to a queue and to a twin, and compare what they deliver."""
-    for name, *arguments in operations:
-        if name == "insert":
-            n = arguments[0] * twin.num_envs
-            ends = np.array([arguments[1] >> i & 1 for i in range(n)], bool)
-            given = None if twin.length is None else ends
-            assert driver.insert(rows(twin.inserted, n), given) == twin.insert(ends.tolist())
-        elif name == "sample":
-            expected = twin.sample(2)
-            batch = driver.sample()
-            assert (batch is None) == (expected is None)
-            if batch is not None and expected is not None:
-                assert batch[0].tolist() == expected
-                if twin.length is not None:
-                    windows = [twin.window(start) for start in expected]
-                    assert batch[1].tolist() == [[serial is not None for serial in window] for window in windows]
-                    assert batch[2].tolist() == [[serial or 0 for serial in window] for window in windows]
-                else:
-                    assert numbers(batch) == expected
-        elif name == "delete" and twin.steps:
-            serial = twin.steps[arguments[0] % len(twin.steps)].serial
-            driver.queue.delete(serial)
-            twin.deleted.add(serial)
-        elif name == "reload":
-            driver.queue.load_state_dict(driver.queue.state_dict())
-        assert bool(driver.queue.can_sample()) == (len(twin.starts()) >= 2)
-        if twin.when_full == "block":
-            assert driver.queue.account().room == twin.room()
-        driver.queue.check_valid()
-
-
-CASES = list(itertools.product(KINDS, ["fifo", "lifo"], ["block", "evict"]))
-
-
-@pytest.mark.parametrize(
-    ("kind", "order", "when_full", "in_graphs"),
-    [*((*case, False) for case in CASES), *((*case, True) for case in CASES[::4])],
-)
-def test_random_operations(kind: str, order: str, when_full: str, in_graphs: bool):
-    ours = Driver(queue_of(kind, backend="native", order=order, when_full=when_full), in_graphs)
-    fresh = ours.queue.state_dict()
-
-    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
-    @given(operations_of([1, 3] if in_graphs else [1, 2, 3]))  # a graph is compiled for each number of rows
-    def run(operations: list[tuple[Any, ...]]) -> None:
-        ours.queue.load_state_dict(fresh)
-        check(ours, QueueTwin(12, order=order, when_full=when_full, **KINDS[kind]), operations)
-
-    run()
-
-
-class SkippingTwin(QueueTwin):
-    """A wrong queue: where the ring wraps, it loses the row."""
-
-    def starts(self) -> list[int]:
-        return [start for start in super().starts() if start % self.capacity or not start]
-
-
-class RepeatingTwin(QueueTwin):
-    """A wrong queue: it forgets the newest delivery."""
-
-    def sample(self, n: int) -> list[int] | None:
-        chosen = super().sample(n)
-        self.delivered -= set((chosen or [])[-1:])
-        return chosen
-
-
-class EvictingTwin(QueueTwin):
-    """A wrong queue: it does not count the rows of sequences that are not complete yet."""
-
-    def room(self) -> int:
-        needed = min(self.starts(), default=self.inserted)
-        return self.capacity - len(self.steps) + (needed - self.steps[0].serial if self.steps else 0)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "kind"), [(SkippingTwin, "rows"), (RepeatingTwin, "rows"), (EvictingTwin, "sequences")]
-)
-def test_wrong_queues_are_rejected(wrong: type[QueueTwin], kind: str):
-    operations: list[tuple[Any, ...]] = [("insert", 2, 0), ("insert", 3, 0), ("sample",), ("sample",)] * 8
-    driver = Driver(queue_of(kind), False)
-    check(driver, QueueTwin(12, **KINDS[kind]), operations)
-    driver = Driver(queue_of(kind), False)
-    with pytest.raises(AssertionError):
-        check(driver, wrong(12, **KINDS[kind]), operations)
 
 
 # Room, and waits.

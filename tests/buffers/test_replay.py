@@ -10,7 +10,7 @@ from checks import assert_frequencies, assert_rows, assert_state, assert_uniform
 from drivers import COMBINATIONS, Combination, make_driver
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import ReferenceBuffer, stack
+from model import Model, stack
 
 from mindspore_replay import ReplayBuffer
 
@@ -168,7 +168,7 @@ DRAWN = [
 def test_draws_equal_the_twin(make: Make, case: tuple[int, int, int, dict[str, bool]]):
     """Before the ring is full, after it wrapped, from ranges, and after a reset: the same rows for the same seed."""
     draws, capacity, n, options = case
-    driver, twin = make(draws, capacity, SHAPES, TYPES, **options), ReferenceBuffer(draws, capacity, **options)
+    driver, twin = make(draws, capacity, SHAPES, TYPES, **options), Model("ReplayBuffer", draws, capacity, **options)
 
     def same(*sample_range: Any) -> None:
         expected = [int(r[1]) for r in twin.sample(sample_range or (None, None))[1]]
@@ -286,7 +286,7 @@ OPERATIONS = st.lists(
 def test_random_operations_against_the_twin(make: Make, combination: Combination, operations: list[tuple[Any, ...]]):
     if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
         operations = operations[:3]
-    driver, twin = make(2, 6, SHAPES, TYPES), ReferenceBuffer(2, 6)
+    driver, twin = make(2, 6, SHAPES, TYPES), Model("ReplayBuffer", 2, 6)
     for name, *arguments in operations:
         if name == "insert":
             batch = [row(twin.inserted + i) for i in range(arguments[0] or 1)]

@@ -1,6 +1,6 @@
 """Algorithm R: each row of the stream is equally likely to be kept, for any batch sizes, also after a resume.
 
-`test_weighted_twin.py` compares the state of the rows with a slow twin.
+`test_twin.py` compares the state of the rows with a slow twin.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from bodies import Kept
 from checks import assert_frequencies, uniform
 from mindspore import Tensor, nn
-from reference import ReferenceBuffer
+from model import Model
 from scipy.stats import chi2
 
 from mindspore_replay import ReservoirReplayBuffer
@@ -134,7 +134,7 @@ class Step(Kept):
 def test_without_weights_as_the_twin(in_graphs: bool):
     buffer = make("native")
     compiled = Step(buffer)
-    twin = ReferenceBuffer(3, 5, reservoir=True, seed=7)
+    twin = Model("ReservoirReplayBuffer", 3, 5, seed=7)
     first = 0
     for n in (3, 7, 3, 1, 1, 3, 7, 7):
         batch = rows(first, n) if n > 1 else [column[0] for column in rows(first, n)]
@@ -164,7 +164,7 @@ def test_a_long_stream():
     state = make("native").insert(rows(0, 5)).state_dict()
     state["serials"] = np.array([2**40, 0])
     buffer.load_state_dict(state)
-    twin = ReferenceBuffer(3, 5, reservoir=True, seed=7)
+    twin = Model("ReservoirReplayBuffer", 3, 5, seed=7)
     twin.inserted = 2**40
     places = [twin.place(2**40 + i) for i in range(100)]
     assert min(places) > 10**6  # so no row is kept

@@ -1,6 +1,6 @@
 """Sequences of steps: valid starts, the content of samples, and the frequency of each start.
 
-The sweeps run on the native kernels from Python; `test_backends.py` holds composite operators to the same.
+The sweeps run on the native kernels from Python; `test_twin.py` has random operations.
 """
 
 import itertools
@@ -11,27 +11,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies
-from drivers import COMPILED, COMPOSITE, NATIVE, Calls, Combination, make_driver
-from hypothesis import given, settings
+from drivers import NATIVE, Calls, make_driver
 from mindspore import Tensor
-from pairs import (
-    CORE_OPERATIONS,
-    END,
-    FINAL,
-    MORE_OPERATIONS,
-    SETTINGS,
-    SHAPES,
-    SLOW,
-    TYPES,
-    Pair,
-    legal_handles,
-    make_pair,
-    play,
-    run,
-    same_states,
-    sequences,
-)
-from reference import ReferenceBuffer, Rule
+from model import Model
+from pairs import END, FINAL, SHAPES, TYPES, Pair, legal_handles, play, same_states, sequences
 
 from mindspore_replay import SequenceReplayBuffer
 from mindspore_replay.store.kernels.state import eligible
@@ -40,26 +23,6 @@ from mindspore_replay.store.kernels.tree import build_weights
 PLAIN: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0, "prioritized": True}
 KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": PLAIN}
 KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-
-
-def test_the_twin_by_hand():
-    twin = ReferenceBuffer(1, 8, rule=Rule(length=3, before=1, stride=2), num_envs=1)
-    twin.insert([(n,) for n in range(6)], ends=[n == 4 for n in range(6)])  # five steps, then one
-    assert twin.legal() == [0, 2]
-    twin.insert([(6,)])
-    assert twin.legal() == [0, 2]
-    twin.insert([(7,)], finals=[True])  # three steps; the last one only closes the episode
-    assert twin.legal() == [0, 2, 5]
-    twin.insert([(8,)])  # evicts row 0, which is not the burn-in of row 2
-    assert twin.legal() == [2, 5]
-    twin.insert([(9,)])  # evicts row 1, which is
-    assert twin.legal() == [5]
-    assert twin.window_of(5, -1, 4) == [None, (5,), (6,), (7,)]
-    assert twin.state()["steps"] == [0, 1, 2, 3, 4, 0, 1, 2]
-    assert twin.state()["flags"] == [0, 0, 0, 0, 1, 0, 0, 3]
-    assert (twin.delete([6, 6, 1]), twin.legal(), twin.state()["flags"][6]) == (1, [], 4)
-    twin.reset()
-    assert (twin.legal(), twin.state()["steps"], twin.state()["flags"]) == ([], [0] * 8, [0] * 8)
 
 
 # Valid starts, hand-worked, for the buffer and its twin, as `play` tells them. Handles are row numbers.
@@ -295,9 +258,8 @@ def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
 
 def fresh(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
     """Return a buffer and its twin that no other test has."""
-    return Pair(
-        make_driver(NATIVE, draws, capacity, SHAPES, TYPES, length, cls=SequenceReplayBuffer, **options), **options
-    )
+    driver = make_driver(NATIVE, draws, capacity, SHAPES, TYPES, length, cls=SequenceReplayBuffer, **options)
+    return Pair(driver, sequence_length=length, **options)
 
 
 def feed(pair: Pair, rng: np.random.Generator, steps: int, often: float) -> None:
@@ -365,13 +327,13 @@ def filled(capacity: int, length: int, **options: Any) -> Pair:
     return pair
 
 
-def shares(twin: ReferenceBuffer) -> dict[int, float]:
+def shares(twin: Model) -> dict[int, float]:
     """Return the probability of each valid start."""
-    weights = {handle: twin.record_of(handle).weight for handle in twin.legal()}
+    weights = {handle: twin.weight(twin.record_of(handle)) for handle in twin.legal()}
     return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
 
 
-def assert_starts(handles: Sequence[int], twin: ReferenceBuffer) -> None:
+def assert_starts(handles: Sequence[int], twin: Model) -> None:
     """Check that each valid start has its frequency, and that no other is drawn."""
     assert_frequencies(handles, shares(twin))
 
@@ -405,17 +367,17 @@ WRONG = [
 ]
 
 
-def wrong_starts(twin: ReferenceBuffer) -> dict[str, Callable[[np.random.Generator], int]]:
+def wrong_starts(twin: Model) -> dict[str, Callable[[np.random.Generator], int]]:
     """Return samplers that look right at a glance."""
-    stored = [twin.records[slot].serial for slot in twin.order()]
+    stored = [record.serial for record in twin.records]
     by_episode = {}
     for handle in twin.legal():
-        by_episode.setdefault(twin.record_of(handle).key[:2], []).append(handle)
+        by_episode.setdefault(twin.record_of(handle).episode, []).append(handle)
     # Valid but for the cursor: rows of a window are neighbours in the ring, and no end is inside.
     around = [
         handle
         for i, handle in enumerate(stored)
-        if not any(twin.record_of(stored[(i + j) % len(stored)]).end for j in range(twin.rule.length - 1))
+        if not any(twin.record_of(stored[(i + j) % len(stored)]).end for j in range(twin.length - 1))
     ]
     weightless = twin.legal()
     return {
@@ -446,45 +408,6 @@ def test_the_check_of_starts_rejects_a_uniform_sampler_of_priorities():
     assert_starts(right.tolist(), twin)
     with pytest.raises(AssertionError):
         assert_starts(rng.choice(list(shares_of), 3000).tolist(), twin)
-
-
-# Random operations, with the twin.
-
-PRIORITIZED = {"prioritized": True}
-ARGUMENTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "plain": (3, {}),
-    "two environments": (3, {"stride": 2, "burn_in": 2, "num_envs": 2}),
-    "padded": (4, {"stride": 2, "burn_in": 1, "pad_end": True, "max_use": 3, "replace": False}),
-    "padded, two environments": (3, {"pad_end": True, "num_envs": 2, "max_staleness": 2, "replace": False}),
-    "whole ring": (10, {"burn_in": 3, "pad_end": True}),
-    "prioritized": (3, PRIORITIZED | {"alpha": 0.5, "epsilon": 0.0, "normalize": "buffer"}),
-    "prioritized, everything": (
-        3,
-        {**PRIORITIZED, "burn_in": 2, "stride": 2, "max_use": 2, "max_staleness": 3, "alpha": 0.7, "beta_steps": 3},
-    ),
-    "prioritized, padded": (5, {**PRIORITIZED, "stride": 5, "pad_end": True, "num_envs": 2, "max_staleness": 1}),
-    "prioritized, one step": (1, PRIORITIZED | {"burn_in": 3, "stride": 2}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=12)
-@given(operations=MORE_OPERATIONS)
-def test_random_operations(arguments: tuple[int, dict[str, Any]], operations: list[tuple[Any, ...]]):
-    length, options = arguments
-    run(sequences(13, length, 2, **options), operations)
-
-
-#: One that covers most paths through the operators, for those that compile.
-ELSEWHERE: dict[str, Any] = ARGUMENTS["prioritized, everything"][1] | {"num_envs": 2, "max_staleness": 5, "max_use": 4}
-
-
-@pytest.mark.parametrize("place", [COMPILED, COMPOSITE], ids=str)
-@settings(SLOW, max_examples=5)
-@given(operations=CORE_OPERATIONS)
-def test_random_operations_in_graphs(place: Combination, operations: list[tuple[Any, ...]]):
-    run(make_pair(place, SequenceReplayBuffer, 2, 13, 3, **ELSEWHERE), operations)
 
 
 # Saving, and invalid states.

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from drivers import Calls
 from mindspore import Tensor
-from reference import ReferenceBuffer
 
 from mindspore_replay import (
     EpochReplayBuffer,
@@ -84,23 +83,6 @@ def test_many_rows_out_of_order():
     assert drawable(buffer) == np.flatnonzero(versions >= 50).tolist()
     buffer.advance(20)
     assert drawable(buffer) == np.flatnonzero(versions >= 70).tolist()
-
-
-def test_a_twin_that_stops_at_the_first_fresh_row_is_told_apart():
-    class StopsEarly(ReferenceBuffer):
-        def advance(self, steps: int) -> None:
-            self.now += steps
-            for slot in self.order():
-                if not self.stale(self.records[slot]):
-                    break
-                self.remove(self.records[slot], "stale")
-
-    twins = [cls(1, 8, max_staleness=2) for cls in (ReferenceBuffer, StopsEarly)]
-    for twin in twins:
-        twin.advance(6)
-        twin.insert([0, 1, 2], version=[6, 4, 5])
-        twin.advance(1)
-    assert [twin.eligible() for twin in twins] == [[0, 2], [0, 1, 2]]
 
 
 def test_windows_have_no_stale_rows():

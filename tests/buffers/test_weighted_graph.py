@@ -10,8 +10,8 @@ import pytest
 from bodies import ONCE, Body, compiled, row
 from checks import assert_weights
 from mindspore import Parameter, Tensor, nn, ops
+from model import Model
 from pairs import same_states
-from reference import ReferenceBuffer
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
@@ -26,8 +26,8 @@ def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedRepl
     )
 
 
-def make_twin(draws: int = 2, **options: Any) -> ReferenceBuffer:
-    return ReferenceBuffer(draws, 6, prioritized=True, **(OPTIONS | options))
+def make_twin(draws: int = 2, **options: Any) -> Model:
+    return Model("PrioritizedReplayBuffer", draws, 6, **(OPTIONS | options))
 
 
 def record(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +56,7 @@ class Learn(Body):
         return indices, weights, number, invalid, facts[0], self.buffer.size()
 
 
-def learn(twin: ReferenceBuffer, number: int, priority: float) -> list[Any]:
+def learn(twin: Model, number: int, priority: float) -> list[Any]:
     """Run the same step on the twin."""
     twin.insert([record(number)], priority)
     twin.insert([record(number + 1)])
@@ -160,7 +160,7 @@ class InControlFlow(Body):
         return removed, self.buffer.can_sample()
 
 
-def in_control_flow(twin: ReferenceBuffer, number: int, steps: int) -> list[Any]:
+def in_control_flow(twin: Model, number: int, steps: int) -> list[Any]:
     removed = 0
     for step in range(steps):
         twin.insert([record(number + step)])
@@ -293,7 +293,7 @@ def test_several_buffers_in_one_cell():
     cell = Several()
     call = compiled(cell, "pynative")
     first, second = make_twin(), make_twin(alpha=1.0)
-    used = ReferenceBuffer(2, 6, seed=3, max_use=2)
+    used = Model("ReplayBuffer", 2, 6, seed=3, max_use=2)
     for twin in (first, second, used):
         twin.insert([record(7)])
     for number in range(4):

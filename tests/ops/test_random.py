@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from checks import assert_frequencies, assert_uniform_without_replacement, uniform
 from mindspore import Parameter, Tensor, nn, ops
-from reference import ReferenceBuffer, below, draw_rows, initial_key, random_bits, signed
+from randomness import below, draw_rows, initial_key, random_bits, signed
 
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.ops import composite, random
@@ -288,12 +288,3 @@ def test_the_check_of_frequencies_rejects_a_wrong_sampler():
     ]
     with pytest.raises(AssertionError, match="expected"):
         assert_frequencies(neighbours, uniform(itertools.product(range(6), repeat=2)))
-
-
-def test_the_twin_ring_by_hand():
-    ring = ReferenceBuffer(1, 3)
-    ring.insert([10, 11, 12, 13])
-    assert (ring.slots, ring.rows, ring.head, ring.size) == ([13, 11, 12], [11, 12, 13], 1, 3)
-    ring.reset()
-    ring.insert([14])
-    assert (ring.slots, ring.rows, ring.head, ring.serials) == ([14, 11, 12], [14], 0, [5, 4])

@@ -6,7 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import ParameterTuple, Tensor, nn
-from reference import ReferenceBuffer, stack
+from model import Model, stack
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
@@ -48,7 +48,7 @@ class Ring(nn.Cell):
     def at(self, slots):
         return self.gather(self.buffer, slots)
 
-    def put(self, twin: ReferenceBuffer) -> None:
+    def put(self, twin: Model) -> None:
         """Copy the twin's rows and cursors."""
         wait_for_work()
         overwrite(self.head, twin.head)
@@ -60,7 +60,7 @@ class Ring(nn.Cell):
                 stored[slot] = 0 if row is None else row[i]
             overwrite(column, stored)
 
-    def assert_like(self, twin: ReferenceBuffer) -> None:
+    def assert_like(self, twin: Model) -> None:
         wait_for_work()
         assert (int(self.head.asnumpy()), int(self.count.asnumpy())) == (twin.head, twin.size)
         assert self.serials.asnumpy().tolist() == twin.serials
@@ -106,9 +106,9 @@ def random_row(columns: Columns, generator: np.random.Generator) -> tuple[np.nda
     return tuple(row)
 
 
-def random_twin(columns: Columns, generator: np.random.Generator) -> ReferenceBuffer:
+def random_twin(columns: Columns, generator: np.random.Generator) -> Model:
     """Return a ring after some insertions and perhaps a reset."""
-    twin = ReferenceBuffer(1, CAPACITY)
+    twin = Model("ReplayBuffer", 1, CAPACITY)
     twin.insert([random_row(columns, generator) for _ in range(generator.integers(0, 2 * CAPACITY))])
     if generator.integers(2):
         twin.reset()
@@ -167,7 +167,7 @@ def test_read_equals_the_twin(cells: Ring, n: int | None):
 def test_gather_equals_the_twin(rings: dict[str, Ring]):
     cells = ring_of("composite", rings)
     generator = np.random.default_rng(20)
-    twin = ReferenceBuffer(1, CAPACITY)
+    twin = Model("ReplayBuffer", 1, CAPACITY)
     twin.insert([random_row(cells.columns, generator) for _ in range(CAPACITY + 2)])
     cells.put(twin)
     for slots in ([0, 1, 2, 3, 4, 4], [4, 0, 0, 3, 2, 1]):
@@ -180,7 +180,7 @@ def test_wide_rows(backend: str):
     shapes = [(n,) for n in (1, 2, 4, 8, 16, 3, 100, 7056)]
     cells = Ring(backend, shapes, ["uint8"] * len(shapes))
     generator = np.random.default_rng(30)
-    twin = ReferenceBuffer(1, CAPACITY)
+    twin = Model("ReplayBuffer", 1, CAPACITY)
     rows = [random_row(cells.columns, generator) for _ in range(CAPACITY + 3)]
     cells.insert(*tensors(cells.columns, stack(rows)))
     twin.insert(rows)
@@ -192,7 +192,7 @@ def test_wide_rows(backend: str):
 def test_the_comparison_rejects_a_wrong_wrap(cells: Ring):
     """A batch that crosses the ring's end and is copied from its start twice: a known fault of rings."""
     generator = np.random.default_rng(40)
-    twin = ReferenceBuffer(1, CAPACITY)
+    twin = Model("ReplayBuffer", 1, CAPACITY)
     twin.insert([random_row(cells.columns, generator) for _ in range(3)])
     cells.put(twin)
     rows = [random_row(cells.columns, generator) for _ in range(4)]

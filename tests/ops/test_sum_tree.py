@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from checks import assert_frequencies
 from mindspore import Tensor, nn, ops
-from reference import draw_slot
+from randomness import draw_slot
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import Columns

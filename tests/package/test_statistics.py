@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from checks import assert_frequencies, uniform
+from model import Model
+from model_rows import Views
 from places import TESTS
-from reference_lengths import LengthsTwin
 
 import mindspore_replay
 from mindspore_replay import NStep, host
@@ -53,9 +54,10 @@ class Both:
         self.options = {"sample_size": DRAWS, "capacity": ROWS, "seed": 3, **BASE[cls_name], **options}
         given = {name: value for name, value in (self.options | others).items() if value is not None}
         self.buffer = getattr(host, cls_name)(**COLUMNS, **given)
-        self.twin = LengthsTwin(cls_name, self.options["sample_size"], self.options["capacity"], {}, self.options)
-        if options.get("views"):  # the next observation is that of the next row
-            self.twin.rule, self.twin.has_episodes = self.twin.rule._replace(length=2, pad_end=True), True
+        of_twin = {name: value for name, value in self.options.items() if value is not None}
+        if of_twin.get("views"):  # the next observation is that of the next row
+            of_twin["views"] = Views(n=2)
+        self.twin = Model(cls_name, of_twin.pop("sample_size"), of_twin.pop("capacity"), **of_twin)
 
     def insert(self, n: int, **given: Any) -> None:
         """Insert rows whose observations are their numbers."""
@@ -65,9 +67,9 @@ class Both:
         exp = dict(zip(COLUMNS["names"], values, strict=True))
         if twin.prioritized:
             given = {"priority": PRIORITIES[first : first + n]} | given
-        ends = given.pop("end", numbers % 2 == 1 if twin.rule.whole else numbers % 4 == 3)
+        ends = given.pop("end", numbers % 2 == 1 if twin.whole else numbers % 4 == 3)
         of_twin = {name: value for name, value in given.items() if value is not None}
-        twin.insert_rows([{name: exp[name][i] for name in exp} for i in range(n)], **of_twin, ends=ends)
+        twin.insert([{name: exp[name][i] for name in exp} for i in range(n)], **of_twin, ends=ends)
         given = of_twin if spec.prioritized else {}
         given |= {"end": ends} if self.buffer.has_episodes else {}
         present = {COLUMNS["names"][i]: values[i] for i in spec.columns.present}
@@ -89,7 +91,7 @@ class Both:
         twin = self.twin
         if self.cls_name == "ReservoirReplayBuffer" and twin.inserted - twin.base > twin.capacity:
             return uniform(range(twin.inserted - twin.base))
-        weights = {twin.records[slot].serial - twin.base: twin.records[slot].weight for slot in twin.eligible()}
+        weights = {row.serial - twin.base: twin.weight(row) for row in twin.eligible()}
         return {row: weight / sum(weights.values()) for row, weight in weights.items()}
 
 
@@ -175,7 +177,7 @@ def of_batch(both: Both) -> Shares:
     shares = both.shares()
     if both.twin.in_turn:
         return {tuple(sorted(shares)[:2]): 1.0}
-    if both.twin.epochs is not None or not both.twin.replace:
+    if both.twin.in_epochs or not both.twin.replace:
         return of_two(both)
     if not both.twin.prioritized:
         return {(a, b): shares[a] * shares[b] for a, b in itertools.product(shares, shares)}

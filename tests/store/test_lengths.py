@@ -1,4 +1,4 @@
-"""Rows of any length: cases by hand, and the errors. A slow twin is in `test_lengths_twin.py`."""
+"""Rows of any length: cases by hand, and the errors. A slow twin is in `test_twin.py`."""
 
 from typing import Any
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from reference import ReferenceBuffer
+from model import Model
 
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store.kernels.tree import build_weights
@@ -20,7 +20,7 @@ def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
         np.testing.assert_array_equal(a, b, err_msg=f"column {i}")
 
 
-def assert_state(buffer: Any, twin: ReferenceBuffer) -> None:
+def assert_state(buffer: Any, twin: Model) -> None:
     """Check that cursors, random state and stored rows equal those of the twin and are consistent."""
     buffer.check_valid()
     assert cursors(buffer) == (twin.head, twin.size, *twin.serials)
@@ -32,7 +32,7 @@ def assert_state(buffer: Any, twin: ReferenceBuffer) -> None:
                 np.testing.assert_array_equal(stored[slot], row[i], err_msg=f"column {i}, slot {slot}")
 
 
-def assert_weights(buffer: Any, twin: ReferenceBuffer) -> None:
+def assert_weights(buffer: Any, twin: Model) -> None:
     """Check that all state equals the twin's, to the last bit: that of `assert_state`, the tree, and row state."""
     assert_state(buffer, twin)
     state, expected = buffer.state_dict(), twin.state()

@@ -32,7 +32,7 @@ class Combination(NamedTuple):
 
 CALLS = ("eager", "compiled")
 COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("native", "composite"), CALLS)]
-NATIVE, COMPOSITE = (Combination("pynative", backend, "eager") for backend in ("native", "composite"))
+NATIVE = Combination("pynative", "native", "eager")
 COMPILED = Combination("pynative", "native", "compiled")
 
 
@@ -102,10 +102,6 @@ class Calls(Kept):
     @ms.jit
     def can_sample(self):
         return self.buffer.can_sample()
-
-    @ms.jit
-    def begin_epoch(self):
-        return self.buffer.begin_epoch()
 
     @ms.jit
     def status(self):
@@ -256,9 +252,8 @@ def shared_driver(combination: Combination, *args: Any, **kwargs: Any) -> Driver
 
 #: Arguments of buffers with weights that most tests share. Weights are the square roots of priorities.
 SHAPES, TYPES, CAPACITY = [(2,), ()], [ms.float32, ms.int32], 6
-MAX_USE, MAX_STALENESS = 6, 5
 ROOTS: dict[str, Any] = {"cls": PrioritizedReplayBuffer, **{"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0}}
-LIMITS: dict[str, Any] = {"max_use": MAX_USE, "max_staleness": MAX_STALENESS}
+LIMITS: dict[str, Any] = {"max_use": 6, "max_staleness": 5}
 LIMITED: dict[str, dict[str, Any]] = {"uniform": LIMITS, "prioritized": ROOTS | LIMITS}
 #: Where each of these is tested: of composite operators, whose graphs take long, each way to call with one of them.
 PLACES = [

@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import ops
-from reference import ReferenceBuffer
+from model import Model
 
 from mindspore_replay import HindsightRelabel, ReplayBuffer
 
@@ -61,7 +61,7 @@ def achieved_goals(numbers: np.ndarray) -> np.ndarray:
     return np.stack([numbers - 0.25, numbers * 0 + 0.25], 1)
 
 
-def insert_goals(buffer: Any, twin: ReferenceBuffer, flags: Sequence[int]) -> None:
+def insert_goals(buffer: Any, twin: Model, flags: Sequence[int]) -> None:
     """Insert rows with flags: 0 none, 1 an end, which has terminated, 2 final."""
     numbers = np.arange(twin.inserted + 1, twin.inserted + 1 + len(flags), dtype=np.float32)
     ends, finals = ([flag == value for flag in flags] for value in (1, 2))
@@ -70,13 +70,12 @@ def insert_goals(buffer: Any, twin: ReferenceBuffer, flags: Sequence[int]) -> No
     twin.insert([(int(number),) for number in numbers], ends=ends, finals=finals)
 
 
-def goal_shares(twin: ReferenceBuffer, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
+def goal_shares(twin: Model, handle: int, strategy: str, ratio: float) -> dict[int | None, float]:
     """Return the probability that each row gives its goal to a row; `None` is no other goal."""
-    env, episode, step = twin.record_of(handle).key
-    rows = [twin.records[slot] for slot in twin.order()]
-    same = [row for row in rows if row.key[:2] == (env, episode) and not row.final]
+    start, rows = twin.record_of(handle), twin.records
+    same = [row for row in rows if row.episode == start.episode and not row.final]
     sources = {
-        "future": [row for row in same if row.key[2] >= step],
+        "future": [row for row in same if row.step >= start.step],
         "final": same[-1:],
         "episode": same,
         "random": rows,

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from drivers import NATIVE, SHAPES, TYPES, Combination, shared_driver
+from drivers import NATIVE, SHAPES, TYPES, shared_driver
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from reference import ReferenceBuffer, Rule, random_bits, stack
-from reference_epochs import EpochTwin
+from model import Model, stack
 
-from mindspore_replay import EpisodeReplayBuffer, EpochReplayBuffer, SequenceReplayBuffer
+from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +46,7 @@ class Pair:
 
     def __init__(self, driver: Any, **options: Any) -> None:
         self.driver, self.buffer = driver, driver.buffer
-        self.twin = twin_of(driver.buffer, **options)
+        self.twin = Model(type(self.buffer), self.buffer.sample_size, self.buffer.capacity, **options)
         self.num_envs = self.buffer.num_envs
         self.prioritized = self.twin.prioritized
 
@@ -69,10 +68,11 @@ class Pair:
         assert state["random_state"].tolist() == twin.random_state
         assert state["weights"][: twin.capacity].tolist() == expected.pop("leaves")
         assert {key: state[key].tolist() for key in expected} == expected
-        stored = [slot for slot, row in enumerate(twin.slots) if row is not None]
+        slots = twin.slots
+        stored = [slot for slot, row in enumerate(slots) if row is not None]
         for i, column in enumerate(self.buffer.buffer):
             if stored:
-                assert (column.asnumpy()[stored] == np.stack([twin.slots[slot][i] for slot in stored])).all()
+                assert (column.asnumpy()[stored] == np.stack([slots[slot][i] for slot in stored])).all()
         assert bool(self.buffer.can_sample()) == twin.can_sample()
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None) -> None:
@@ -110,25 +110,16 @@ class Pair:
         """Draw a sample, the same from both; return None if there are too few starts."""
         if not self.twin.can_draw():
             return None
-        handles, *bookkeeping = self.drawn()
-        columns = self.twin.windows(handles, *self.reach())
+        handles, *bookkeeping, _ = self.twin.sample()
+        columns = self.twin.windows(handles)
         bookkeeping = [np.array(bookkeeping[0], np.float32)] if self.prioritized else []
-        if self.twin.rule.whole:
+        if self.twin.whole:
             bookkeeping.append(np.array(columns[0].sum(1), np.int32))
         got = self.driver.sample()
         expected = (np.array(handles, np.int64), *bookkeeping, *columns)
         for i, (a, b) in enumerate(zip(got, expected, strict=True)):
             assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
         return got
-
-    def drawn(self) -> tuple[Any, ...]:
-        """Return the handles that the twin draws, and their importance weights if rows are drawn by priority."""
-        return self.twin.sample()[:-1]
-
-    def reach(self) -> tuple[int, int]:
-        """Return the first step of a sample and the number of steps."""
-        burn_in = getattr(self.buffer, "burn_in", 0)
-        return -burn_in, burn_in + self.twin.rule.length
 
     def update(self, handles: Sequence[int], priorities: Any) -> int:
         invalid = self.driver.update(handles, priorities)
@@ -153,23 +144,6 @@ class Pair:
     def reset(self) -> None:
         self.driver.reset()
         self.twin.reset()
-
-
-class EpochPair(Pair):
-    """A buffer that samples one sequence after another in epochs, and its twin."""
-
-    def __init__(self, driver: Any, **options: Any) -> None:
-        super().__init__(driver, **options)
-        self.epochs = EpochTwin(1)
-
-    def drawn(self) -> tuple[Any, ...]:
-        twin = self.twin
-        stored = list(range(twin.inserted - twin.size, twin.inserted))
-        handles = self.epochs.batch(random_bits(twin.key, twin.counter), stored, set(twin.legal()))
-        assert handles is not None
-        twin.counter += 1
-        twin.deliver([(handle - twin.base) % twin.capacity for handle in handles])
-        return (handles,)
 
 
 #: Letters of `play`, and the flags of their rows.
@@ -202,32 +176,18 @@ def play(pair: Pair, script: str) -> None:
     pair.compare()
 
 
-def twin_of(buffer: Any, **options: Any) -> ReferenceBuffer:
-    """Make the twin of an empty buffer with these options."""
-    mine = ("seed", "num_envs", "replace", "max_use", "max_staleness", "alpha", "beta", "beta_steps")
-    rest = {key: value for key, value in options.items() if key in (*mine, "epsilon", "normalize")}
-    if isinstance(buffer, EpisodeReplayBuffer):
-        rule = Rule(length=buffer.max_episode_length, whole=True)
-    else:
-        is_open = isinstance(buffer, EpochReplayBuffer) and buffer.pad_end
-        rule = Rule(buffer.sequence_length, buffer.burn_in, buffer.stride, buffer.pad_end, pad_open=is_open)
-    return ReferenceBuffer(buffer.sample_size, buffer.capacity, rule=rule, prioritized=buffer.prioritized, **rest)
-
-
-def make_pair(combination: Combination, cls: type[Any], draws: int, capacity: int, length: int, **options: Any) -> Pair:
-    """Return a shared buffer, emptied, and its twin."""
-    pair = EpochPair if cls is EpochReplayBuffer else Pair
-    return pair(shared_driver(combination, draws, capacity, SHAPES, TYPES, length, cls=cls, **options), **options)
-
-
 def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
-    """Return a native buffer of sequences and its twin."""
-    return make_pair(NATIVE, SequenceReplayBuffer, draws, capacity, length, **options)
+    """Return a shared native buffer of sequences, emptied, and its twin."""
+    return _pair(SequenceReplayBuffer, draws, capacity, sequence_length=length, **options)
 
 
 def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pair:
-    """Return a native buffer of episodes and its twin."""
-    return make_pair(NATIVE, EpisodeReplayBuffer, draws, capacity, longest, **options)
+    """Return a shared native buffer of episodes, emptied, and its twin."""
+    return _pair(EpisodeReplayBuffer, draws, capacity, max_episode_length=longest, **options)
+
+
+def _pair(cls: type[Any], draws: int, capacity: int, **options: Any) -> Pair:
+    return Pair(shared_driver(NATIVE, draws, capacity, SHAPES, TYPES, cls=cls, **options), **options)
 
 
 # Random operations.
@@ -254,15 +214,12 @@ CORE = [
     st.tuples(st.just("update"), BEHIND, PRIORITIES),
     st.tuples(st.just("delete"), TO_DELETE),
 ]
-SOME = [
+#: If nothing is compiled, also insertions of other numbers of rows, without a priority or with one for all.
+MORE = [
     *CORE,
     st.tuples(st.just("advance"), st.integers(0, 2)),
     st.tuples(st.just("info"), BEHIND),
     st.tuples(st.just("reset"), st.integers(0, 2)),
-]
-#: Insertions if nothing is compiled: other numbers of rows, no priority, one for all.
-MORE = [
-    *SOME,
     st.tuples(st.just("end_episodes")),
     *[st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, st.none())] * 2,
     st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, PRIORITY),
@@ -275,9 +232,9 @@ WRITE = [
         st.lists(st.booleans(), min_size=HANDLES, max_size=HANDLES),
     )
 ]
-CORE_OPERATIONS, SOME_OPERATIONS, MORE_OPERATIONS, WRITING, MORE_WRITING = (
+WRITING, MORE_WRITING = (
     st.lists(st.sampled_from(range(len(kinds))).flatmap(kinds.__getitem__), min_size=n, max_size=n)
-    for kinds, n in ((CORE, 20), (SOME, 20), (MORE, 25), ([*CORE, *WRITE * 3], 16), ([*MORE, *WRITE * 5], 30))
+    for kinds, n in (([*CORE, *WRITE * 3], 16), ([*MORE, *WRITE * 5], 30))
 )
 SETTINGS = settings(
     deadline=None,
@@ -289,17 +246,11 @@ SETTINGS = settings(
 SLOW = settings(SETTINGS, phases=[Phase.explicit, Phase.generate])
 
 
-def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) -> None:
-    """Apply operations to a buffer and its twin; all state must be equal after each, bit for bit.
-
-    Args:
-        pair (Pair): The buffer and its twin.
-        operations (Sequence): Names and arguments.
-        refuse (bool): Whether to try rows that make an episode too long; otherwise they come as ends.
-    """
+def run(pair: Pair, operations: Sequence[tuple[Any, ...]]) -> None:
+    """Apply operations to a buffer and its twin; all state must be equal after each, bit for bit."""
     for name, *arguments in operations:
         if name == "insert":
-            insert(pair, *arguments, refuse=refuse)
+            insert(pair, *arguments)
         elif name == "update":
             if pair.prioritized:
                 pair.update(pair.handles(arguments[0]), arguments[1])
@@ -315,14 +266,13 @@ def run(pair: Pair, operations: Sequence[tuple[Any, ...]], refuse: bool = True) 
         pair.compare()
 
 
-def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any, refuse: bool) -> None:
+def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any) -> None:
     """Insert rows; flags and priorities repeat until there is one for each."""
     n = steps * pair.num_envs
     given = [flags[i % len(flags)] for i in range(n)]
-    if not refuse:
-        for i in range(n):
-            if not pair.fits([*given[: i + 1], *[NONE] * pair.num_envs]):  # no row would fit after it
-                given[i] = END
+    for i in range(n):
+        if not pair.fits([*given[: i + 1], *[NONE] * pair.num_envs]):  # no row would fit after it
+            given[i] = END
     if isinstance(priority, list):
         priority = [priority[i % len(priority)] for i in range(n)]
     pair.insert(*ends_and_finals(given), priority)

@@ -6,9 +6,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from drivers import NATIVE, Combination, shared_driver
-from pairs import Pair, ends_and_finals, twin_of
-from reference import ReferenceBuffer, stack
-from reference_views import Row, Views, sample_of, steps_of
+from model import Model, stack
+from model_rows import Views
+from model_views import Row, sample_of, window_of
+from pairs import Pair, ends_and_finals
 
 from mindspore_replay import FrameStack, NStep, PrioritizedReplayBuffer, ReplayBuffer
 
@@ -64,12 +65,8 @@ class RowPair(Pair):
         self.num_envs = self.buffer.num_envs
         self.prioritized = self.buffer.prioritized
         self.reward_type = options.pop("reward", ((), ms.float32))
-        self.twin = self.make_twin(**options)
-
-    def make_twin(self, **options: Any) -> ReferenceBuffer:
-        rule = {"rule": self.views.rule(), "needs_next": self.views.needs_next}
-        options |= {"prioritized": self.prioritized}
-        return ReferenceBuffer(self.buffer.sample_size, self.buffer.capacity, **rule, **options)
+        options |= {"views": views, "prioritized": self.prioritized}
+        self.twin = Model(type(self.buffer), self.buffer.sample_size, self.buffer.capacity, **options)
 
     def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None, rows: Any = None) -> None:
         ends = [bool(end) for end in ends]
@@ -93,7 +90,7 @@ class RowPair(Pair):
 
     def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
         """Return the fields in the order of a sample."""
-        fields = [sample_of(self.twin, handle, self.views) for handle in handles]
+        fields = [sample_of(self.twin, self.twin.record_of(handle), self.views) for handle in handles]
         return [np.stack([field[name] for field in fields]) for name in self.fields()]
 
     def fields(self) -> list[str]:
@@ -131,11 +128,7 @@ class RowPair(Pair):
         for handle, value in zip(handles, terminated):
             record = self.twin.record_of(handle)
             if record is not None and not record.deleted:
-                slot = (handle - self.twin.base) % self.twin.capacity
-                self.twin.slots[slot] = self.twin.slots[slot]._replace(terminated=np.array(value))
-
-    def end_episodes(self) -> None:
-        assert int(self.buffer.end_episodes()) == self.twin.end_episodes(self.views.needs_next)
+                record.row = record.row._replace(terminated=np.array(value))
 
 
 def assert_same(got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
@@ -152,18 +145,11 @@ def row_pair(views: Views, capacity: int, draws: int = 1, **options: Any) -> Row
 class StepsPair(RowPair):
     """A buffer of sequences or episodes with n-step returns, and perhaps stacks, and its twin."""
 
-    def make_twin(self, **options: Any) -> ReferenceBuffer:
-        frames = max(self.views.frames - 1, 0)
-        twin = twin_of(self.buffer, **options)
-        twin.rule = twin.rule._replace(before=twin.rule.before + frames * (not twin.rule.whole))
-        twin.needs_next = self.views.needs_next
-        return twin
-
     def expected(self, handles: Sequence[int]) -> list[np.ndarray]:
         """Return the contents of a sample after handles and weights."""
-        samples = [steps_of(self.twin, handle, self.views, *self.reach()) for handle in handles]
+        samples = [window_of(self.twin, handle, self.views) for handle in handles]
         masks = [np.stack([mask for mask, _ in samples])]
-        if self.twin.rule.whole:
+        if self.twin.whole:
             masks.insert(0, np.array(masks[0].sum(1), np.int32))
         return [*masks, *(np.stack([fields[name] for _, fields in samples]) for name in self.fields())]
 

@@ -14,9 +14,10 @@ from bodies import filled as filled_by
 from checks import assert_frequencies, assert_weights, uniform
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
+from model import Model
+from model_rows import Views
+from model_views import chain_of, is_transition
 from pairs import legal_handles, same_states
-from reference import ReferenceBuffer, Rule
-from reference_views import Views, chain_of, is_transition
 from row_pairs import assert_same
 
 from mindspore_replay import (
@@ -32,13 +33,13 @@ from mindspore_replay import (
 
 def with_goals(strategy: str, ratio: float, num_envs: int = 1, deleted: Iterable[int] = (), **options: Any) -> Any:
     """Return a filled buffer and its twin."""
-    return filled(goal_buffer(strategy, ratio, num_envs=num_envs, **options), Rule(), deleted)
+    return filled(goal_buffer(strategy, ratio, num_envs=num_envs, **options), deleted)
 
 
-def filled(buffer: Any, rule: Rule, deleted: Iterable[int]) -> Any:
+def filled(buffer: Any, deleted: Iterable[int], cls: Any = ReplayBuffer, **options: Any) -> Any:
     """Return a wrapped buffer and its twin; rows of its first episode are evicted, and its last one is running."""
     num_envs = buffer.num_envs
-    twin = ReferenceBuffer(buffer.sample_size, buffer.capacity, rule=rule, num_envs=num_envs)
+    twin = Model(cls, buffer.sample_size, buffer.capacity, num_envs=num_envs, **({"views": Views()} | options))
     script = [0] * 5 + [1] + [0] * 4 + [1] + [0] * 3 + [2] + [1] + [0] * 5 + [2] + [0] * 4
     rows = [script[(step + 11 * env) % len(script)] for step in range(len(script)) for env in range(num_envs)]
     insert_goals(buffer, twin, rows)
@@ -64,7 +65,7 @@ def draw_goals(buffer: Any, batches: int) -> list[tuple[int, int | None]]:
     return pairs
 
 
-def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: ReferenceBuffer, strategy: str, ratio: float) -> None:
+def assert_goals(pairs: Sequence[tuple[int, int | None]], twin: Model, strategy: str, ratio: float) -> None:
     """Check that rows are equally frequent, and that each row gets goals as often as the strategy says."""
     assert_frequencies([handle for handle, _ in pairs], uniform(twin.legal()))
     if strategy == "random":  # too many per row
@@ -87,12 +88,11 @@ def test_goals(strategy: str, ratio: float, num_envs: int, deleted: tuple[int, .
     assert_goals(draw_goals(buffer, BATCHES), twin, strategy, ratio)
 
 
-def wrong_goals(twin: ReferenceBuffer, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
+def wrong_goals(twin: Model, handle: int, rng: np.random.Generator) -> dict[str, int | None]:
     """Draw a goal for a row from samplers that are wrong for "future" with ratio 0.8."""
-    rows = [twin.records[slot] for slot in twin.order()]
-    start = twin.record_of(handle)
-    same = [row for row in rows if row.key[:2] == start.key[:2]]
-    future = [row for row in same if row.key[2] >= start.key[2]]
+    rows, start = twin.records, twin.record_of(handle)
+    same = [row for row in rows if row.episode == start.episode]
+    future = [row for row in same if row.step >= start.step]
     steps = [row for row in future if not row.final]
     alive = [row for row in steps if not row.deleted]
     pick = lambda sources: sources[rng.integers(len(sources))].serial  # noqa: E731
@@ -205,7 +205,7 @@ def test_the_reward_function_is_compiled():
 GAMMA = 0.5
 
 
-def assert_goal_returns(sample: Sequence[np.ndarray], twin: ReferenceBuffer, views: Views) -> set[str]:
+def assert_goal_returns(sample: Sequence[np.ndarray], twin: Model, views: Views) -> set[str]:
     """Check returns of samples with handles, achieved goal, goal and reward; return the kinds of cases among them."""
     handles, achieved, goal, reward = sample[:4]
     seen = set()
@@ -240,7 +240,7 @@ def test_the_whole_return_is_for_the_one_goal():
 def test_prioritized_hindsight_keeps_weights_and_counts():
     cls, options = PrioritizedReplayBuffer, {"alpha": 1.0, "epsilon": 0.0, "beta": 1.0}
     buffer = goal_buffer("future", 0.8, 4, 24, cls=cls, **options)
-    twin = ReferenceBuffer(4, 24, prioritized=True, rule=Rule(), **options, seed=5)
+    twin = Model(cls, 4, 24, views=Views(), **options, seed=5)
     insert_goals(buffer, twin, [0] * 9 + [1] + [0] * 6)
     priorities = np.arange(1.0, 17.0)
     assert int(buffer.update_priorities(np.arange(16), priorities)) == twin.update(range(16), priorities)
@@ -256,7 +256,8 @@ def test_prioritized_hindsight_keeps_weights_and_counts():
         assert ((handles < number) & (number <= np.where(handles < 10, 10, 16)))[~own].all()
         others += (~own).sum()
     assert 0.7 < others / 800 < 0.9
-    twin.slots = [None] * 24  # whose rows lack some columns
+    for record in twin.records:
+        record.row = None  # it lacks some columns
     assert_weights(buffer, twin)
 
 
@@ -264,32 +265,30 @@ def test_prioritized_hindsight_keeps_weights_and_counts():
 
 RETURNS = Views(3, GAMMA, own_next=True)
 N_STEP = {"views": [NStep(3, GAMMA, observation=())]}
-#: Class, rule of the twin, first step and number of steps of a sample, views of the twin, and arguments.
-STEPS: dict[str, tuple[Any, Rule, int, int, Views | None, dict[str, Any]]] = {
-    "burn-in": (SequenceReplayBuffer, Rule(3, 2), -2, 5, None, {"sequence_length": 3, "burn_in": 2}),
-    "padded": (SequenceReplayBuffer, Rule(4, pad_end=True), 0, 4, None, {"sequence_length": 4, "pad_end": True}),
-    "episodes": (EpisodeReplayBuffer, Rule(6, whole=True), 0, 6, None, {"max_episode_length": 6}),
-    "returns": (SequenceReplayBuffer, Rule(2, 1), -1, 3, RETURNS, {"sequence_length": 2, "burn_in": 1} | N_STEP),
-    "returns, episodes": (EpisodeReplayBuffer, Rule(6, whole=True), 0, 6, RETURNS, {"max_episode_length": 6} | N_STEP),
+#: Class, views of the twin, arguments, and those of the view.
+STEPS: dict[str, tuple[Any, Views | None, dict[str, Any], dict[str, Any]]] = {
+    "burn-in": (SequenceReplayBuffer, None, {"sequence_length": 3, "burn_in": 2}, {}),
+    "padded": (SequenceReplayBuffer, None, {"sequence_length": 4, "pad_end": True}, {}),
+    "episodes": (EpisodeReplayBuffer, None, {"max_episode_length": 6}, {}),
+    "returns": (SequenceReplayBuffer, RETURNS, {"sequence_length": 2, "burn_in": 1}, N_STEP),
+    "returns, episodes": (EpisodeReplayBuffer, RETURNS, {"max_episode_length": 6}, N_STEP),
 }
 
 
 def buffer_of_steps(name: str, strategy: str = "future", **given: Any) -> Any:
     """Return a buffer of one of these cases."""
-    cls, *_, options = STEPS[name]
-    return goal_buffer(strategy, 0.8, 4 if cls is EpisodeReplayBuffer else 12, 27, cls=cls, **options, **given)
+    cls, _, options, view = STEPS[name]
+    return goal_buffer(strategy, 0.8, 4 if cls is EpisodeReplayBuffer else 12, 27, cls=cls, **options, **view, **given)
 
 
 def with_steps(name: str, strategy: str = "future") -> Any:
     """Return a filled buffer of one of these cases, and its twin."""
-    return filled(buffer_of_steps(name, strategy), STEPS[name][1], (9,))
+    return filled(buffer_of_steps(name, strategy), (9,), STEPS[name][0], views=None, **STEPS[name][2])
 
 
-def check_steps(sample: dict[str, np.ndarray], b: int, twin: ReferenceBuffer, name: str) -> int | None:
+def check_steps(sample: dict[str, np.ndarray], b: int, twin: Model, name: str) -> int | None:
     """Check each step of a sample; return the row that gave the goal, `None` if it has its own."""
-    _, _, first, length, views, _ = STEPS[name]
-    start = twin.record_of(int(sample["indices"][b]))
-    steps = [twin.at(start.key, step) for step in range(first, first + length)]
+    views, steps = STEPS[name][1], twin.steps_of(int(sample["indices"][b]))
     there = [step is not None and (views is None or is_transition(twin, step, views)) for step in steps]
     assert sample["mask"][b].tolist() == there
     goals = sample["desired_goal"][b]
@@ -310,7 +309,7 @@ def check_steps(sample: dict[str, np.ndarray], b: int, twin: ReferenceBuffer, na
     return None if own else int(min(given)) - 1
 
 
-def draw_steps(buffer: Any, twin: ReferenceBuffer, name: str, batches: int) -> list[tuple[int, int | None]]:
+def draw_steps(buffer: Any, twin: Model, name: str, batches: int) -> list[tuple[int, int | None]]:
     """Return starts and the rows that gave their sequences a goal; check each sequence."""
     pairs, known = [], {}
     for _ in range(batches):
@@ -339,13 +338,13 @@ def test_the_check_rejects_goals_from_other_steps_of_a_sequence():
     drawn: dict[str, list[Any]] = collections.defaultdict(list)
     for handle in rng.choice(twin.legal(), 4000).tolist():
         start = twin.record_of(handle)
-        same = [row for row in twin.stored.values() if row.key[:2] == start.key[:2] and not row.final]
-        step = start.key[2]
+        same = [row for row in twin.records if row.episode == start.episode and not row.final]
+        step = start.step
         sources = {
-            "right": [row for row in same if row.key[2] >= step],
-            "from the burn-in on": [row for row in same if row.key[2] >= step - 2],
-            "after the sequence": [row for row in same if row.key[2] >= step + 2],
-            "within the sequence": [row for row in same if step <= row.key[2] < step + 3],
+            "right": [row for row in same if row.step >= step],
+            "from the burn-in on": [row for row in same if row.step >= step - 2],
+            "after the sequence": [row for row in same if row.step >= step + 2],
+            "within the sequence": [row for row in same if step <= row.step < step + 3],
         }
         for which, rows in sources.items():
             drawn[which].append((handle, rows[rng.integers(len(rows))].serial if rng.random() < 0.8 and rows else None))

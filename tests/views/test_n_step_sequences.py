@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from drivers import COMPILED, NATIVE
 from hypothesis import given, settings
+from model_rows import Views
 from pairs import MORE_WRITING, SETTINGS, SLOW, WRITING, run, same_states
-from reference_views import Views
 from row_pairs import NAMES, steps_pair
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer
@@ -41,14 +41,14 @@ ARGUMENTS: dict[str, tuple[Any, Views, dict[str, Any]]] = {
 @given(operations=MORE_WRITING)
 def test_random_operations(arguments: tuple[Any, Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
     cls, views, options = arguments
-    run(steps_pair(cls, NATIVE, views, 17, 2, **options), operations, refuse=False)
+    run(steps_pair(cls, NATIVE, views, 17, 2, **options), operations)
 
 
 @settings(SLOW, max_examples=3)
 @given(operations=WRITING)
 def test_random_operations_in_graphs(operations: list[tuple[Any, ...]]):
     cls, views, options = ARGUMENTS["frames"]
-    run(steps_pair(cls, COMPILED, views, 17, 2, **options), operations, refuse=False)
+    run(steps_pair(cls, COMPILED, views, 17, 2, **options), operations)
 
 
 def schema(own_next: bool = False) -> dict[str, Any]:

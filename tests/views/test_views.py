@@ -13,9 +13,9 @@ from drivers import Calls
 from goals import GOALS, reward_fn
 from hypothesis import given, settings
 from mindspore import Tensor
+from model import Model
+from model_rows import Views
 from pairs import MORE_WRITING, SETTINGS, legal_handles, run, same_states
-from reference import ReferenceBuffer, Rule
-from reference_views import Views
 from row_pairs import RowPair, assert_same, row_pair
 
 from mindspore_replay import (
@@ -201,7 +201,7 @@ def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: 
     views, options = arguments
     pair = row_pair(views, 13, 2, **options)
     run(pair, operations)
-    assert legal_handles(pair.buffer) == [handle for handle in pair.twin.legal() if pair.twin.live(handle).weight]
+    assert legal_handles(pair.buffer) == [row.serial for row in pair.twin.records if pair.twin.weight(row)]
 
 
 # Frame stacks.
@@ -345,7 +345,8 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         seed=0,
         backend="native",
     )
-    twin = ReferenceBuffer(2, 29, rule=Rule(3, 2 + k - 1, pad_end=True), num_envs=num_envs)
+    sizes: dict[str, Any] = {"sequence_length": 3, "burn_in": 2, "pad_end": True, "num_envs": num_envs}
+    twin = Model(SequenceReplayBuffer, 2, 29, **sizes, views=Views(frames=k, own_next=True))
     for step in range(90 // num_envs):
         ends = (rng.random(num_envs) < 0.15).tolist()
         numbers = np.arange(num_envs, dtype=np.int32) + step * num_envs
@@ -358,7 +359,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         handles, mask, stacks, numbers = (part.asnumpy() for part in buffer.sample())
         assert (stacks.shape, mask.shape) == ((2, 5, k, 2), (2, 5))
         for i, handle in enumerate(handles.tolist()):
-            window = twin.window_of(handle, -2, 5)
+            window = twin.window_of(handle)
             assert mask[i].tolist() == [row is not None for row in window]
             for t, row in enumerate(window):
                 assert numbers[i, t] == (0 if row is None else row[1])

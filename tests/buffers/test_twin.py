@@ -1,4 +1,4 @@
-"""Rows of any length in buffers with Tensors beside their slow twin: from Python, in graphs, folders and mixtures."""
+"""Buffers with Tensors beside their slow twin: from Python, in graphs, folders and mixtures."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from any_length import KINDS, NAMES, plain
-from graph_face import InGraph
-from length_pairs import ACTIONS, Face, Pair
-from mindspore import Tensor
+from any_length import NAMES, plain
+from faces import Face, InGraph, InTurn, OfOneSize, WithTensors
+from twin_kinds import KINDS
+from twin_pairs import ACTIONS, Pair
 
 import mindspore_replay
 from mindspore_replay import host
@@ -19,23 +19,6 @@ from mindspore_replay.store.base import kinds
 from mindspore_replay.store.faces.mixture import exact_counts
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
-
-
-class WithTensors(Face):
-    """A buffer that rows come to as Tensors."""
-
-    def insert(self, exp: Any, **given: Any) -> list[int]:
-        def tensors(value: Any) -> Any:
-            return [Tensor(one) for one in value] if isinstance(value, list) else Tensor(value)
-
-        return super().insert({name: tensors(value) for name, value in exp.items()}, **given)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_random_operations_from_python(kind: str, tmp_path: Path):
-    pair = Pair(kind, mindspore_replay, 3, tmp_path, face=WithTensors)
-    pair.run(80)
-    assert pair.drawn > 1
 
 
 #: A graph is compiled for each call of each buffer, so not all kinds run in graphs.
@@ -51,7 +34,35 @@ IN_GRAPHS = [
     "padded sequences",
     "sequences by priority",
     "episodes",
+    "fixed: late",
+    "fixed: reservoir, used often",
+    "fixed: by priority",
+    "fixed: newest by priority",
+    "fixed: padded epochs",
+    "fixed: queue of overlapping sequences, fifo, block",
+    "fixed: episodes",
+    "fixed: sequences, everything, two environments",
+    "fixed: episodes, exact",
+    "fixed: epochs of sequences, in graphs",
 ]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].any_length or kind in IN_GRAPHS])
+def test_random_operations_from_python(kind: str, tmp_path: Path):
+    pair = Pair(kind, mindspore_replay, 3, tmp_path, face=WithTensors)
+    pair.run(80)
+    assert pair.drawn > 1
+
+
+#: Some of what composite operators serve: each way to call with one kind, since their graphs take long to compile.
+COMPOSITE = [("fixed: by priority", OfOneSize), ("fixed: used twice", InGraph)]
+
+
+@pytest.mark.parametrize(("kind", "face"), COMPOSITE)
+def test_random_operations_of_composite_operators(kind: str, face: type[Face], tmp_path: Path):
+    pair = Pair(kind, mindspore_replay, 2, tmp_path, face=face, backend="composite")
+    pair.run(60)
+    assert pair.drawn > 1
 
 
 @pytest.mark.parametrize("kind", IN_GRAPHS)
@@ -59,21 +70,6 @@ def test_random_operations_in_graphs(kind: str, tmp_path: Path):
     pair = Pair(kind, mindspore_replay, 0, tmp_path, face=InGraph)
     pair.run(100)
     assert pair.drawn > 1
-
-
-class InTurn(InGraph):
-    """A buffer that rows come to and go from in graphs, from Python, and from an attached object, in turn."""
-
-    def __init__(self, buffer: Any, attached: Any) -> None:
-        super().__init__(buffer, attached)
-        self.calls = 0
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("insert", "sample", "update", "update_priorities", "delete", "advance"):
-            self.calls += 1
-            if self.calls % 2:
-                return getattr(super(InGraph, self), name)
-        return super().__getattribute__(name)
 
 
 @pytest.mark.parametrize("kind", ["limits", "by priority", "late in a queue"])
@@ -120,7 +116,7 @@ def test_mixtures(way: str, sources: tuple[str, ...], tmp_path: Path):
             for pair, n in zip(pairs, counts):
                 part = {name: array[first : first + n] for name, array in batch.items()}
                 assert pair.twin.prioritized or (part["weights"] == 1).all()
-                pair.compare(part, *pair.twin.sample_handles(), "padded")
+                pair.compare(part, *pair.twin.delivered(pair.twin.draw()), "padded")
                 first += n
         for pair, n in zip(pairs, draws):
             pair.twin.draws = n

@@ -1,98 +1,22 @@
-"""Buffers of rows of any length beside their slow twin, and random operations on both."""
+"""Buffers of every kind beside their slow twin, and random operations on both."""
 
 import contextlib
 import copy
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from any_length import (
-    CAPACITY,
-    COLUMNS,
-    DRAWS,
-    ITEMS,
-    KINDS,
-    KINDS_OF_LENGTHS,
-    LEADER,
-    LONGEST,
-    NAMES,
-    padded,
-    plain,
-    row_of,
-)
-from reference_lengths import LengthsTwin, Row
+from any_length import CAPACITY, ITEMS, KINDS_OF_LENGTHS, LEADER, LONGEST, NAMES, padded, plain, row_of
+from faces import GROUPS, Face
+from model import Model
+from model_rows import Views
+from twin_kinds import DRAWS, KINDS
 
 from mindspore_replay import attach
 
-
-class Face:
-    """How a buffer is called: with arrays in, and dicts of arrays out.
-
-    Args:
-        buffer: The buffer.
-        attached: An object attached to its folder, or ``None``. Calls go to both in turn. Default: ``None``.
-    """
-
-    #: Whether any number of rows and handles may be passed, in any form, and another buffer may take over.
-    is_free = True
-
-    def __init__(self, buffer: Any, attached: Any = None) -> None:
-        self.buffer, self.attached = buffer, attached
-        self.faces = (buffer,) if attached is None else (buffer, attached)
-        self.turns = itertools.cycle(self.faces)
-        self.asks = {} if buffer.spec.always_handles else {"with_indices": True}
-
-    @property
-    def any(self) -> Any:
-        """The buffer, or the attached object."""
-        return next(self.turns)
-
-    def insert(self, exp: Any, **given: Any) -> list[int]:
-        # Of several processes, each inserts whole episodes.
-        to = self.faces[-1] if self.buffer.has_episodes else self.any
-        return np.atleast_1d(plain(to.insert(exp, **given, with_indices=True))).tolist()  # type: ignore[no-any-return]
-
-    def sample(self, **given: Any) -> Any:
-        return plain(self.any.sample(**given, **self.asks, as_dict=True))
-
-    def sample_packed(self, most: int | None) -> Any:
-        return plain(self.any.sample_packed(most, **self.asks, as_dict=True))
-
-    def sample_groups(self, ordered: bool) -> Any:
-        return plain(self.buffer.sample_groups("group", *GROUPS, ordered=ordered, as_dict=True))
-
-    def update_priorities(self, handles: Sequence[int], priorities: np.ndarray) -> int:
-        return int(self.any.update_priorities(handles, priorities))
-
-    def update(self, handles: Sequence[int], values: dict[str, Any]) -> int:
-        return int(self.any.update(handles, values))
-
-    def delete(self, handles: Sequence[int]) -> int:
-        return int(self.any.delete(handles))
-
-    def advance(self, steps: int) -> None:
-        self.any.advance(steps)
-
-    def end_episodes(self) -> int:
-        return int(self.faces[-1].end_episodes())
-
-    def can_sample(self) -> list[bool]:
-        return [bool(plain(one.can_sample())) for one in self.faces]
-
-    def full(self) -> list[bool]:
-        return [bool(plain(one.full())) for one in self.faces]
-
-    def close(self) -> None:
-        if self.attached is not None:
-            self.attached.close()
-        self.buffer.close()
-
-
-#: Groups of a sample, and rows of each.
-GROUPS = 2, 3
+Row = dict[str, Any]
 
 
 class Pair:
@@ -105,6 +29,7 @@ class Pair:
         folder (Path): Where files go, and the rows too if `in_folder`.
         face (type): How the buffer is called.
         wrong (dict): Options of a wrong twin. Default: ``None``, for the right one.
+        options: Further ones of the buffer.
     """
 
     def __init__(
@@ -116,22 +41,29 @@ class Pair:
         in_folder: bool = False,
         face: type[Face] = Face,
         wrong: dict[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        self.cls, of_kind = KINDS[kind]
+        self.kind = KINDS[kind]
+        self.cls, of_kind, self.any_length = self.kind
         self.random = np.random.default_rng(seed)
-        self.given = {**COLUMNS, "seed": seed, **of_kind}
+        #: The first column of each kind of lengths, of each column of any length, and the memory for items.
+        self.kinds_of_lengths = list(KINDS_OF_LENGTHS) if self.any_length else []
+        self.leader, self.items = (LEADER, ITEMS) if self.any_length else ({}, {})
+        self.given = {"capacity": CAPACITY, **self.kind.columns, "seed": seed, **options, **of_kind}
         self.module, self.face_class, self.drawn, self.folder = module, face, 0, folder
         storage = {"storage": folder / "rows"} if in_folder else {}
-        self.face = self.faced(self.make(CAPACITY, ITEMS, **storage))
-        options = {"sample_size": DRAWS, "capacity": CAPACITY, **self.given, **(wrong or {})}
-        self.options = {name: value for name, value in options.items() if value is not None}
-        sizes = self.options.pop("sample_size"), self.options.pop("capacity"), dict(self.options.pop("items"))
-        self.twin = LengthsTwin(self.cls, *sizes, self.options)
+        self.face = self.faced(self.make(self.given["capacity"], self.items, **storage))
+        of_twin = {"sample_size": DRAWS, **self.given, **(wrong or {})}
+        self.options = {name: value for name, value in of_twin.items() if value is not None}
+        if "views" in self.options:
+            self.options["views"] = Views(frames=2, terminated=False)
+        self.twin = Model(self.cls, self.options.pop("sample_size"), **self.options)
         self.late = list(of_kind.get("late", ()))
 
     def make(self, capacity: int, items: dict[str, int], **more: Any) -> Any:
         """Make a buffer of the kind, of these sizes."""
-        return getattr(self.module, self.cls)(DRAWS, capacity, **(self.given | {"items": items} | more))
+        sizes = {"capacity": capacity, **({"items": items} if items else {})}
+        return getattr(self.module, self.cls)(DRAWS, **(self.given | sizes | more))
 
     def faced(self, buffer: Any) -> Face:
         return self.face_class(buffer, None if buffer.folder is None else attach(buffer.folder, timeout=0))
@@ -152,13 +84,17 @@ class Pair:
     # Operations.
 
     def insert(self) -> None:
-        twin, n = self.twin, self.twin.num_envs * (int(self.random.integers(1, 4)) if self.face.is_free else 2)
+        twin, most = self.twin, 4
+        if not self.any_length and self.chance(0.1):
+            most += self.given["capacity"]  # more than there is room for
+        n = twin.num_envs * (int(self.random.integers(1, most)) if self.face.is_free else 2)
         lengths = self.random.integers(0, LONGEST + 1, (n, 2)) if self.chance(0.8) else np.full((n, 2), LONGEST)
+        lengths = lengths if self.any_length else np.tile([3, 2], (n, 1))
         rows = [row_of(twin.inserted + i, *map(int, lengths[i])) for i in range(n)]
         given: dict[str, Any] = {}
         if twin.has_episodes:
             given["end"], given["final"] = self.random.random(n) < 0.3, self.random.random(n) < 0.05
-            if twin.rule.whole and self.chance(0.7) and not twin.fits(given["end"], given["final"]):
+            if twin.whole and self.chance(0.7) and not twin.fits(given["end"], given["final"]):
                 given["end"][:] = True
         if twin.prioritized and (self.chance(0.6) or not self.face.is_free):
             given["priority"] = self.priorities(n)
@@ -184,14 +120,16 @@ class Pair:
             given = {name: value[0] for name, value in given.items()}
         assert self.face.insert(exp, **lengths_of, **given) == expected
         flags = {f"{name}s": np.atleast_1d(given.pop(name)) for name in ("end", "final") if name in given}
-        twin.insert_rows(rows, **given, **flags)
+        twin.insert(rows, **given, **flags)
 
     def passed(self, rows: Sequence[Row], way: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return rows as lists of arrays, as items one behind the other, or padded; without late columns."""
         names = [name for name in NAMES if name not in self.late]
+        if not self.any_length:
+            return {name: np.stack([row[name] for row in rows]) for name in names}, {}
         if way == 0:
             return {name: [row[name] for row in rows] for name in names}, {}
-        lengths = {name: np.array([len(row[name]) for row in rows]) for name in KINDS_OF_LENGTHS}
+        lengths = {name: np.array([len(row[name]) for row in rows]) for name in self.kinds_of_lengths}
         if way == 1:
             exp = {name: np.concatenate([np.atleast_1d(row[name]) for row in rows]) for name in names}
             return exp, {"lengths": lengths}
@@ -203,7 +141,7 @@ class Pair:
             given["sample_range"] = [(-4, None), (1, 9), (0, 3)][self.random.integers(3)]
         elif twin.prioritized and self.chance(0.3):
             given["beta"] = float(self.random.integers(0, 3)) / 2
-        longest = self.face.is_free and self.chance(0.3)
+        longest = self.any_length and self.face.is_free and self.chance(0.3)
         if not twin.can_draw(given.get("sample_range", (None, None))):
             if self.face.is_free:
                 with raises("sample_size|eligible|could not be sampled"):
@@ -211,7 +149,7 @@ class Pair:
             return
         if (beta := given.get("beta")) is not None:  # it is that of this call alone
             beta, twin.beta = twin.beta, beta
-        handles, weights = twin.sample_handles(*([given["sample_range"]] if "sample_range" in given else []))
+        handles, weights = twin.delivered(twin.draw(given.get("sample_range", (None, None))))
         if beta is not None:
             twin.beta = min(beta + (1 - twin.first_beta) / twin.beta_steps, 1.0) if twin.beta_steps else beta
         batch = self.face.sample(**given, **({"longest": True} if longest else {}))
@@ -223,24 +161,24 @@ class Pair:
         twin, n = self.twin, int(self.random.integers(1, 5))
         draws, twin.draws = twin.draws, n
         if twin.can_draw() and (twin.window or n) >= n:
-            handles, weights = twin.sample_handles()
+            handles, weights = twin.delivered(twin.draw())
             other = Face(self.face.buffer.with_sample_size(n))
             self.compare(other.sample(), handles, weights, "padded")
         twin.draws = draws
 
     def sample_packed(self) -> None:
         twin = self.twin
-        if not self.face.is_free or twin.has_episodes:
+        if not (self.face.is_free and self.any_length) or twin.has_episodes:
             return
         most = int(self.random.integers(LONGEST, 2 * LONGEST)) if self.chance(0.6) else None
-        if most is not None and (twin.epochs is not None or (twin.max_use is not None and not twin.in_turn)):
+        if most is not None and (twin.in_epochs or (twin.max_use is not None and not twin.in_turn)):
             with raises("'max_items' needs rows that can be drawn again"):
                 self.face.sample_packed(most)
         elif not twin.can_draw():
             with raises("sample_size|eligible|could not be sampled"):
                 self.face.sample_packed(most)
         elif most is None or twin.in_turn:
-            handles, weights = twin.sample_handles((None, None), most) if twin.in_turn else twin.sample_handles()
+            handles, weights = twin.delivered(twin.draw(max_items=most))
             self.compare(self.face.sample_packed(most), handles, weights, "packed")
         else:
             self.follow(self.face.sample_packed(most), most)
@@ -248,14 +186,14 @@ class Pair:
     def follow(self, batch: dict[str, np.ndarray], most: int) -> None:
         """Check a batch with a bound on its items, whose rows the buffer chose, and deliver them from the twin."""
         twin, handles = self.twin, batch["indices"].tolist()
-        slots = [(handle - twin.base) % twin.capacity for handle in handles]
-        assert set(slots) <= set(twin.eligible())
-        assert len(set(handles)) == len(handles) == twin.fitting(slots, most) > 0
+        rows = [record for handle in handles if (record := twin.record_of(handle))]
+        assert set(rows) <= set(twin.eligible())
+        assert len(set(handles)) == len(handles) == twin.fitting(rows, most) > 0
         assert len(handles) <= twin.draws
         counter = int(plain(self.face.buffer.state_dict()["random_state"])[1])
         assert counter > twin.counter
         twin.counter = counter
-        self.compare(batch, *twin.delivered(slots), "packed")
+        self.compare(batch, *twin.delivered(rows), "packed")
 
     def sample_groups(self) -> None:
         if self.cls != "EpisodeReplayBuffer":
@@ -264,7 +202,9 @@ class Pair:
         if len(self.twin.groups("group")) < GROUPS[0]:
             return
         groups = self.twin.sample_groups("group", *GROUPS, ordered)
-        windows = [[*group, *[None] * (GROUPS[1] - len(group))] for group in groups]
+        windows: list[list[int | None]] = [
+            [*(record.serial for record in group), *[None] * (GROUPS[1] - len(group))] for group in groups
+        ]
         batch = self.face.sample_groups(ordered)
         assert batch["mask"].tolist() == [[serial is not None for serial in one] for one in windows]
         self.compare_columns(batch, windows, "padded", True)
@@ -281,20 +221,21 @@ class Pair:
         twin, handles = self.twin, self.handles()
         names = [name for name in (self.late or ["reward", "tokens", "flags"]) if self.chance(0.7)] or ["reward"]
         if self.late and self.chance(0.7):  # those that wait: else few rows would ever be complete
-            handles = [serial for serial in twin.present if twin.is_waiting(twin.record(serial))] or handles
+            handles = [record.serial for record in twin.records if twin.is_waiting(record)] or handles
             names = self.late
-        gone = [twin.record_of(handle) is None or twin.is_gone(twin.record(handle)) for handle in handles]
-        if self.face.buffer.folder is not None:  # items in a folder are written once
-            once = [name for name in names if name in LEADER]
-            wait = [h for h, no in zip(handles, gone) if no or set(once) <= twin.record(h).missing]
-            handles = wait if once else handles
+        found = [twin.record_of(handle) for handle in handles]
+        in_folder = self.any_length and self.face.buffer.folder is not None
+        if in_folder:  # items in a folder are written once
+            once = [name for name in names if name in self.leader]
+            wait = [r is None or twin.is_gone(r) or set(once) <= r.missing for r in found]
+            handles = [handle for handle, may in zip(handles, wait) if may] if once else handles
         if not handles:
             return
-        changed = 0 if self.face.buffer.folder is not None else int(self.random.integers(0, 3))
+        changed = 0 if in_folder else int(self.random.integers(0, 3))
         rows = []
         for handle in handles:
-            known = 0 <= handle < twin.inserted
-            lengths = [len(twin.content[handle][name]) if known else 2 for name in KINDS_OF_LENGTHS]
+            record = twin.record_of(handle)
+            lengths = [len(record.row[name]) if record else 2 for name in self.kinds_of_lengths] or [3, 2]
             row = row_of(max(handle, 0), *lengths, changed=changed)
             rows.append({name: row[name] for name in names})
         values = {name: [row[name] for row in rows] for name in names}
@@ -321,16 +262,14 @@ class Pair:
             self.face.buffer.set_window(self.twin.window)
 
     def begin_epoch(self) -> None:
-        if self.twin.epochs is not None and self.chance(0.3):
+        if self.twin.in_epochs and self.chance(0.3):
             self.face.buffer.begin_epoch()
-            self.twin.epochs.left = []
+            self.twin.begin_epoch()
 
     def reset(self) -> None:
         if self.chance(0.1):
             self.face.buffer.reset()
             self.twin.reset()
-            if self.twin.epochs is not None:
-                self.twin.epochs.left = []
 
     def reload(self) -> None:
         """Let another buffer with the same rows take over."""
@@ -343,9 +282,10 @@ class Pair:
             verify, twin = self.chance(0.5), self.twin
             self.face = self.faced(type(self.face.buffer).open(folder, verify=verify))
             if verify:  # it is that of all rows then, until one is inserted
-                twin.max_priority = max([twin.max_priority, *(twin.record(row).priority for row in twin.present)])
+                twin.max_priority = max([twin.max_priority, *(record.priority for record in twin.records)])
         else:
-            ways = [self.of_state, lambda: copy.deepcopy(self.face.buffer), self.of_file, self.of_file_of_other_sizes]
+            ways = [self.of_state, lambda: copy.deepcopy(self.face.buffer), self.of_file]
+            ways += [] if self.twin.reservoir or self.given["capacity"] > CAPACITY else [self.of_file_of_other_sizes]
             self.face = self.faced(ways[self.random.integers(len(ways))]())
 
     def of_state(self) -> Any:
@@ -361,12 +301,15 @@ class Pair:
         """Load the rows into a buffer of another capacity, and with room for other items; the newest rows stay."""
         self.module.save(self.face.buffer, self.folder / "file")
         capacity, more = (int(n) for n in self.random.integers((8, -8), (13, 9)))
-        items = {name: size + more for name, size in ITEMS.items()}
+        items = {name: size + more for name, size in self.items.items()}
         made = self.make(capacity, items)
         self.module.load(self.folder / "file", buffer=made)
         state, present = plain(made.state_dict()), len(made)
         slots = (int(state["head"]) + np.arange(present)) % capacity
-        self.twin.fit(capacity, items, {name: state[f"column.{name}"][slots, 0].tolist() for name in ITEMS})
+        self.twin.fit(capacity, items)
+        for name in items:
+            for record, offset in zip(self.twin.records, state[f"column.{name}"][slots, 0].tolist(), strict=True):
+                record.offsets[name] = offset
         return made
 
     # Comparisons.
@@ -374,9 +317,11 @@ class Pair:
     def compare(self, batch: dict[str, np.ndarray], handles: list[int], weights: list[float], form: str) -> None:
         """Check a sample."""
         twin = self.twin
-        windows, padding = twin.windows_of(handles), twin.draws - len(handles)
+        steps = [twin.steps_of(handle) for handle in handles]
+        windows = [[None if record is None else record.serial for record in one] for one in steps]
+        padding = twin.draws - len(handles)
         self.drawn += 1
-        if form == "packed" and twin.epochs is None:
+        if form == "packed" and not twin.in_epochs:
             padding = 0
         if "indices" in batch:
             assert batch["indices"].tolist()[: len(handles)] == handles
@@ -384,27 +329,30 @@ class Pair:
             assert batch["weights"].tolist() == weights
         if "mask" in batch:
             mask = [[serial is not None for serial in one] for one in windows]
-            mask = mask if twin.has_episodes else [one[0] for one in mask]  # type: ignore[misc]
+            mask = [one[0] for one in mask] if twin.single else mask  # type: ignore[misc]
             assert batch["mask"].tolist()[: len(handles)] == mask
             assert not batch["mask"][len(handles) :].any()
-        if twin.rule.whole:
+        if twin.whole:
             assert batch["lengths"].tolist() == [sum(serial is not None for serial in one) for one in windows]
-        windows += [[None] * (twin.rule.before + twin.rule.length if twin.has_episodes else 1)] * padding
-        self.compare_columns(batch, windows, form, twin.has_episodes)
+        windows += [[None] * len(twin.steps)] * padding
+        self.compare_columns(batch, windows, form, not twin.single)
 
     def compare_columns(
         self, batch: dict[str, np.ndarray], windows: Sequence[Sequence[int | None]], form: str, with_steps: bool
     ) -> None:
         shape = (len(windows), len(windows[0])) if with_steps else (len(windows),)
         serials = [serial for one in windows for serial in one]
-        content = [None if serial is None else self.twin.content[serial] for serial in serials]
-        cuts = {kind: self.cuts(kind, content, batch, form, shape) for kind in KINDS_OF_LENGTHS}
+        content = [None if serial is None else self.row(serial) for serial in serials]
+        cuts = {kind: self.cuts(kind, content, batch, form, shape) for kind in self.kinds_of_lengths}
         for name in NAMES:
+            if f"next_{name}" in batch:  # stacks, which are compared elsewhere
+                continue
             rows = [np.zeros_like(self.blank[name]) if row is None else row[name] for row in content]
-            if name not in LEADER:
-                expected = np.stack(rows).reshape(shape)
+            if name not in self.leader:
+                expected = np.stack(rows)
+                expected = expected.reshape(*shape, *expected.shape[1:])
             else:
-                parts = [row[start : start + n] for row, (start, n) in zip(rows, cuts[LEADER[name]], strict=True)]
+                parts = [row[start : start + n] for row, (start, n) in zip(rows, cuts[self.leader[name]], strict=True)]
                 expected = np.concatenate(parts)
                 if form != "packed":
                     expected = padded(parts, name, self.width(name, parts, form))
@@ -412,13 +360,20 @@ class Pair:
             assert (batch[name].dtype, batch[name].shape) == (expected.dtype, expected.shape), name
             np.testing.assert_array_equal(batch[name], expected, err_msg=name)
 
-    blank = row_of(0, 0, 0)
+    def row(self, serial: int) -> Row:
+        record = self.twin.record_of(serial)
+        assert record is not None
+        return record.row  # type: ignore[no-any-return]
+
+    @property
+    def blank(self) -> Row:
+        return row_of(0, 0, 0) if self.any_length else row_of(0, 3, 2)
 
     def sampled(self, kind: str) -> int:
         return int(self.options.get("sample_length", {}).get(kind, LONGEST))
 
     def width(self, name: str, parts: Sequence[np.ndarray], form: str) -> int:
-        return max(map(len, parts)) if form == "longest" else self.sampled(LEADER[name])
+        return max(map(len, parts)) if form == "longest" else self.sampled(self.leader[name])
 
     def cuts(
         self, kind: str, content: Sequence[Row | None], batch: dict[str, np.ndarray], form: str, shape: tuple[int, ...]
@@ -440,39 +395,40 @@ class Pair:
         """Check all that can be seen of the rows stored."""
         twin, buffer = self.twin, self.face.buffer
         buffer.check_valid()
-        present, size = list(twin.present), twin.size
+        present, size = [record.serial for record in twin.records], twin.size
         assert (len(buffer), int(buffer.eligible())) == (size, len(twin.eligible()))
         assert {*self.face.can_sample()} == {twin.can_sample()}
         assert {*self.face.full()} == {twin.is_full(row_of(0, LONGEST, LONGEST))}
         state, expected = plain(buffer.state_dict()), twin.state()
         assert (int(state["head"]), int(state["count"]), *state["serials"].tolist()) == (twin.head, size, *twin.serials)
         assert state["random_state"].tolist() == twin.random_state
-        slots = twin.order()
-        weights = np.zeros(twin.capacity)
-        weights[slots] = [twin.records[slot].weight for slot in slots]
-        assert state["weights"][: twin.capacity].tolist() == weights.tolist()
-        assert state["counts"].tolist() == expected["counts"]
-        assert state["clock"].tolist() == expected["clock"]
-        if twin.prioritized:
-            assert (float(state["max_priority"]), state["beta"].tolist()) == (twin.max_priority, expected["beta"])
-        handles = [*present, -1, twin.inserted, max(twin.inserted - size - 1, -1)]
+        slots = [twin.slot(record) for record in twin.records]
+        assert state["weights"][: twin.capacity].tolist() == expected["leaves"]
+        for name in ("counts", "clock", *(["max_priority", "beta"] if twin.prioritized else [])):
+            assert state[name].tolist() == expected[name], name
+        for name in {"priorities", "insertion_clocks", "use_counts", "steps", "flags"} & expected.keys():
+            if name != "use_counts" or not self.late:  # which also say which rows wait
+                assert state[name][slots].tolist() == np.array(expected[name])[slots].tolist(), name
+        # As many each time, since a graph may have to be compiled for each number.
+        handles = [-1, twin.inserted, max(twin.inserted - size - 1, -1), *present]
+        handles = np.resize(handles, twin.capacity + 3).tolist()
         got = plain(buffer.info(np.array(handles)))
         assert [tuple(one) for one in zip(*(array.tolist() for array in got), strict=True)] == twin.info(handles)
-        for name, starts in twin.starts.items():
-            assert state[f"column.{name}"][slots, 0].tolist() == starts[len(starts) - size :]
+        for name in twin.items:
+            offsets = [record.offsets[name] for record in twin.records]
+            assert state[f"column.{name}"][slots, 0].tolist() == offsets
         if size:
-            rows = plain(buffer.get_item(np.arange(size), as_dict=True))
-            rows = {**rows, **{f"{kind}_lengths": rows[f"{kind}_lengths"] for kind in KINDS_OF_LENGTHS}}
+            rows = plain(buffer.get_item(np.resize(np.arange(size), twin.capacity), as_dict=True))
             self.compare_rows(rows, present)
 
     def compare_rows(self, rows: dict[str, np.ndarray], present: Sequence[int]) -> None:
         """Check rows as they are read."""
         for i, serial in enumerate(present):
-            content = self.twin.content[serial]
+            content = self.row(serial)
             for name in NAMES:
                 got = rows[name][i]
-                if name in LEADER:
-                    n = rows[f"{LEADER[name]}_lengths"][i]
+                if name in self.leader:
+                    n = rows[f"{self.leader[name]}_lengths"][i]
                     assert n == len(content[name])
                     assert not got[n:].any()
                     got = got[:n]

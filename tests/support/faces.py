@@ -1,0 +1,229 @@
+"""Ways to call a buffer: from Python with Tensors or arrays, in graphs, and through an attached object."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from any_length import KINDS_OF_LENGTHS, plain
+from bodies import Kept
+from drivers import DTYPES
+from mindspore import Tensor
+
+#: Groups of a sample, and rows of each.
+GROUPS = 2, 3
+
+
+class Face:
+    """How a buffer is called: with arrays in, and dicts of arrays out.
+
+    Args:
+        buffer: The buffer.
+        attached: An object attached to its folder, or ``None``. Calls go to both in turn. Default: ``None``.
+    """
+
+    #: Whether any number of rows and handles may be passed, in any form, and another buffer may take over.
+    is_free = True
+
+    def __init__(self, buffer: Any, attached: Any = None) -> None:
+        self.buffer, self.attached = buffer, attached
+        self.faces = (buffer,) if attached is None else (buffer, attached)
+        self.turns = itertools.cycle(self.faces)
+        self.asks = {} if buffer.spec.always_handles else {"with_indices": True}
+
+    @property
+    def any(self) -> Any:
+        """The buffer, or the attached object."""
+        return next(self.turns)
+
+    def insert(self, exp: Any, **given: Any) -> list[int]:
+        # Of several processes, each inserts whole episodes.
+        to = self.faces[-1] if self.buffer.has_episodes else self.any
+        return np.atleast_1d(plain(to.insert(exp, **given, with_indices=True))).tolist()  # type: ignore[no-any-return]
+
+    def sample(self, **given: Any) -> Any:
+        return plain(self.any.sample(**given, **self.asks, as_dict=True))
+
+    def sample_packed(self, most: int | None) -> Any:
+        return plain(self.any.sample_packed(most, **self.asks, as_dict=True))
+
+    def sample_groups(self, ordered: bool) -> Any:
+        return plain(self.buffer.sample_groups("group", *GROUPS, ordered=ordered, as_dict=True))
+
+    def update_priorities(self, handles: Sequence[int], priorities: np.ndarray) -> int:
+        return int(self.any.update_priorities(handles, priorities))
+
+    def update(self, handles: Sequence[int], values: dict[str, Any]) -> int:
+        return int(self.any.update(handles, values))
+
+    def delete(self, handles: Sequence[int]) -> int:
+        return int(self.any.delete(handles))
+
+    def advance(self, steps: int) -> None:
+        self.any.advance(steps)
+
+    def end_episodes(self) -> int:
+        return int(self.faces[-1].end_episodes())
+
+    def can_sample(self) -> list[bool]:
+        return [bool(plain(one.can_sample())) for one in self.faces]
+
+    def full(self) -> list[bool]:
+        return [bool(plain(one.full())) for one in self.faces]
+
+    def close(self) -> None:
+        if self.attached is not None:
+            self.attached.close()
+        self.buffer.close()
+
+
+class WithTensors(Face):
+    """A buffer that rows come to as Tensors."""
+
+    def insert(self, exp: Any, **given: Any) -> list[int]:
+        def tensors(value: Any) -> Any:
+            return [Tensor(one) for one in value] if isinstance(value, list) else Tensor(value)
+
+        return super().insert({name: tensors(value) for name, value in exp.items()}, **given)
+
+
+class Compiled(Kept):
+    """The methods of a buffer, each in a compiled function of its own."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    @ms.jit
+    def insert(self, *rows, **given):
+        return self.buffer.add(rows, with_indices=True, **given)
+
+    @ms.jit
+    def insert_lengths(self, of_tokens, of_words, *rows, **given):
+        return self.buffer.add(rows, lengths={"tokens": of_tokens, "words": of_words}, with_indices=True, **given)
+
+    @ms.jit
+    def sample(self):
+        return self.buffer.sample(as_dict=True)
+
+    @ms.jit
+    def sample_handles(self):
+        return self.buffer.sample(with_indices=True, as_dict=True)
+
+    @ms.jit
+    def sample_by(self, beta):
+        return self.buffer.sample(beta=beta, as_dict=True)
+
+    @ms.jit
+    def sample_between(self, start, stop):
+        return self.buffer.sample((start, stop), with_indices=True, as_dict=True)
+
+    @ms.jit
+    def sample_groups(self):
+        return self.buffer.sample_groups("group", *GROUPS, as_dict=True)
+
+    @ms.jit
+    def sample_groups_in_any_order(self):
+        return self.buffer.sample_groups("group", *GROUPS, ordered=False, as_dict=True)
+
+    @ms.jit
+    def update_priorities(self, indices, priorities):
+        return self.buffer.update_priorities(indices, priorities)
+
+    @ms.jit
+    def update(self, indices, reward):
+        return self.buffer.update(indices, {"reward": reward})
+
+    @ms.jit
+    def delete(self, indices):
+        return self.buffer.delete(indices)
+
+    @ms.jit
+    def advance(self, steps):
+        self.buffer.advance(steps)
+        return self.buffer.size()
+
+    @ms.jit
+    def end_episodes(self):
+        return self.buffer.end_episodes()
+
+    @ms.jit
+    def can_sample(self):
+        return self.buffer.can_sample(), self.buffer.full()
+
+
+def ints(values: Any) -> Tensor:
+    return Tensor(np.asarray(values), ms.int64)
+
+
+class InGraph(Face):
+    """A buffer whose rows come and go in graphs, padded, always as many; items of late columns come from Python."""
+
+    is_free = False
+
+    def __init__(self, buffer: Any, attached: Any = None) -> None:
+        super().__init__(buffer, attached)
+        self.compiled = Compiled(buffer)
+
+    def insert(self, exp: Any, lengths: Any = None, **given: Any) -> list[int]:
+        named = {name: Tensor(value, DTYPES[name]) for name, value in given.items()}
+        if lengths is None:
+            return plain(self.compiled.insert(*map(Tensor, exp.values()), **named)).tolist()  # type: ignore[no-any-return]
+        of = [Tensor(lengths[kind].astype(np.int32)) for kind in KINDS_OF_LENGTHS]
+        return plain(self.compiled.insert_lengths(*of, *map(Tensor, exp.values()), **named)).tolist()  # type: ignore[no-any-return]
+
+    def sample(self, sample_range: Any = None, beta: float | None = None) -> Any:
+        if sample_range is not None:
+            start, stop = (None if bound is None else ints(bound) for bound in sample_range)
+            return plain(self.compiled.sample_between(start, stop))
+        if beta is not None:
+            return plain(self.compiled.sample_by(Tensor(beta, ms.float64)))
+        return plain(self.compiled.sample_handles() if self.asks else self.compiled.sample())
+
+    def sample_groups(self, ordered: bool) -> Any:
+        compiled = self.compiled
+        return plain(compiled.sample_groups() if ordered else compiled.sample_groups_in_any_order())
+
+    def update_priorities(self, handles: Sequence[int], priorities: np.ndarray) -> int:
+        return int(self.compiled.update_priorities(ints(handles), Tensor(priorities)))
+
+    def update(self, handles: Sequence[int], values: dict[str, Any]) -> int:
+        if list(values) != ["reward"]:
+            return super().update(handles, values)
+        return int(self.compiled.update(ints(handles), Tensor(np.stack(values["reward"]))))
+
+    def delete(self, handles: Sequence[int]) -> int:
+        return int(self.compiled.delete(ints(handles)))
+
+    def advance(self, steps: int) -> None:
+        self.compiled.advance(ints(steps))
+
+    def end_episodes(self) -> int:
+        return int(self.compiled.end_episodes())
+
+    def can_sample(self) -> list[bool]:
+        return [*super().can_sample(), bool(self.compiled.can_sample()[0])]
+
+    def full(self) -> list[bool]:
+        return [*super().full(), bool(self.compiled.can_sample()[1])]
+
+
+class InTurn(InGraph):
+    """A buffer that rows come to and go from in graphs, from Python, and from an attached object, in turn."""
+
+    def __init__(self, buffer: Any, attached: Any) -> None:
+        super().__init__(buffer, attached)
+        self.calls = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("insert", "sample", "update", "update_priorities", "delete", "advance"):
+            self.calls += 1
+            if self.calls % 2:
+                return getattr(super(InGraph, self), name)
+        return super().__getattribute__(name)
+
+
+class OfOneSize(Face):
+    """A buffer whose calls from Python run graphs: all insertions have as many rows."""
+
+    is_free = False
