@@ -250,6 +250,22 @@ def test_it_has_no_composite_backend():
         host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], backend="composite")
 
 
+def test_a_closed_buffer_does_nothing_more():
+    there, _ = pair("prioritized")
+    fill(there)
+    larger = there.with_sample_size(5)
+    there.close()
+    there.close()
+    methods = {"insert": [rows(0, 1)], "get_item": [0], "delete": [[0]], "info": [[0]], "update_priorities": [[0], 1.0]}
+    methods |= {name: [] for name in ("sample", "size", "full", "can_sample", "reset", "advance", "state_dict")}
+    for one in (there, larger):
+        for method, given in methods.items():
+            with pytest.raises(
+                RuntimeError, match="For 'PrioritizedReplayBuffer', the buffer was closed: make another"
+            ):
+                getattr(one, method)(*given)
+
+
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_files_are_neither_written_from_a_closed_buffer_nor_read_into_it(in_folder: bool, tmp_path: Path):
     storage = tmp_path / "rows" if in_folder else "host"

@@ -14,7 +14,7 @@ from mindspore import Tensor, nn
 from misuse import CALLS, CELL, CONSTRUCTORS, FUNCTIONS, GRAPHS, KERNEL, KINDS, STATES, Case, answer, cases
 
 import mindspore_replay
-from mindspore_replay import attach, get_buffer_cls, host
+from mindspore_replay import get_buffer_cls, host
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -122,37 +122,6 @@ def test_functions(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             found = answer(lambda package=package: misuse.value(case.text, **known(package)))
             assert case.answers(found, case.kind), found
     assert (os.listdir(), Path("file").read_bytes()) == (["file"], before)
-
-
-#: Right calls, each of a method that needs the rows.
-RIGHT: dict[str, tuple[Any, ...]] = {
-    "insert": (misuse.rows(1),),
-    "sample": (),
-    "get_item": (0,),
-    "update": ([0], {"act": [1]}),
-    "update_priorities": ([0], [1.0]),
-    "delete": ([0],),
-    "info": ([0],),
-    "advance": (),
-    "size": (),
-    "full": (),
-    "can_sample": (),
-}
-
-
-def test_closed(tmp_path: Path):
-    """A face that was closed, or whose learner has closed the buffer, says so whatever it is asked."""
-    learner = misuse.make("prioritized", mindspore_replay, storage=tmp_path / "rows")
-    first, second = attach(tmp_path / "rows"), attach(tmp_path / "rows")
-    alone = misuse.make("prioritized", host)
-    for face in (first, learner, alone):
-        face.close()
-    closed = r"For '\w+', (the buffer|this object) was closed: |For '\w+', the learner has closed the b"
-    for method, given in RIGHT.items():
-        for face in (first, second, learner, alone):
-            error, words = answer(lambda face=face, method=method, given=given: getattr(face, method)(*given))
-            assert error is RuntimeError
-            assert re.match(closed, words)
 
 
 def in_mixtures() -> dict[str, Case]:

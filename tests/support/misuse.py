@@ -32,6 +32,7 @@ ROW, WRONG = [OBS, ACT], [OBS.astype("float64"), ACT]
 HANDLES, HALF, ONES, TWO = np.array([0, 1]), np.array([0.5]), np.ones(2, np.float32), np.array([1, 2], np.int32)
 FRAMES, FINAL = np.ones((2, 3), np.float32), np.array([np.zeros(2), None], object)
 STEP, ENDS = {"reward": "float32", "terminated": "bool"}, [False, False, True, True]
+FIVE, FIVE_PAIRS, SIX = np.zeros(5, np.int32), np.zeros((5, 2), np.float32), np.zeros(6, np.float32)
 GOALS = HindsightRelabel("future", 0.5, np.subtract)
 BEFORE = HindsightRelabel("future", 1.0, np.subtract, achieved_goal="observation")
 
@@ -117,8 +118,8 @@ EPISODES = (
     "EpisodeReplayBuffer. Leave it out for samples of single rows, which need no ends."
 )
 LAYOUT = (
-    "'exp' must hold one row in each column's shape, or a batch of rows with one leading axis more, the same in "
-    "each column. column "
+    "'exp' must hold one row in each column's shape, or a batch of rows with one leading axis more, the same in each "
+    "column. column "
 )
 DTYPES = "'exp' must have the columns' dtypes. column "
 EACH_DTYPE = (
@@ -126,14 +127,9 @@ EACH_DTYPE = (
     "bfloat16, as a MindSpore or NumPy dtype or its name, but got "
 )
 ENTRIES = "must be a list or tuple with one entry for each column, but got "
-REACH = "the rows that a sample reaches over in "
 ANY_AXES = "must have shape [] or [n], but got "
 PAIRS = "'source' and 'indices' must have the shape [n], n at least 1, but got "
 RANGE = "'sample_range' must be (start, stop), each an int or None, but got "
-NO_STRATA = (
-    "'replace' must be True, but got False: one row is sampled from each stratum of the total weight, and a row "
-    "may fill several."
-)
 RATE = (
     "'samples_per_insert' must be positive, or the fewest and the most samples with 0 <= low <= high, high above 0 "
     "and low finite, but got "
@@ -144,38 +140,24 @@ PART = (
 )
 KEYS = "the configuration has unknown keys: "
 OF_THEM = "'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
-ONE_LIST = "'insert' takes a row or a batch as one list or dict, but got "
-VALUES = "'values' must hold a row of each column for each of 'indices', of column 'tokens' "
 FOLLOW = "'clock' must begin with [now, 0], and 'insertion_clocks' from 0 to now, but got "
 OWN_SLOT = (
     "'row_serials' must be different numbers from 0 to 7, and each of the first 8 of them in its own slot, but got "
 )
 SCHEMA = "'state_dict' must be that of a buffer with the same columns. "
 CURSORS = (
-    "the cursors must describe a ring of capacity 8: count <= min(inserted - base, capacity) and head = (inserted "
-    "- base - count) % capacity, but got "
+    "the cursors must describe a ring of capacity 8: count <= min(inserted - base, capacity) and head = (inserted - "
+    "base - count) % capacity, but got "
 )
 RESERVOIR = (
     "the cursors must describe a reservoir of capacity 8: head = 0 and count = min(inserted - base, capacity), but got "
 )
 COUNTS = "'rule' and 'counts' must be those of a limiter, but got "
-WINDOWS = (
-    "'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in=0, stride=2 and pad_end=False "
-    "without it."
-)
 MISSING = "the keys of 'exp' must be the columns' names: missing "
-OF_RANGES = "'sample' takes sample_range, as_dict, with_indices, longest by keyword, but got "
 LACKS = "the configuration lacks "
 IN_FOUR = "'index' must be in [-4, 4), since 4 rows are stored, but got "
 TOO_FEW = "a sample needs at least 1 row, but got 0 in the range to draw from, of "
 UNKNOWN = "there are unknown arguments: "
-SOURCES = "the samples of all sources must have the columns of source 0, "
-NO_STEPS = (
-    "'max_length', 'items', 'share_lengths', 'sample_length' and 'cut' need a column whose shape begins with None, "
-    "but got "
-)
-FLAG_EACH = ", one flag for each row, "
-OWN_KINDS = "values must be of the same kind as their columns. column "
 WAIT = ". Wait until can_sample() is true."
 OTHER_SIZE = ". A sample always has sample_size=2 rows: write sample(), or for 32 rows with_sample_size(32).sample()."
 OF_PRIORITIES = "'sample' takes beta, as_dict, with_indices, longest by keyword, but got "
@@ -183,11 +165,12 @@ UNTIL_FULL = (
     "stored. Wait until full() is true. Before that, get_item(range(len(buffer))) returns the stored rows, and "
     "datasets.to_npz writes them."
 )
-ORDER = (
-    ". The order of the arguments is (sample_size, capacity, shapes, types, sequence_length); give the sizes by name."
+PRIORITY = "a priority must be finite and at least 0, but got "
+BY_ROW = (
+    "a column 'next_observation' would store each frame twice: leave it out, the next observation is built from the "
+    "next row."
 )
-CLOCK = "a version must be a value that the learner's clock has had, from 0 to 0, but got "
-MOST = "the most starts of sequences that capacity=8 rows can hold"
+NONE_NEED = "a column whose shape begins with None."
 
 # fmt: off
 #: Calls, by kind of buffer.
@@ -217,33 +200,30 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert([1.0, 7])":
             ValueError(LAYOUT + "0: expected (1, 2), but got (); column 1: expected (1,), but got ().", PYTHON),
         "add(WRONG)": TypeError(
-            DTYPES
-            + "0: expected float32, but got float64. No array is cast silently: call .astype(np.float32) on an "
-            "array, .astype(ms.float32) on a Tensor."),
-        "add(0.0, 1)": TypeError(ONE_LIST + "2 arguments: write insert([a, b])."),
+            "'exp' must have the columns' dtypes. column 0: expected float32, but got float64. No array is cast "
+            "silently: call .astype(np.float32) on an array, .astype(ms.float32) on a Tensor."),
+        "add(0.0, 1)": TypeError(
+            "'insert' takes a row or a batch as one list or dict, but got 2 arguments: write insert([a, b])."),
         "add(obs=0.0, act=1)": TypeError("'insert' takes a row or a batch … got columns by keyword, ['act', 'obs']:…"),
-        "insert([[1.0, 2.0], [1]], lengths=[2])":
-            ValueError("'lengths' needs a column whose shape begins with None.", PYTHON),
-        "sample(longest=True)":
-            ValueError("'longest' and 'sample_packed' need a column whose shape begins with None.", PYTHON),
-        "sample_packed()":
-            ValueError("'longest' and 'sample_packed' need a column whose shape begins with None.", PYTHON),
+        "insert([[1.0, 2.0], [1]], lengths=[2])": ValueError("'lengths' needs " + NONE_NEED, PYTHON),
+        "sample(longest=True)": ValueError("'longest' and 'sample_packed' need " + NONE_NEED, PYTHON),
+        "sample_packed()": ValueError("'longest' and 'sample_packed' need " + NONE_NEED, PYTHON),
         "sample(as_dict=True)": TypeError("'as_dict' needs a buffer made with 'names'."),
-        'sample("04")': TypeError(RANGE + "'04'."),
-        "sample((0,))": TypeError(RANGE + "(0,)."),
-        "sample((0, 1, 2))": TypeError(RANGE + "(0, 1, 2)."),
-        "sample((0.5, 2))": TypeError(RANGE + "(0.5, 2)."),
+        'sample("04")': TypeError("'sample_range' must be (start, stop), each an int or None, but got '04'."),
+        "sample((0,))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0,)."),
+        "sample((0, 1, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0, 1, 2)."),
+        "sample((0.5, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0.5, 2)."),
         'sample(("a", None))': TypeError(RANGE + "('a', None)."),
         'sample((None, "2"))': TypeError(RANGE + "(None, '2')."),
         "sample([None, 1.0])": TypeError(RANGE + "[None, 1.0].", PYTHON),
         "sample((2, 1))": RuntimeError(TOO_FEW + "4 stored" + WAIT, PYTHON),
-        "get_item(4)": IndexError(IN_FOUR + "4.", PYTHON),
-        "get_item(-5)": IndexError(IN_FOUR + "-5.", PYTHON),
+        "get_item(4)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 4.", PYTHON),
+        "get_item(-5)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got -5.", PYTHON),
         "get_item(2**63)": IndexError(IN_FOUR + "9223372036854775808.", PYTHON),
         "get_item(2**64 - 1)": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
         "get_item(np.uint64(2**64 - 1))": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
-        "get_item([0, 4])": IndexError(IN_FOUR + "4.", PYTHON),
-        "get_item([-5, 1])": IndexError(IN_FOUR + "-5.", PYTHON),
+        "get_item([0, 4])": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 4.", PYTHON),
+        "get_item([-5, 1])": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got -5.", PYTHON),
         "get_item(0.0)": TypeError("'index' must be an int or hold ints, but got float64."),
         "get_item(True)": TypeError("'index' must be an int or hold ints, but got bool."),
         "get_item(None)": TypeError("'index' must be an int or hold ints, but got object."),
@@ -286,8 +266,10 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(WRONG, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
         "insert(WRONG, end=True)": RuntimeError("'end' " + EPISODES),
         "end_episodes()": RuntimeError("'end_episodes' " + EPISODES),
-        "sample(32)": TypeError(OF_RANGES + "sample(32)" + OTHER_SIZE),
-        "sample(foo=1)": TypeError(OF_RANGES + "sample(foo=1)."),
+        "sample(32)": TypeError(
+            "'sample' takes sample_range, as_dict, with_indices, longest by keyword, but got sample(32)" + OTHER_SIZE),
+        "sample(foo=1)":
+            TypeError("'sample' takes sample_range, as_dict, with_indices, longest by keyword, but got sample(foo=1)."),
         "sample(beta=0.5)": RuntimeError("'sample(beta=...)' " + BY_PRIORITY),
         "sample(with_indices=True)": RuntimeError("'sample(with_indices=True)' " + WEIGHT),
         "update_priorities(HANDLES, ONES)": RuntimeError("'update_priorities' " + BY_PRIORITY),
@@ -295,14 +277,12 @@ CALLS: dict[str, dict[str, Exception]] = {
         "delete(HANDLES)": RuntimeError("'delete' " + WEIGHT),
         "info(HANDLES)": RuntimeError("'info' " + WEIGHT),
         "advance()": RuntimeError("'advance' " + WEIGHT),
-        "get_item(99)": IndexError(IN_FOUR + "99.", KERNEL),
+        "get_item(99)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 99.", KERNEL),
         "get_item(HANDLES[None])": ValueError("'index' must have shape [] or [k], but got [1, 2]."),
         "__getitem__(3)": TypeError("rows are read by get_item, not by [...]: get_item(3)."),
         "__iter__()": TypeError("a buffer cannot be iterated: sample() returns a batch, and …", PYTHON),
     },
-    "named, empty": {
-        "sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, KERNEL),
-    },
+    "named, empty": {"sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, KERNEL)},
     "flags": {
         "insert([OBS, ACT])": TypeError(
             DTYPES + "1: expected bool, but got int32. … .astype(np.bool_) on an array, .astype(ms.bool_) on a …"),
@@ -317,12 +297,15 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(rows(3))": ValueError("'exp' must hold a positive multiple of num_envs=2 rows, but got 3."),
     },
     "weighted": {
-        "insert(ROW, version=-1)": ValueError(CLOCK + "-1. Nothing was stored."),
-        "insert(ROW, version=5)": ValueError(CLOCK + "5. Nothing was stored.", KERNEL),
+        "insert(ROW, version=-1)": ValueError(
+            "a version must be a value that the learner's clock has had, from 0 to 0, but got -1. Nothing was stored."),
+        "insert(ROW, version=5)": ValueError(
+            "a version must be a value that the learner's clock has had, from 0 to 0, but got 5. Nothing was "
+            "stored.", KERNEL),
         "insert(ROW, version=0.5)": TypeError("'version' must be an int or hold ints, but got float64."),
         "insert(ROW, version=HANDLES)": ValueError(
             "the versions must be one number for all rows or have shape [1], one for each, but got shape [2]."),
-        "insert(ROW, version=HANDLES[None])": ValueError("'version' " + ANY_AXES + "[1, 2]."),
+        "insert(ROW, version=HANDLES[None])": ValueError("'version' must have shape [] or [n], but got [1, 2]."),
         "insert(WRONG, version=0.5)": TypeError(DTYPES + "'obs': expected float32, but got float64. …"),
         "insert(ROW, end=True)": RuntimeError("'end' " + EPISODES),
         "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
@@ -330,7 +313,7 @@ CALLS: dict[str, dict[str, Exception]] = {
             ValueError("the keys of 'values' must be some of the columns ['obs', 'act'], but got ['at']."),
         "update(HANDLES, {})": ValueError("the keys of 'values' must be some of the columns ['obs', … got []."),
         "update(HANDLES, 3)": TypeError("'values' must be a list or tuple of 2 arrays, but got int."),
-        'update([], {"act": []})': ValueError("'indices' " + ANY_AXES + "[0]: …", PYTHON),
+        'update([], {"act": []})': ValueError("'indices' must have shape [] or [n], but got [0]: …", PYTHON),
         'update(HANDLES, {"act": ONES})':
             TypeError("'values' must have the columns' dtypes. column 'act': expected int32, but got float32."),
         'update(HANDLES, {"obs": ONES})': ValueError("'values' must hold a row of each column for each of … got (2,)."),
@@ -338,38 +321,30 @@ CALLS: dict[str, dict[str, Exception]] = {
         'update(HALF, {"act": rows(1)[1]})': TypeError("'indices' must hold ints, but got float64."),
         'update(HANDLES[None], {"act": rows(2)[1]})': ValueError("'indices' " + ANY_AXES + "[1, 2]."),
         "delete(HALF)": TypeError("'indices' must hold ints, but got float64."),
-        "delete(HANDLES[None])": ValueError("'indices' " + ANY_AXES + "[1, 2]."),
+        "delete(HANDLES[None])": ValueError("'indices' must have shape [] or [n], but got [1, 2]."),
         "delete([])": ValueError("'indices' " + ANY_AXES + "[0]: name at least one, or leave the call out."),
         "info(HALF)": TypeError("'indices' must hold ints, but got float64."),
-        "info(HANDLES[None])": ValueError("'indices' " + ANY_AXES + "[1, 2]."),
+        "info(HANDLES[None])": ValueError("'indices' must have shape [] or [n], but got [1, 2]."),
         "advance(0.5)": TypeError("'steps' must be an int, but got 0.5 (float)."),
         "advance(-1)": ValueError("'steps' must be in [0, 4611686018427387904], but got -1."),
         "advance(Tensor([1, 2]))": TypeError("'steps' must be an int or a Tensor [] of … got a Tensor [2] of int64."),
     },
-    "old clock": {
-        "advance(2)": ValueError("'steps' must be in [0, 1], but got 2.", PYTHON),
-    },
+    "old clock": {"advance(2)": ValueError("'steps' must be in [0, 1], but got 2.", PYTHON)},
     "prioritized": {
         "insert(ROW, priority=-1.0)": ValueError("a priority must be finite and at least 0, but got -1.0."),
-        "insert(ROW, priority=-1e-30)":
-            ValueError("a priority must be finite and at least 0, but got -1.0000000031710769e-30.", PYTHON),
-        "insert(ROW, priority=np.float32(-1))":
-            ValueError("a priority must be finite and at least 0, but got -1.0.", PYTHON),
-        "insert(ROW, priority=Tensor(-1.0))":
-            ValueError("a priority must be finite and at least 0, but got -1.0.", PYTHON),
+        "insert(ROW, priority=-1e-30)": ValueError(PRIORITY + "-1.0000000031710769e-30.", PYTHON),
+        "insert(ROW, priority=np.float32(-1))": ValueError(PRIORITY + "-1.0.", PYTHON),
+        "insert(ROW, priority=Tensor(-1.0))": ValueError(PRIORITY + "-1.0.", PYTHON),
         "insert(ROW, priority=nan)": ValueError("a priority must be finite and at least 0, but got nan."),
         "insert(ROW, priority=inf)": ValueError("a priority must be finite and at least 0, but got inf.", PYTHON),
-        "insert(ROW, priority=np.array(nan))":
-            ValueError("a priority must be finite and at least 0, but got nan.", PYTHON),
-        "insert(rows(2), priority=Tensor([1.0, nan]))":
-            ValueError("a priority must be finite and at least 0, but got nan.", PYTHON),
-        "insert(rows(2), priority=[1e39, 1.0])":
-            ValueError("a priority must be finite and at least 0, but got inf.", PYTHON),
+        "insert(ROW, priority=np.array(nan))": ValueError(PRIORITY + "nan.", PYTHON),
+        "insert(rows(2), priority=Tensor([1.0, nan]))": ValueError(PRIORITY + "nan.", PYTHON),
+        "insert(rows(2), priority=[1e39, 1.0])": ValueError(PRIORITY + "inf.", PYTHON),
         'insert(ROW, priority="x")': TypeError("a priority must be a number or hold numbers, but got str32."),
         "insert(ROW, priority=True)": TypeError("a priority must be a number or hold numbers, but got bool."),
         "insert(ROW, priority=ONES)": ValueError(
             "the priorities must be one number for all rows or have shape [1], one for each, but got shape [2]."),
-        "insert(ROW, priority=ONES[None])": ValueError("priorities " + ANY_AXES + "[1, 2]."),
+        "insert(ROW, priority=ONES[None])": ValueError("priorities must have shape [] or [n], but got [1, 2]."),
         "insert(WRONG, priority=-1.0)": TypeError(DTYPES + "'obs': expected float32, but got float64. …"),
         "insert(ROW, end=True)": RuntimeError("'end' " + EPISODES),
         "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
@@ -384,13 +359,12 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample(beta=Tensor([0.5, 0.5]))": TypeError("'beta' must be one number, but got shape [2] of float32."),
         "sample(beta=np.array(2.0))": ValueError("'beta' must be in [0, 1], but got 2.0.", KERNEL),
         "update_priorities(HALF, ONES[:1])": TypeError("'indices' must hold ints, but got float64."),
-        "update_priorities(HANDLES[None], ONES)": ValueError("'indices' " + ANY_AXES + "[1, 2]."),
+        "update_priorities(HANDLES[None], ONES)": ValueError("'indices' must have shape [] or [n], but got [1, 2]."),
         "update_priorities(HANDLES[:0], ONES)":
-            ValueError("'indices' " + ANY_AXES + "[0]: name at least one, or leave the call out."),
+            ValueError("'indices' must have shape [] or [n], but got [0]: name at least one, or leave the call out."),
         "update_priorities(HANDLES, -ONES)": ValueError("a priority must be finite and at least … got -1.0.", KERNEL),
         "update_priorities(HANDLES, nan * ONES)": ValueError("a priority must be finite and at … got nan.", KERNEL),
-        "update_priorities(HANDLES, Tensor([1.0, inf]))":
-            ValueError("a priority must be finite and at least 0, but got inf.", PYTHON),
+        "update_priorities(HANDLES, Tensor([1.0, inf]))": ValueError(PRIORITY + "inf.", PYTHON),
         "update_priorities(HANDLES, -1e-30)": ValueError("a priority must be … got -1.0000000031710769e-30.", PYTHON),
         "update_priorities(HANDLES, [1e39, 1.0])": ValueError("a priority must be finite and at … got inf.", PYTHON),
         "update_priorities(HANDLES, ONES > 0)": TypeError("a priority must be a number or hold numbers, but got bool."),
@@ -406,16 +380,17 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(ROW, final=0)": TypeError("'final' must be a bool or hold bools, but got int64."),
         'insert(ROW, final="x")': TypeError("'final' must be a bool or hold bools, but got str32."),
         "insert(ROW, final=None)": TypeError("'final' must be a bool or hold bools, but got object.", PYTHON),
-        "insert(ROW, end=ONES > 0)": ValueError("'end' must have shape [1]" + FLAG_EACH + "or [], but got shape [2]."),
-        "insert(rows(3), end=True)": ValueError("'end' must have shape [3]" + FLAG_EACH + "but got shape []."),
+        "insert(ROW, end=ONES > 0)":
+            ValueError("'end' must have shape [1], one flag for each row, or [], but got shape [2]."),
+        "insert(rows(3), end=True)": ValueError("'end' must have shape [3], one flag for each row, but got shape []."),
         "insert(rows(2), end=[True])": ValueError("'end' must have shape [2], one flag for … got shape [1].", PYTHON),
         "insert(rows(2), final=np.ones(3, bool))": ValueError("'final' must have shape [2], one flag … got shape [3]."),
         "insert(rows(2), end=[[True], [False]])": ValueError("'end' " + ANY_AXES + "[2, 1].", PYTHON),
-        "insert(rows(2), end=np.zeros(0, bool))": ValueError("'end' " + ANY_AXES + "[0]: …", PYTHON),
+        "insert(rows(2), end=np.zeros(0, bool))": ValueError("'end' must have shape [] or [n], but got [0]: …", PYTHON),
         "insert(rows(2), end=[0, 1])": TypeError("'end' must be a bool or hold bools, but got int64.", PYTHON),
         "insert(rows(2), end=[0.0, 1.0])": TypeError("'end' must be a bool or hold bools, but got float64.", PYTHON),
         "insert(rows(2), end=Tensor([1, 0]))": TypeError("'end' must be a bool or hold bools, but got int64."),
-        "insert(ROW, end=ONES[None] > 0)": ValueError("'end' " + ANY_AXES + "[1, 2]."),
+        "insert(ROW, end=ONES[None] > 0)": ValueError("'end' must have shape [] or [n], but got [1, 2]."),
         "insert(WRONG, end=1)": TypeError(DTYPES + "'obs': expected float32, but got float64. …"),
         "insert(ROW, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
         "sample(beta=0.5)": RuntimeError("'sample(beta=...)' " + BY_PRIORITY),
@@ -442,8 +417,8 @@ CALLS: dict[str, dict[str, Exception]] = {
     "episodes": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(rows(4), end=np.zeros(4, bool))": ValueError(
-            "no episode may have more than max_episode_length=3 rows: insert the last of them with end=True, or "
-            "call end_episodes() before the next. Nothing was stored.", KERNEL),
+            "no episode may have more than max_episode_length=3 rows: insert the last of them with end=True, or call "
+            "end_episodes() before the next. Nothing was stored.", KERNEL),
         'sample_groups("color", 1, 2)':
             ValueError("'key' must be one of the columns ['obs', 'act'], but got 'color'.", PYTHON),
         'sample_groups("obs", 1, 2)': ValueError(
@@ -462,12 +437,8 @@ CALLS: dict[str, dict[str, Exception]] = {
         "delete([0])": RuntimeError("'delete' " + WEIGHT, PYTHON),
         "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 4 " + UNTIL_FULL, PYTHON),
     },
-    "reservoir, empty": {
-        "sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, PYTHON),
-    },
-    "epochs": {
-        "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
-    },
+    "reservoir, empty": {"sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, PYTHON)},
+    "epochs": {"sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE)},
     "epochs, empty": {
         "sample()": RuntimeError(
             "a sample needs sample_size=2 rows, but got 0 in the range to draw from, of 0 stored" + WAIT, PYTHON),
@@ -475,16 +446,16 @@ CALLS: dict[str, dict[str, Exception]] = {
     "queue": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "insert(rows(9))": RuntimeError(
-            "there must be room for 9 rows, but got 4 free of capacity=8, since rows that were not sampled yet may not "
-            "be evicted: sample first, pass a timeout to wait for room, or make it with when_full='evict'.", KERNEL),
+            "there must be room for 9 rows, but got 4 free of capacity=8, since rows that were not sampled yet may "
+            "not be evicted: sample first, pass a timeout to wait for room, or … when_full='evict'.", KERNEL),
         "insert(rows(5))": RuntimeError(
-            "there must be room for 5 rows, but got 4 free of capacity=8, since rows that were not sampled yet may not "
-            "be evicted: sample first, pass a timeout to wait for room, or make it with when_full='evict'.", PYTHON),
+            "there must be room for 5 rows, but got 4 free of capacity=8, since rows that were not sampled yet may "
+            "not be evicted: sample first, pass a timeout to wait for room, or … when_full='evict'.", PYTHON),
         '__setattr__("limiter", None)': TypeError("'limiter' cannot be set, but got None: …", PYTHON),
     },
     "queue, empty": {
-        "sample()": RuntimeError(
-            "a sample needs sample_size=2 eligible rows, but got 0 in …, of 0 stored" + WAIT, KERNEL),
+        "sample()":
+            RuntimeError("a sample needs sample_size=2 eligible rows, but got 0 in …, of 0 stored" + WAIT, KERNEL),
     },
     "late": {
         "insert([OBS, ACT])": ValueError("'exp' must hold one array for each of the 1 columns that are not … got 2."),
@@ -497,18 +468,20 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(row(tokens=np.zeros(6, np.int32)))": ValueError(
             "no row of column 'tokens' may be longer than max_length=5, but got 6 items. Nothing was stored.", PYTHON),
         "insert(row(tokens=np.zeros(2, np.int64)))":
-            TypeError(DTYPES + "'tokens': expected int32, but got int64. …", PYTHON),
+            TypeError("'exp' must have the columns' dtypes. column 'tokens': expected int32, but got int64. …", PYTHON),
         "insert(row(tokens=np.zeros(3, np.int32)))":
             ValueError("the columns ['tokens', 'logits'] share their lengths, but got [3] and [2].", PYTHON),
         "insert(row(logits=np.zeros((2, 3), np.float32)))": ValueError(
-            "rows must hold any number of items of the column's shape. column 'logits': expected (n, 2), but got "
-            "(2, 3).", PYTHON),
+            "rows must hold any number of items of the column's shape. column 'logits': expected (n, 2), but got (2, "
+            "3).", PYTHON),
         "insert(row(reward=[1.0, 2.0]))": ValueError(LAYOUT + "'reward': expected (), but got (2,).", PYTHON),
         'insert(row(reward=[1.0]), lengths={"tokens": [4]})': ValueError(
             "column 'tokens' must hold the 4 items of all rows, or padded rows, [1, L], but got [2].", PYTHON),
+        "insert(row(tokens=[FIVE] * 6, words=[TWO] * 6, logits=[FIVE_PAIRS] * 6, reward=SIX))": ValueError(
+            "the rows of one call may have items=29 items in column 'tokens', but got 30…", PYTHON),
         "insert(row(tokens=None))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
-        "insert(row(tokens=5))": ValueError(
-            "rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
+        "insert(row(tokens=5))":
+            ValueError("rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
         "insert(row(tokens=np.array(None)))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
         "insert(row(tokens=[[1, 2], None]))": ValueError(
             "the rows of a column must have one dtype, and items of one shape. Column 'tokens': got ['int32 ()', "
@@ -520,21 +493,27 @@ CALLS: dict[str, dict[str, Exception]] = {
             "'int32 without items'].", PYTHON),
         "insert(row(tokens=[None, None]))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
         "insert(row(tokens=[None, None], logits=[None, None], reward=[1.0, 2.0]))": TypeError(
-            DTYPES
-            + "'tokens': expected int32, but got object; column 'logits': expected float32, but got object. …", PYTHON),
-        'update([0, 1], {"tokens": [TWO, TWO, TWO]})': ValueError(VALUES + "a list of 2, but got a list of 3.", PYTHON),
-        'update([0], {"tokens": TWO})': ValueError(VALUES + "a list of 1, but got one row.", PYTHON),
-        'update(0, {"tokens": [TWO]})': ValueError(VALUES + "one row, but got a list of 1.", PYTHON),
+            "'exp' must have the columns' dtypes. column 'tokens': expected int32, but got object; column 'logits': "
+            "expected float32, but got object. …", PYTHON),
+        'update([0, 1], {"tokens": [TWO, TWO, TWO]})': ValueError(
+            "'values' must hold a row of each column for each of 'indices', of column 'tokens' a list of 2, but got "
+            "a list of 3.", PYTHON),
+        'update([0], {"tokens": TWO})': ValueError(
+            "'values' must hold a row of each column for each of 'indices', of column 'tokens' a list of 1, but got "
+            "one row.", PYTHON),
+        'update(0, {"tokens": [TWO]})': ValueError(
+            "'values' must hold a row of each column for each of 'indices', of column 'tokens' one row, but got a "
+            "list of 1.", PYTHON),
         'update([0, 1], {"tokens": [TWO, TWO[:1]]})': ValueError(
-            "rows keep their lengths, but got 1 items of column 'tokens' for the row 1, which has 2. Insert "
-            "another row.", PYTHON),
+            "rows keep their lengths, but got 1 items of column 'tokens' for the row 1, which has 2. Insert another "
+            "row.", PYTHON),
         'update([0, 1], {"tokens": [TWO, np.zeros(9, np.int32)]})': ValueError(
-            "rows keep their lengths, but got 9 items of column 'tokens' for the row 1, which has 2. Insert "
-            "another row.", PYTHON),
+            "rows keep their lengths, but got 9 items of column 'tokens' for the row 1, which has 2. Insert another "
+            "row.", PYTHON),
         'update([0, 1], {"tokens": [TWO, None]})': ValueError("the rows of a column must have one dtype, …", PYTHON),
         'update(0, {"tokens": None})': TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
-        'update(0, {"tokens": 5})': ValueError(
-            "rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
+        'update(0, {"tokens": 5})':
+            ValueError("rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
         "sample_packed(max_items=4)": ValueError("'max_items' must be in [5, 2147483647], but got 4.", PYTHON),
     },
     "windows of any length": {
@@ -566,8 +545,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "update_priorities([0.0], [1], 1.0)": TypeError("'source' must hold ints, but got float64.", PYTHON),
         "update_priorities(HANDLES * 1.0, HANDLES, ONES)": TypeError("'source' must hold ints, but got float64."),
         "update_priorities(HANDLES, HANDLES + 0.5, ONES)": TypeError("'indices' must hold ints, but got float64."),
-        "update_priorities([0, 1], [1, 1], [1.0, -1.0])":
-            ValueError("a priority must be finite and at least 0, but got -1.0.", PYTHON),
+        "update_priorities([0, 1], [1, 1], [1.0, -1.0])": ValueError(PRIORITY + "-1.0.", PYTHON),
         "update_priorities([0, 1], [1, 1], [1.0, 2.0, 3.0])": ValueError(
             "the priorities must be one number … or have shape [2], one for each, but got shape [3].", PYTHON),
         "update_priorities(HANDLES + 1, HANDLES, ONES)": ValueError("'source' must be in [0, … got [1, 2].", KERNEL),
@@ -603,7 +581,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'names=["a", "a"]': ValueError("'names' must differ from each other, but got ('a', 'a')."),
         'names=["a", "a.x"]': ValueError(
             "a column cannot hold other columns, but 'names' has ['a'] and names that go on after it with a dot."),
-        'names="ab"': TypeError("'names' " + ENTRIES + "'ab' (str)."),
+        'names="ab"': TypeError("'names' must be a list or tuple with one entry for each column, but got 'ab' (str)."),
         'types=["float32", "complex64"]': TypeError("'types[1]' " + EACH_DTYPE + "'complex64'."),
         'types=["float32", "string"]': TypeError("'types[1]' " + EACH_DTYPE + "'string'."),
         'types=["float32", "int4"]': TypeError("'types[1]' " + EACH_DTYPE + "'int4'."),
@@ -642,16 +620,16 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'num_envs="1"': TypeError("'num_envs' must be an int, but got '1' (str)."),
         "num_envs=True": TypeError("'num_envs' must be an int, but got True (bool)."),
         "sample_size=1_000_000, replace=False": ValueError(
-            "'sample_size' must be at most 'capacity', but got sample_size=1000000 and capacity=8. The order of "
-            "the arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
+            "'sample_size' must be at most 'capacity', but got sample_size=1000000 and capacity=8. The order of the "
+            "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
         "max_use=0": ValueError("'max_use' must be in [1, 2147483647], but got 0."),
         "max_use=1.0": TypeError("'max_use' must be an int, but got 1.0 (float)."),
         "max_staleness=-1": ValueError("'max_staleness' must be in [0, 4611686018427387904], but got -1."),
         'max_staleness="3"': TypeError("'max_staleness' must be an int, but got '3' (str)."),
-        "buffer_size=9": TypeError(UNKNOWN + "'buffer_size' (here 'capacity')."),
-        'bachend="native", vieuws=()':
-            TypeError(UNKNOWN + "'bachend' (the nearest is 'backend'); 'vieuws' (the nearest is 'views')."),
-        "xyz=1": TypeError(UNKNOWN + "'xyz'."),
+        "buffer_size=9": TypeError("there are unknown arguments: 'buffer_size' (here 'capacity')."),
+        'bachend="native", vieuws=()': TypeError(
+            "there are unknown arguments: 'bachend' (the nearest is 'backend'); 'vieuws' (the nearest is 'views')."),
+        "xyz=1": TypeError("there are unknown arguments: 'xyz'."),
         'storage="HOST"': ValueError("'storage' must be None, 'device', 'host' or the path of a … got 'HOST'.…"),
         "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
@@ -660,17 +638,16 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'late=["rewards"]': ValueError("'late' must hold some of the columns ['obs', 'act'], but got ['rewards']."),
         "late=[3]": ValueError("'late' must hold some of the columns ['obs', 'act'], but got [3]."),
         "late=[True]": ValueError("'late' must hold some of the columns ['obs', 'act'], but got [True]."),
-        'late="act"': TypeError("'late' " + ENTRIES + "'act' (str)."),
+        'late="act"': TypeError("'late' must be a list or tuple with one entry for each column, but got 'act' (str)."),
         'late=["obs", "act"]': ValueError("'late' must leave a column that is not late, and … got 2 of 2 columns."),
         'compress="obs"': TypeError("'compress' " + ENTRIES + "'obs' (str)."),
         'compress=["pixels"]':
             ValueError("'compress' must hold some of the columns ['obs', 'act'], but got ['pixels']."),
         'compress=["act"]': ValueError(
-            "'compress' must hold columns of arrays, but ['act'] are of scalars, which take less memory as they "
-            "are."),
+            "'compress' must hold columns of arrays, but ['act'] are of scalars, which take less memory as they are."),
         'compress=["obs"], backend="composite"': ValueError(
-            "'compress' needs the kernels of the CPU, with backend='native' and, on another device, "
-            "storage='host', but got backend='composite' and storage='device'.", CELL),
+            "'compress' needs the kernels of the CPU, with backend='native' and, on another device, storage='host', "
+            "but got backend='composite' and storage='device'.", CELL),
         'compress=["obs"], storage="./rows"': ValueError("'compress' needs the memory of this … got storage='./rows'."),
     },
     "prioritized": {
@@ -710,15 +687,22 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "stride=0": ValueError("'stride' must be in [1, 2147483647], but got 0."),
         "pad_end=1": TypeError("'pad_end' must be a bool, but got 1 (int)."),
         'prioritized="yes"': TypeError("'prioritized' must be a bool, but got 'yes' (str)."),
-        "sequence_length=9": ValueError("'capacity' must be at least 9, " + REACH + "1 environments, but got 8."),
-        "burn_in=7": ValueError("'capacity' must be at least 9, " + REACH + "1 environments, but got 8."),
-        "num_envs=5": ValueError("'capacity' must be at least 10, " + REACH + "5 environments, but got 8."),
-        "sample_size=9, replace=False":
-            ValueError("'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8" + ORDER),
-        "sample_size=8, replace=False": ValueError("'sample_size' must be at most 7, " + MOST + ", but got 8."),
-        "sample_size=7, num_envs=2, replace=False":
-            ValueError("'sample_size' must be at most 6, " + MOST + ", but got 7."),
-        "prioritized=True, replace=False": ValueError(NO_STRATA),
+        "sequence_length=9": ValueError(
+            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
+        "burn_in=7": ValueError(
+            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
+        "num_envs=5": ValueError(
+            "'capacity' must be at least 10, the rows that a sample reaches over in 5 environments, but got 8."),
+        "sample_size=9, replace=False": ValueError(
+            "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
+            "arguments is (sample_size, capacity, shapes, types, sequence_length); give the sizes by name."),
+        "sample_size=8, replace=False": ValueError(
+            "'sample_size' must be at most 7, the most starts of sequences that capacity=8 rows can hold, but got 8."),
+        "sample_size=7, num_envs=2, replace=False": ValueError(
+            "'sample_size' must be at most 6, the most starts of sequences that capacity=8 rows can hold, but got 7."),
+        "prioritized=True, replace=False": ValueError(
+            "'replace' must be True, but got False: one row is sampled from each stratum of the total weight, and a "
+            "row may fill several."),
         "prioritized=True, alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
         "ordered=False": TypeError(UNKNOWN + "'ordered' (leave it out: only ReplayBuffer has it, and rows are …"),
         "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
@@ -729,18 +713,22 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "window=0": ValueError("'window' must be in [1, 8], but got 0."),
         "window=1, replace=False": ValueError("'window' must be in [2, 8], but got 1."),
         "prioritized=1": TypeError("'prioritized' must be a bool, but got 1 (int)."),
-        "prioritized=True, replace=False": ValueError(NO_STRATA),
+        "prioritized=True, replace=False": ValueError(
+            "'replace' must be True, but got False: one row is sampled from each stratum of the total weight, and a "
+            "row may fill several."),
         "prioritized=True, alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
     },
     "episodes": {
         "max_episode_length=0": ValueError("'max_episode_length' must be in [1, 2147483647], but got 0."),
         "max_episode_length=3.0": TypeError("'max_episode_length' must be an int, but got 3.0 (float)."),
-        "max_episode_length=9": ValueError("'capacity' must be at least 9, " + REACH + "1 environments, but got 8."),
-        "num_envs=5": ValueError("'capacity' must be at least 15, " + REACH + "5 environments, but got 8."),
+        "max_episode_length=9": ValueError(
+            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
+        "num_envs=5": ValueError(
+            "'capacity' must be at least 15, the rows that a sample reaches over in 5 environments, but got 8."),
         "views=[1]": TypeError("'views' must hold views such as NStep, but got 1."),
     },
     "reservoir": {
-        "max_staleness=3": TypeError(UNKNOWN + "'max_staleness' (the nearest is 'max_use')."),
+        "max_staleness=3": TypeError("there are unknown arguments: 'max_staleness' (the nearest is 'max_use')."),
         "shapes=[(None,), ()]": ValueError("columns whose shape begins with None cannot be used with a reservoir, …"),
     },
     "queue": {
@@ -748,12 +736,15 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'when_full="wait"': ValueError("'when_full' must be 'block' or 'evict', but got 'wait'."),
         "timeout=-1": ValueError("'timeout' must be None or at least 0 seconds, but got -1."),
         'timeout="long"': TypeError("'timeout' must be a number, but got 'long' (str)."),
-        "stride=2": ValueError(WINDOWS),
+        "stride=2": ValueError(
+            "'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in=0, stride=2 and pad_end=False "
+            "without it."),
         "sequence_length=0": ValueError("'sequence_length' must be in [1, 2147483647], but got 0."),
         "replace=True": TypeError(UNKNOWN + "'replace' (leave it out: this class draws in one way)."),
         "num_envs=9": ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
         'num_envs=9, when_full="evict"': ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
-        "num_envs=9, sequence_length=1": ValueError("'capacity' must be at least 9, " + REACH + "9 … got 8."),
+        "num_envs=9, sequence_length=1":
+            ValueError("'capacity' must be at least 9, the rows that a sample reaches over in 9 … got 8."),
     },
     "epochs": {
         'last="keep"': ValueError("'last' must be 'drop' or 'pad', but got 'keep'."),
@@ -761,14 +752,17 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "world=0": ValueError("'world' must be in [1, 2147483647], but got 0."),
         "world=2.0": TypeError("'world' must be an int, but got 2.0 (float)."),
         "world=5": ValueError("'capacity' must be at least sample_size * world = 10, the rows of one batch … got 8."),
-        "stride=2": ValueError(WINDOWS),
-        "sample_size=9":
-            ValueError("'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8" + ORDER),
+        "stride=2": ValueError(
+            "'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in=0, stride=2 and pad_end=False "
+            "without it."),
+        "sample_size=9": ValueError(
+            "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
+            "arguments is (sample_size, capacity, shapes, types, sequence_length); give the sizes by name."),
     },
     "any length": {
         "max_length=None": ValueError(
-            "columns whose shape begins with None need 'max_length', the items of the longest row, and 'items', "
-            "the items to reserve memory for, but got max_length=None and items=29."),
+            "columns whose shape begins with None need 'max_length', the items of the longest row, and 'items', the "
+            "items to reserve memory for, but got max_length=None and items=29."),
         "items=4": ValueError("'items' must be in [5, 1099511627776], but got 4."),
         'items={"tokens": 20}':
             ValueError("'items' must hold one value for the columns ['words'], but got {'tokens': 20}."),
@@ -781,7 +775,9 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "does not: name both in 'share_lengths'."),
         'cut="last"': ValueError("'cut' must be 'first' or 'random', but got 'last'."),
         "sample_length=6": ValueError("'sample_length' must be in [1, 5], but got 6."),
-        "shapes=[(), (), (2,), ()]": ValueError(NO_STEPS + "((), (), (2,), ())."),
+        "shapes=[(), (), (2,), ()]": ValueError(
+            "'max_length', 'items', 'share_lengths', 'sample_length' and 'cut' need a column whose shape begins with "
+            "None, but got ((), (), (2,), ())."),
         "shapes=[(2, None), (None,), (None, 2), ()]": TypeError("'shapes[0]' must be a tuple of … got (2, None)."),
         'compress=["logits"]': ValueError(
             "columns whose shape begins with None cannot be used with 'compress', which stores rows of one length: "
@@ -791,8 +787,8 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "the rows to one length, and declare that."),
     },
     "steps": {
-        'views=[NStep(2, 0.9)], shapes=[(2,), (2,), ()], compress=["reward"]': ValueError(
-            "'compress' must leave out columns that a view computes with, but got ['reward']…"),
+        'views=[NStep(2, 0.9)], shapes=[(2,), (2,), ()], compress=["reward"]':
+            ValueError("'compress' must leave out columns that a view computes with, but got ['reward']…"),
         "views=[FrameStack(2)], names=None": ValueError("FrameStack needs a buffer made with 'names'."),
         "views=[NStep(2, 0.5)], names=None": ValueError("NStep needs a buffer made with 'names'."),
         "views=[GOALS]": ValueError(
@@ -811,28 +807,24 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[FrameStack]": TypeError(
             "'views' must hold views such as NStep, but got <class "
             "'mindspore_replay.store.spec.frame_stack.FrameStack'>."),
-        "views=[FrameStack(8)]": ValueError("'capacity' must be at least 9, " + REACH + "1 environments, but got 8."),
-        "views=[NStep(9, 0.5)]": ValueError("'capacity' must be at least 9, " + REACH + "1 environments, but got 8."),
-        "views=[FrameStack(3), NStep(3, 0.5)], num_envs=3":
-            ValueError("'capacity' must be at least 15, " + REACH + "3 environments, but got 8."),
+        "views=[FrameStack(8)]": ValueError(
+            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
+        "views=[NStep(9, 0.5)]": ValueError(
+            "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
+        "views=[FrameStack(3), NStep(3, 0.5)], num_envs=3": ValueError(
+            "'capacity' must be at least 15, the rows that a sample reaches over in 3 environments, but got 8."),
         "views=[NStep(2, 0.5), NStep(3, 0.9)]": ValueError("there can be only one view NStep."),
         'views=[FrameStack(3, observation="reward"), NStep(2, 0.5)]': ValueError("NStep takes the column 'reward' …"),
     },
     "whole steps": {
-        "views=[FrameStack(2)]": ValueError(
-            "a column 'next_observation' would store each frame twice: leave it out, the next observation is built "
-            "from the next row."),
-        "views=[FrameStack(4), NStep(3, 0.9)]": ValueError(
-            "a column 'next_observation' would store each frame twice: leave it out, the next observation is built "
-            "from the next row."),
-        "views=[NStep(3, 0.9), FrameStack(4)]": ValueError(
-            "a column 'next_observation' would store each frame twice: leave it out, the next observation is built "
-            "from the next row."),
+        "views=[FrameStack(2)]": ValueError(BY_ROW),
+        "views=[FrameStack(4), NStep(3, 0.9)]": ValueError(BY_ROW),
+        "views=[NStep(3, 0.9), FrameStack(4)]": ValueError(BY_ROW),
     },
     "steps with a discount": {
         "views=[NStep(2, 0.5)]": ValueError(
-            "NStep adds a field 'discount' to a sample: rename the column of this name, or pass "
-            "discount='discount' if it contains the discount of each step."),
+            "NStep adds a field 'discount' to a sample: rename the column of this name, or pass discount='discount' "
+            "if it contains the discount of each step."),
         'views=[NStep(2, 0.9, discount="discount")], types=["float32", "float32", "bool", "int32"]':
             TypeError("For 'NStep', the column 'discount' must be float32 or float64 of shape ()."),
         'views=[NStep(2, 0.9, discount="discount")], shapes=[(2,), (), (), (2,)]':
@@ -841,8 +833,8 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
     "goals": {
         "views=[GOALS], names=None": ValueError("HindsightRelabel needs a buffer made with 'names'."),
         "views=[FrameStack(2)]": ValueError(
-            "FrameStack needs a column 'observation' as its 'observation', but got ['achieved_goal', "
-            "'desired_goal', 'reward']."),
+            "FrameStack needs a column 'observation' as its 'observation', but got ['achieved_goal', 'desired_goal', "
+            "'reward']."),
         "views=[NStep(2, 0.5)]": ValueError(
             "NStep needs a column 'terminated' as its 'terminated', but got ['achieved_goal', 'desired_goal', "
             "'reward']."),
@@ -879,17 +871,14 @@ STATES: dict[str, dict[str, Exception]] = {
         '{"tail": np.array(0)}': ValueError(SCHEMA + "unknown keys ['tail']."),
         '{"column.1": s["column.1"][:5]}': ValueError(SCHEMA + "'column.1': expected int32 (8,), but got int32 (5,)."),
         '{"column.0": s["column.0"].astype("float64"), "count": np.int64(4)}': ValueError(
-            SCHEMA
-            + "'column.0': expected float32 (8, 2), but got float64 (8, 2); 'count': expected int32 (), but got "
-            "int64 ()."),
+            "'state_dict' must be that of a buffer with the same columns. 'column.0': expected float32 (8, 2), but "
+            "got float64 (8, 2); 'count': expected int32 (), but got int64 ()."),
         '{"head": np.int32(3)}': ValueError(CURSORS + "head=3, count=4, inserted=4, base=0."),
         '{"count": np.int32(7)}': ValueError(CURSORS + "head=0, count=7, inserted=4, base=0."),
         '{"serials": np.array([4, 9])}': ValueError(CURSORS + "head=0, count=4, inserted=4, base=9."),
         '{"serials": np.array([4, -1])}': ValueError(CURSORS + "head=0, count=4, inserted=4, base=-1."),
     },
-    "elastic": {
-        '{"window": np.array([0])}': ValueError("'window' must be in [1, 8], but got 0."),
-    },
+    "elastic": {'{"window": np.array([0])}': ValueError("'window' must be in [1, 8], but got 0.")},
     "reservoir": {
         '{"head": np.int32(1)}': ValueError(RESERVOIR + "head=1, count=4, inserted=4, base=0."),
         '{"count": np.int32(3)}': ValueError(RESERVOIR + "head=0, count=3, inserted=4, base=0."),
@@ -907,8 +896,8 @@ STATES: dict[str, dict[str, Exception]] = {
     },
     "epochs": {
         '{"epoch": s["epoch"] + np.array([0, 0, 9, 0, 0])}': ValueError(
-            "'epoch' must be a key, a serial number, at most 8 rows, a position and a number of epochs, but got "
-            "[0, 0, 9, 0, 0]."),
+            "'epoch' must be a key, a serial number, at most 8 rows, a position and a number of epochs, but got [0, "
+            "0, 9, 0, 0]."),
     },
     "compressed": {
         '{"column.obs": s["column.obs"][:, :1]}':
@@ -986,17 +975,18 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'MixedReplay([(buffer("plain"), nan)], 4)': ValueError("'ratios' must be in [1e-30, 1e+30], but got nan."),
         'MixedReplay([(buffer("plain"), 0.9), (buffer("plain"), 0.1)], 4)':
             ValueError("each source must get a row, but with ratios [0.9, 0.1] the sample_size=4 rows are [4, 0]."),
-        'MixedReplay([(buffer("named"), 1), (buffer("sequence"), 1)], 4)': ValueError(SOURCES + "… got source 1:…"),
+        'MixedReplay([(buffer("named"), 1), (buffer("sequence"), 1)], 4)':
+            ValueError("the samples of all sources must have the columns of source 0, … got source 1:…"),
         'MixedReplay([(buffer("goals"), 1), (buffer("named"), 1)], 4)': ValueError(
-            SOURCES
-            + "(('achieved_goal', (2,), 'float32'), ('desired_goal', (2,), 'float32'), ('reward', (), "
-            "'float32')), but got source 1: (('obs', (2,), 'float32'), ('act', (), 'int32'))."),
+            "the samples of all sources must have the columns of source 0, (('achieved_goal', (2,), 'float32'), "
+            "('desired_goal', (2,), 'float32'), ('reward', (), 'float32')), but got source 1: (('obs', (2,), "
+            "'float32'), ('act', (), 'int32'))."),
         'MixedReplay([(buffer("steps"), 1)], 4, rewards=(1.0, 0.0))':
             ValueError("'rewards' must hold one entry for each source, but got (1.0, 0.0)."),
         'MixedReplay([(buffer("steps"), 1)], 4, rewards=("1",))': TypeError("'rewards' must be a … got '1' (str)."),
         'MixedReplay([(buffer("plain"), 1), (buffer("distinct"), 1)], 20, adjustable=True)': ValueError(
-            "each source must be large enough for its rows of a batch of sample_size=20, but got source 1: 20 of "
-            "at most 8. Take a larger capacity, or fewer rows."),
+            "each source must be large enough for its rows of a batch of sample_size=20, but got source 1: 20 of at "
+            "most 8. Take a larger capacity, or fewer rows."),
         "MixedReplay([(ONE, 1), (ONE, 1)], 4)": ValueError("each buffer may come only once in … got one twice."),
         'MixedReplay([(buffer("steps", types=["float32", "int32", "bool"]), 1)], 4, rewards=(0.5,))':
             ValueError("'rewards' must fit the column's dtype, int32, but got [0.5]."),
@@ -1009,18 +999,19 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'MixedReplay([(buffer("steps", views=[NStep(2, 0.9)]), 1)], 4, rewards=(1.0,))':
             ValueError("'rewards' cannot replace the returns that NStep computes."),
         'MixedReplay([(buffer("plain", max_use=2), 1)], 4, adjustable=True)': ValueError(
-            "'adjustable' draws rows that it does not deliver, so no source may have 'max_use', but got [0] with "
-            "it."),
+            "'adjustable' draws rows that it does not deliver, so no source may have 'max_use', but got [0] with it."),
     },
     "create_buffer": {
         "create_buffer([CONFIG])": TypeError("'config' must be a mapping, but got [{'type': …"),
         "create_buffer({})": ValueError(LACKS + "['sample_size', 'capacity', 'data_shape', 'data_type']; it has []."),
         "create_buffer(config(data_type=None))": ValueError(LACKS + "['data_type']; it has ['capacity', …"),
+        'create_buffer(config(sample_size=None, thruput_controller={"sample_min_limit_ratio": 2}))':
+            ValueError(LACKS + "['sample_size']; it has […"),
         "create_buffer(config(sample_size=None))": ValueError(LACKS + "['sample_size']; it has ['capacity', …"),
         'create_buffer(config(type="sequence"))': ValueError(LACKS + "['sequence_length']; it has ['capacity', …"),
         'create_buffer(config(type="episode"))': ValueError(LACKS + "['max_episode_length']; it has ['capacity', …"),
-        'create_buffer({"multi_buffer": True, "a": CONFIG, "b": config(sample_size=None)})':
-            ValueError(LACKS + "['sample_size']; it has ['capacity', 'data_shape', 'data_type', 'type']."),
+        'create_buffer({"multi_buffer": True, "a": CONFIG, "b": config(sample_size=None)})': ValueError(
+            "the configuration lacks ['sample_size']; it has ['capacity', 'data_shape', 'data_type', 'type']."),
         'create_buffer({"multi_type_replaybuffer": True, "policy": 3})':
             ValueError("several buffers need a mapping each, but got only ['policy']."),
         'create_buffer({"actor": {"number": 1}, "replay_buffer": CONFIG})': ValueError(PART + "['replay_buffer']."),
@@ -1044,14 +1035,14 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             TypeError("For 'ReplayBuffer', 'types[0]' " + EACH_DTYPE + "'float23'."),
         'create_buffer(config(limiter={"samples_per_insert": 1, "min_size": 3}))':
             ValueError("'limiter' lacks ['error_buffer']; it has ['min_size', 'samples_per_insert']."),
-        'create_buffer(config(limiter={"speed": 3}))': ValueError(KEYS + "'speed'."),
+        'create_buffer(config(limiter={"speed": 3}))': ValueError("the configuration has unknown keys: 'speed'."),
         "create_buffer(config(limiter=3))": TypeError("'limiter' must be a mapping, but got 3 (int)."),
         "create_buffer(config(capcity=1, sed=2))":
             ValueError(KEYS + "'capcity' (the nearest is 'capacity'); 'sed' (the nearest is 'seed')."),
         "create_buffer(config(capcity=1))": ValueError(KEYS + "'capcity' (the nearest is 'capacity')."),
         'create_buffer(config(params={"capcity": 1}))': ValueError(KEYS + "'capcity' (the nearest is 'capacity')."),
         'create_buffer({"multi_type_replaybuffer": True, "policy": CONFIG, "value": config(capcity=1)})':
-            ValueError(KEYS + "'capcity' (the nearest is 'capacity')."),
+            ValueError("the configuration has unknown keys: 'capcity' (the nearest is 'capacity')."),
         "create_buffer(config(samplesize=1))": ValueError(KEYS + "'samplesize' (the nearest is 'sample_size')."),
         "create_buffer(config(data_shapes=1))": ValueError(KEYS + "'data_shapes' (the nearest is 'data_shape')."),
         "create_buffer(config(data_types=1))": ValueError(KEYS + "'data_types' (the nearest is 'data_type')."),
@@ -1059,11 +1050,11 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         "create_buffer(config(param=1))": ValueError(KEYS + "'param' (the nearest is 'params')."),
         "create_buffer(config(sed=1))": ValueError(KEYS + "'sed' (the nearest is 'seed')."),
         "create_buffer(config(max_uses=1))": ValueError(KEYS + "'max_uses' (the nearest is 'max_use')."),
-        "create_buffer(config(size=1))": ValueError(KEYS + "'size' (here 'capacity')."),
+        "create_buffer(config(size=1))": ValueError("the configuration has unknown keys: 'size' (here 'capacity')."),
         "create_buffer(config(buffer_size=1))": ValueError(KEYS + "'buffer_size' (here 'capacity')."),
         "create_buffer(config(batch_size=1))": ValueError(KEYS + "'batch_size' (here 'sample_size')."),
-        "create_buffer(config(n_step=1))": ValueError(KEYS + "'n_step' (here 'views')."),
-        "create_buffer(config(gamma=1))": ValueError(KEYS + "'gamma'."),
+        "create_buffer(config(n_step=1))": ValueError("the configuration has unknown keys: 'n_step' (here 'views')."),
+        "create_buffer(config(gamma=1))": ValueError("the configuration has unknown keys: 'gamma'."),
         'create_buffer(config(ordered=True, type="prioritized"))': ValueError(
             KEYS + "'ordered' (leave it out: only ReplayBuffer has it, and rows are equally likely either way)."),
     },
@@ -1125,28 +1116,30 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             "'autoreset_mode' must be a gymnasium AutoresetMode or one of NextStep, SameStep, Disabled, but got "
             "'every_step'."),
         'VectorRows(buffer("named"), 7)': TypeError("…one of NextStep, SameStep, Disabled, but got 7 (int)."),
-        'VectorRows(buffer("plain"), "NextStep")': TypeError(
-            "'buffer' must be made with 'names', but got a ReplayBuffer without."),
+        'VectorRows(buffer("plain"), "NextStep")':
+            TypeError("'buffer' must be made with 'names', but got a ReplayBuffer without."),
         "VectorRows(3, None)": TypeError("'buffer' must be made with 'names', but got a int without."),
         "step(None)": TypeError("'autoreset_mode' must be that of the vector environment, such as…"),
         "step(terminated=HANDLES)": TypeError("'terminated' must be bool, but got int64."),
         "step(info=[{}, {}])": TypeError("'info' must be a dict, but got list."),
         'step(action=ONES.astype("float64"), reward=np.array(["a", "b"]))': TypeError(
-            OWN_KINDS + "'action': expected int32, but got float64; column 'reward': expected float32, but got <U1."),
-        "step(reward=[None, 1.0])": TypeError(OWN_KINDS + "'reward': expected float32, but got object."),
-        "step(truncated=np.array([True]))": ValueError(
-            "'truncated' must have shape (2,), a flag for each of the buffer's num_envs, but got (1,)."),
+            "values must be of the same kind as their columns. column 'action': expected int32, but got float64; "
+            "column 'reward': expected float32, but got <U1."),
+        "step(reward=[None, 1.0])": TypeError(
+            "values must be of the same kind as their columns. column 'reward': expected float32, but got object."),
+        "step(truncated=np.array([True]))":
+            ValueError("'truncated' must have shape (2,), a flag for each of the buffer's num_envs, but got (1,)."),
         "step(reward=np.zeros(3), action=np.array(4))": ValueError(
             "each value must hold one row of each environment. column 'action': expected (2, ...), but got (); "
             "column 'reward': expected (2, ...), but got (3,)."),
         "step(action=np.array([0, 2**31]))": ValueError("column 'action' is int32 and cannot hold 2147483648."),
         'step(names=["reward", "action", "observation", "value", "log_prob"], value=ONES, logprob=ONES)': ValueError(
-            "columns that step() does not fill must be given by keyword, and no others: missing ['log_prob'], unknown "
-            "['logprob'], given twice []."),
-        'step(names=["reward"], observation={"reward": FRAMES}, next_observation={"reward": FRAMES + 1})': ValueError(
-            "…: missing [], unknown [], given twice ['reward']."),
-        'step(observation={"a": FRAMES, "b": FRAMES}, next_observation={"a": FRAMES})': ValueError(
-            "'observation' and 'next_observation' must have the same keys, but got ['a', 'b'] and ['a']."),
+            "columns that step() does not fill must be given by keyword, and no others: missing ['log_prob'], "
+            "unknown ['logprob'], given twice []."),
+        'step(names=["reward"], observation={"reward": FRAMES}, next_observation={"reward": FRAMES + 1})':
+            ValueError("…: missing [], unknown [], given twice ['reward']."),
+        'step(observation={"a": FRAMES, "b": FRAMES}, next_observation={"a": FRAMES})':
+            ValueError("'observation' and 'next_observation' must have the same keys, but got ['a', 'b'] and ['a']."),
         'step(names=["obs", "next_obs"], obs=FRAMES, next_obs=FRAMES)': ValueError(
             "a column of the buffer must be one of the observation's keys ['observation'], but the columns are "
             "['obs', 'next_obs']…"),
@@ -1154,8 +1147,8 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'step("SameStep", truncated=HANDLES > 0)': ValueError(
             "'autoreset_mode' must be that of the environments, but got SameStep, and environments [1] are done "
             "without a final observation in info['final_obs'].…"),
-        'step("SameStep", truncated=ONES > 0, info={"final_obs": FINAL})': ValueError(
-            "…but got SameStep, and environments [1] are done without a final observation…"),
+        'step("SameStep", truncated=ONES > 0, info={"final_obs": FINAL})':
+            ValueError("…but got SameStep, and environments [1] are done without a final observation…"),
         'step("SameStep", truncated=HANDLES < 1, info={"final_obs": FINAL, "_final_obs": [True, False]})': ValueError(
             "info['final_obs'][0] must have 'observation' of shape (3,) and kind float32, but got shape (2,), …"),
         'step("NextStep", truncated=HANDLES < 1, info={"final_obs": FINAL, "_final_obs": [True, False]})': ValueError(
