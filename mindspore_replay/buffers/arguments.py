@@ -10,13 +10,14 @@ from ..mindspore_api import isconstant
 from ..store.base.checks import range_of
 from ..store.base.random import ALL_ROWS
 from ..store.rows.inputs import as_beta, as_handles_for, as_positions, as_priorities, as_steps
-from ..store.spec.needs import need_episodes
+from ..store.spec.needs import need_episodes, need_lengths
 from ..store.spec.spec import BufferSpec
 from .compile_time import MAPPING, NUMBER, TENSOR, compile_time, stand_in
 
 
 def _check_sample(spec: BufferSpec, beta: Any, longest: bool, as_dict: bool, with_indices: bool) -> None:
     if longest:
+        need_lengths(spec.columns)
         raise ValueError(
             f"For '{spec.cls_name}', the length of a sample is known when a graph is compiled, but got longest=True: "
             "leave it out, give the constructor 'sample_length', or call 'sample' from Python."

@@ -129,5 +129,3 @@ def test_a_sample_is_as_long_as_its_longest_row(name: str):
 
     with pytest.raises(ValueError, match="is known when a graph is compiled, but got longest=True"):
         compiled()
-    with pytest.raises(ValueError, match="'longest' and 'sample_packed' need a column whose shape begins with None"):
-        getattr(mindspore_replay, name)(1, 9, [()], ["int32"], **more).sample(longest=True)

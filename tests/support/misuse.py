@@ -206,7 +206,7 @@ CALLS: dict[str, dict[str, Exception]] = {
             "'insert' takes a row or a batch as one list or dict, but got 2 arguments: write insert([a, b])."),
         "add(obs=0.0, act=1)": TypeError("'insert' takes a row or a batch … got columns by keyword, ['act', 'obs']:…"),
         "insert([[1.0, 2.0], [1]], lengths=[2])": ValueError("'lengths' needs " + NONE_NEED, PYTHON),
-        "sample(longest=True)": ValueError("'longest' and 'sample_packed' need " + NONE_NEED, PYTHON),
+        "sample(longest=True)": ValueError("'longest' and 'sample_packed' need " + NONE_NEED),
         "sample_packed()": ValueError("'longest' and 'sample_packed' need " + NONE_NEED, PYTHON),
         "sample(as_dict=True)": TypeError("'as_dict' needs a buffer made with 'names'."),
         'sample("04")': TypeError("'sample_range' must be (start, stop), each an int or None, but got '04'."),

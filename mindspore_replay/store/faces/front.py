@@ -21,7 +21,7 @@ from ..rows.arenas import as_room
 from ..rows.calls import BaseCalls, Calls
 from ..rows.inputs import as_beta, as_new_rows, as_steps, is_empty
 from ..spec.epochs import BEGUN
-from ..spec.needs import need_episodes, need_priorities, too_few_rows
+from ..spec.needs import need_episodes, need_lengths, need_priorities, too_few_rows
 from ..spec.spec import BufferSpec
 from ..waits.rate_rule import delivered
 from ..waits.waiting import QueueLimiter, Turn, Waiting
@@ -86,10 +86,8 @@ class BaseFront:
         `form` is that of rows that differ in length, or ``None`` for the usual one.
         """
         spec = self.spec
-        if form is not None and not spec.columns.kinds:
-            raise ValueError(
-                f"For '{spec.cls_name}', 'longest' and 'sample_packed' need a column whose shape begins with None."
-            )
+        if form is not None:
+            need_lengths(spec.columns)
         given = None if beta is None else as_beta(spec.options, beta)
         names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
         if as_dict and form is not None and form.packed:

@@ -1,5 +1,6 @@
 """Checks of what a method needs in a buffer."""
 
+from ..base.schema import Schema
 from .options import Options
 from .plan import SamplePlan
 
@@ -36,6 +37,14 @@ def need_episodes(options: Options, what: str) -> None:
             f"For '{options.cls_name}', {what!r} needs a buffer that stores the episode of each row: make it with "
             "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer. Leave it out for samples of "
             "single rows, which need no ends."
+        )
+
+
+def need_lengths(columns: Schema) -> None:
+    """Raise a ValueError unless a buffer has a column whose rows differ in length."""
+    if not columns.kinds:
+        raise ValueError(
+            f"For '{columns.cls_name}', 'longest' and 'sample_packed' need a column whose shape begins with None."
         )
 
 
