@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,10 +177,15 @@ def test_a_run_does_not_resume_with_another_configuration(make_run: Callable[...
         make_run(gamma=0.5).load_state_dict(state)
 
 
-def test_dqn_uses_the_backend_it_is_given(tmp_path: Path):
-    options = "--config", short_config("dqn_cartpole.yaml", tmp_path), "--out", tmp_path, "--backend", "native"
-    run("dqn.py", "--steps", 20, *options)
-    assert buffers(tmp_path)["learner.buffer"].backend == "native"
+@pytest.mark.usefixtures("make_run")  # which keeps the mode
+@pytest.mark.parametrize("backend", ["native", "composite"])
+def test_dqn_uses_the_backend_it_is_given(backend: str, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    dqn, made = script("dqn"), []
+    monkeypatch.setattr(dqn, "create_buffer", lambda options: made.append(options["backend"]) or sys.exit())
+    monkeypatch.setattr(sys, "argv", ["dqn.py", "--backend", backend, "--out", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        dqn.main()
+    assert made == [backend]
 
 
 def test_a_device_that_is_not_there(tmp_path: Path):
