@@ -341,6 +341,17 @@ def test_the_fast_and_the_general_way_return_and_store_the_same(module: Any, way
         assert np.array_equal(array, slow._front.calls.arrays[name]), name
 
 
+@pytest.mark.parametrize("numbers", [(3, 4), (4, 3), (1, 3), (3, 0)])
+def test_lists_of_different_numbers_of_rows_are_refused(numbers: tuple[int, int]):
+    shapes, sizes = [(None,), (None,)], {"max_length": 8, "items": 64}
+    buffer = host.ReplayBuffer(1, 8, shapes, ["int32", "int32"], names=["a", "b"], **sizes)
+    with pytest.raises(ValueError, match="same in each column"):
+        buffer.insert([[ITEMS[0]] * n for n in numbers])
+    with pytest.raises(ValueError, match="same in each column"):
+        buffer.insert([[ITEMS[0]] * numbers[0], ITEMS[2]])
+    assert buffer.size() == 0
+
+
 def test_handles_stay_as_they_are_when_more_rows_come():
     buffer = host.PrioritizedReplayBuffer(2, 8, [()], ["int32"])
     found = [buffer.insert([n], with_indices=True) for n in range(20)]

@@ -252,7 +252,7 @@ struct Insert {
     std::vector<int32_t> own = field.rows;
     if (lead.axes == 0) own.assign(1, static_cast<int32_t>(items.sizes[0]));
     std::vector<int32_t> &length = lengths[static_cast<size_t>(field.kind)];
-    if (own.empty() || (!length.empty() && length != own)) return false;
+    if (static_cast<npy_intp>(own.size()) != lead.sizes[0] || (!length.empty() && length != own)) return false;
     length = std::move(own);
     kernel.call->Bind(kernel.lengths_at + field.kind, length.data(), lead.sizes[0]);
     return true;

@@ -88,8 +88,8 @@ class RaggedStore(ArenaStore):
     @functools.cached_property
     def insertion(self) -> RaggedInsertion:
         """The object that checks and stores rows for `insert`."""
-        held = weakref.WeakMethod(self.kernels_kept_out)
-        return RaggedInsertion(self._rows_schema, self.options, self._state, self._tensors, held)
+        held, tensors = weakref.WeakMethod(self.kernels_kept_out), self._tensors._replace(share=self._share_rows)
+        return RaggedInsertion(self._rows_schema, self.options, self._state, tensors, held)
 
     @functools.cached_property
     def try_sample(self) -> Any:
