@@ -30,7 +30,6 @@ from ..store.rows.inputs import (
     check_versions,
     too_long,
 )
-from ..store.spec.episodes import END, continues, marks_of
 from ..store.spec.options import Options
 from .storage import need_kernels
 
@@ -83,8 +82,10 @@ class CompiledCalls(Calls):
         block: mmap.mmap | None = None,
     ) -> None:
         self._operators, self._parameters, self._schema, self.options = operators, parameters, schema, options
-        #: Failures must be prevented where a kernel does not report them later: a failed graph cannot be called again.
-        self._block, self.checks_first = block, not (isinstance(operators, Operators) and operators.goes_on)
+        self._block = block
+        #: Whether kernels report failures after their graph has ended. Others are prevented: a failed graph cannot be
+        #: called again.
+        self._reported = isinstance(operators, Operators) and operators.goes_on
         #: Rows of the longest episode, if that is limited.
         self._longest = 0 if options.rule is None else options.rule.max_length
         #: The graphs of which a call waits for the kernels, since they may fail.
@@ -103,7 +104,7 @@ class CompiledCalls(Calls):
             self._graphs[operator] = compiled(body if inspect.ismethod(body) else body.__call__)
         raise_earlier_failure()
         result = self._graphs[operator](*inputs)
-        if not self.checks_first and operator in self._may_fail:
+        if self._reported and operator in self._may_fail:
             wait_for_work()
             native.raise_own_failure()
         return result
@@ -136,20 +137,17 @@ class CompiledCalls(Calls):
         if rows == 0:
             return
         fields = [value if isinstance(value, Tensor) else Tensor(value) for value in new.fields]
-        if self.checks_first and self._longest > 0 and new.ends is not None and not self._fits(fields, new.ends, rows):
-            raise too_long(options.cls_name, self._longest)
         if new.version is not None:
             check_versions(options.cls_name, new.version, int(self._parameters["clock"].asnumpy()[0]))
             if isinstance(self._operators, CompositeOperators):
                 need_kernels(options.cls_name, "'version'", "backend='composite'")
-        if self.checks_first and options.never_evicts_valid and rows > self.room():
-            raise self._no_room(rows)
         more = [Tensor(part) for part in (new.priority, new.ends, new.version) if part is not None]
         try:
             self._first = self._run("insert", new.priority is not None, new.version is not None, *fields, *more)
         except library.KernelError as error:
             if error.status == library.FULL:
-                raise self._no_room(rows) from None
+                note = self.pending_note()
+                raise no_room(options.cls_name, rows, self.room(), options.capacity, note) from None
             if error.status != library.TOO_LONG:
                 raise
             raise too_long(options.cls_name, self._longest) from None
@@ -163,32 +161,10 @@ class CompiledCalls(Calls):
         """Return copies of the state, as far as the buffer has these Parameters."""
         return {name: self._parameters[name].asnumpy() for name in names if name in self._parameters}
 
-    def _no_room(self, rows: int) -> RuntimeError:
-        options = self.options
-        return no_room(options.cls_name, rows, self.room(), options.capacity, self.pending_note())
-
-    def _fits(self, fields: list[Tensor], ends: np.ndarray, rows: int) -> bool:
-        """Return True if no row would make its episode too long."""
-        rule = self.options.rule
-        assert rule is not None
-        streams, count = rule.streams, self.count()
-        said = np.broadcast_to(ends, rows)
-        terminated = None if rule.terminated < 0 else fields[rule.terminated].asnumpy().reshape(rows) != 0
-        flags = marks_of(rule, said, terminated)
-        before, steps = np.full(streams, END, np.uint8), np.zeros(streams, np.int64)
-        if count:
-            head = int(self._parameters["head"].asnumpy())
-            newest = (head + count - streams + np.arange(streams)) % self.options.capacity
-            before, steps = (self._parameters[name].asnumpy()[newest] for name in ("flags", "steps"))
-        for now, each in zip(said.reshape(-1, streams), flags.reshape(-1, streams)):
-            steps = np.where(continues(before, now), steps + 1, 0)
-            if (steps >= rule.max_length).any():
-                return False
-            before = each
-        return True
-
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
         """Draw a batch, as `Store.sample` does."""
+        if not self._reported and self.eligible(bounds) < self.options.min_rows_to_sample:
+            raise library.KernelError("replay_sample", library.TOO_FEW_ROWS)
         where = Tensor(self.usual_bounds() if bounds is None else bounds, ms.int64)
         return self._run("draw", where, None if beta is None else Tensor(beta, ms.float64))
 

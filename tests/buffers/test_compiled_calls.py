@@ -40,7 +40,7 @@ def twins_of(make_one: Callable[[], Any]) -> Twins:
     return Twins(make_one(), make_one)
 
 
-@pytest.mark.parametrize("kind", ["returns", "goals", "sequences, by priority", "episodes"])
+@pytest.mark.parametrize("kind", ["returns", "goals", "sequences, by priority"])
 def test_all_calls(kind: str):
     """`test_backends.py` has the other kinds: composite operators are called in the same way."""
     twins = twins_of(lambda: make(kind))
@@ -68,14 +68,6 @@ def test_both_modes():
         twins.compare()
 
 
-def test_an_episode_too_long():
-    twins = twins_of(lambda: make("episodes"))
-    assert twins.both(lambda b: b.insert(rows(b, 10, 0)))[0] is ValueError
-    twins.both(lambda b: b.insert(rows(b, 6, 0)))
-    assert twins.both(lambda b: b.insert(rows(b, 4, 6)))[0] is ValueError
-    twins.compare()
-
-
 def test_groups():
     def make_one() -> Any:
         names, types = ["group", "number"], ["int32", "float32"]
@@ -93,13 +85,10 @@ def test_groups():
     twins = twins_of(make_one)
     numbers = np.arange(16)
     batch = [(numbers % 5).astype(np.int32), numbers.astype(np.float32)]
-    assert twins.both(lambda b: b.sample_groups("group", 2, 3))[0] is RuntimeError
     twins.both(lambda b: b.insert(batch, end=numbers % 4 == 3))
     for _ in range(3):
         assert not isinstance(twins.both(lambda b: b.sample_groups("group", 2, 3, ordered=False))[0], type)
         twins.compare()
-    assert twins.both(lambda b: b.sample_groups("group", 9, 3))[0] is RuntimeError
-    twins.compare()
 
 
 @pytest.mark.parametrize("kind", ["prioritized", "episodes", "elastic, weighted"])
@@ -215,10 +204,8 @@ def test_kernels_on_the_cpu_fail_at_once():
 @pytest.mark.usefixtures("away")
 @pytest.mark.parametrize("kind", ["uniform", "limits", "prioritized", "sequences, by priority"])
 def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
-    """Also without a look at the rows before it."""
     with on_device(FailingLibrary()):
         buffer = make(kind).insert(rows(make(kind), 12, 0))
-        buffer._need_rows = None  # type: ignore[assignment]
         buffer.sample()
     with (
         on_device(FailingLibrary((0, b""), (2, b"replay_sample"))),
@@ -227,6 +214,24 @@ def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
         buffer.sample()
     with on_device(FailingLibrary((0, b""), (4, b"replay_sample"))), pytest.raises(KernelError, match="status 4"):
         buffer.sample()
+
+
+REFUSED = {
+    "episodes": (5, ValueError, "^For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=4 "),
+    "queue of sequences": (10, RuntimeError, "^For 'ReplayQueue', there must be room for 2 rows, but got 6 free of "),
+}
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize("kind", REFUSED)
+def test_an_insertion_that_fails_on_the_device_is_told_of_at_once(kind: str):
+    status, error, words = REFUSED[kind]
+    with on_device(FailingLibrary()):
+        buffer = make(kind).insert(rows(make(kind), 4, 0))
+    failing = FailingLibrary((0, b""), (status, b"replay_insert"))
+    with on_device(failing), pytest.raises(error, match=words):
+        buffer.insert(rows(buffer, 2, 4))
+    assert failing.failures == []
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {

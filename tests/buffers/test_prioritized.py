@@ -161,9 +161,9 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
     step = Tensor(5, ms.int32)
 
     @ms.jit
-    def body(step, version):
+    def body(step, priority):
         buffer.insert([step])
-        return buffer.insert([step], version=version, with_indices=True)
+        return buffer.insert([step], priority=priority, with_indices=True)
 
     for count, largest in ((6, 9), (3, 3), (1, 1), (0, 0.5)):
         slots = (np.arange(9 - count, 9)) % 6
@@ -177,7 +177,7 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
             each.check_valid()
         buffer.load_state_dict(whole | own)
         with pytest.raises(RuntimeError):
-            body(step, Tensor(1)).asnumpy()
+            body(step, Tensor(-1.0, ms.float32)).asnumpy()
         ms.ms_memory_recycle()
         assert buffer.info(Tensor([9]))[0] == largest
         buffer.check_valid()

@@ -32,7 +32,7 @@ PAGES = {
     "Equal": "equal", "ExpandDims": "expand_dims", "FloorDiv": "floor_divide",
     "FloorMod": "floor_mod", "Gather": "gather", "GatherD": "gather_elements", "Greater": "greater",
     "GreaterEqual": "greater_equal", "IsFinite": "isfinite", "Less": "less", "LessEqual": "less_equal",
-    "LogicalAnd": "logical_and", "LogicalNot": "logical_not", "LogicalOr": "logical_or",
+    "LogicalAnd": "logical_and", "LogicalNot": "logical_not",
     "MaskedFill": "masked_fill", "Maximum": "maximum", "Minimum": "minimum", "Mul": "mul", "Neg": "neg",
     "Pow": "pow", "ReduceAll": "all", "ReduceMax": "ReduceMax",
     "ReduceMin": "ReduceMin", "ReduceSum": "ReduceSum", "Reshape": "reshape", "RightShift": "bitwise_right_shift",
@@ -64,7 +64,6 @@ STATED = {
     "ReduceMin": ("ReduceMin", "**x** (Tensor[Number])", r"(?!Bool)(\w+) -> \1"),
     "ReduceSum": ("ReduceSum", "**x** (Tensor[Number])", r"(?!Bool)(\w+) -> \1"),
     "LogicalAnd": ("LogicalAnd", "can be implicitly converted to bool", "Bool Bool -> Bool"),
-    "LogicalOr": ("LogicalOr", "can be implicitly converted to bool", "Bool Bool -> Bool"),
     "LogicalNot": ("LogicalNot", "the dtype is bool", "Bool -> Bool"),
 }
 

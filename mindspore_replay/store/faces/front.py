@@ -200,8 +200,6 @@ class Front(BaseFront):
         calls = self.calls
         if self.keeps_turn and (rows := self.available()) < self.spec.sample_size:
             raise self.too_few(rows)
-        if calls.checks_first and (rows := calls.eligible(bounds)) < self.spec.options.min_rows_to_sample:
-            raise self.too_few(rows)
         try:
             return calls.sample(bounds, beta) if form is None else calls.sample_as(bounds, beta, form)
         except KernelError as error:

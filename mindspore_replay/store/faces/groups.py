@@ -71,8 +71,6 @@ def sampled_groups(calls: Calls, spec: BufferSpec, wanted: Groups, array: Callab
     Raises:
         RuntimeError: If there are fewer groups.
     """
-    if calls.checks_first:
-        _need_groups(calls.count(), spec, wanted, array)
     try:
         return calls.sample_groups(*wanted)
     except KernelError as error:

@@ -76,8 +76,6 @@ class Calls(BaseCalls, Protocol):
 
     #: How the rows are stored and drawn.
     options: Options
-    #: True if failures must be prevented, since what failed cannot be called again.
-    checks_first: bool
 
     def _arrays(self, *names: str) -> Arrays:
         """Return at least these arrays of the state, as far as the buffer has them."""

@@ -70,9 +70,6 @@ class Store(Calls):
         4 [12 12 11] [14 11 12 13]
     """
 
-    #: A kernel that failed has changed nothing, and can be called again.
-    checks_first = False
-
     def __init__(
         self,
         schema: Schema,

@@ -171,11 +171,6 @@ class SamplePlan(NamedTuple):
         """True if a sample has handles even if they are not asked for: those with priorities, and those of windows."""
         return any(output.kind in (WEIGHT, MASK) for output in self.outputs)
 
-    @property
-    def by_kernel(self) -> bool:
-        """True if a kernel draws this way."""
-        return self.draw in DRAWS
-
     def options(self) -> np.ndarray:
         """Return all options but the powers, as an argument of kernels, with floats as their bits."""
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
