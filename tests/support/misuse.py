@@ -465,6 +465,10 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample()": RuntimeError("a sample needs at least 1 … got 0 in the range to draw from, of 1 stored.…", PYTHON),
     },
     "any length": {
+        "insert(row(), lengths=[-1])":
+            ValueError("'lengths' must be ints >= 0, one for each row, [B], but got [-1].", PYTHON),
+        "insert(row(), lengths=[2.0])":
+            ValueError("'lengths' must be ints >= 0, one for each row, [B], but got float64 of shape [1].", PYTHON),
         "insert(row(tokens=np.zeros(6, np.int32)))": ValueError(
             "no row of column 'tokens' may be longer than max_length=5, but got 6 items. Nothing was stored.", PYTHON),
         "insert(row(tokens=np.zeros(2, np.int64)))":
@@ -1174,7 +1178,7 @@ GRAPHS: dict[str, dict[str, Exception]] = {
         "insert([Tensor(np.zeros(4, np.int32))], lengths=Tensor([2, 2]), with_indices=True)":
             ValueError("…rows with 'lengths' must be padded in a graph, [B, L, *F]…"),
         "insert([Tensor(np.zeros((2, 4), np.int32))], lengths=Tensor([2.0, 2.0]), with_indices=True)":
-            ValueError("…'lengths' must be ints >= 0, one for each row…"),
+            ValueError("'lengths' must be ints >= 0, one for each row, [B], but got float32 of shape [2]."),
         "insert([Tensor(np.zeros((2, 4), np.float32))], lengths=Tensor([2, 2]), with_indices=True)":
             TypeError("…expected int32, but got float32…"),
         "insert([Tensor(np.zeros((2, 6), np.int32))], with_indices=True)":

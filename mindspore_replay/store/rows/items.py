@@ -33,9 +33,11 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
     for kind in schema.kinds:
         given = of_kind(schema.cls_name, schema.names, "lengths", lengths, kind.columns)
         given = given.asnumpy() if is_tensor(given) else np.asarray(given)
-        if given.dtype.kind not in "iu" or given.ndim != 1 or (given < 0).any():
+        are_ints = given.dtype.kind in "iu" and given.ndim == 1  # in a graph their values are not known yet
+        if not are_ints or (given < 0).any():
+            found = given.tolist() if are_ints else f"{given.dtype} of shape {list(given.shape)}"
             raise ValueError(
-                f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {given!r}."
+                f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {found}."
             )
         given = given.astype(np.int64)
         for i in set(kind.columns) & set(schema.present):
