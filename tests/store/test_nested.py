@@ -1,6 +1,5 @@
 """Nested dicts and tuples as columns with dotted names, and back."""
 
-import numpy as np
 import pytest
 
 from mindspore_replay.store.base.naming import named
@@ -29,16 +28,3 @@ def test_dotted_names_nest_and_come_back(names, nested):
 def test_a_tuple_of_numbers_is_a_column_if_the_column_is_named_so():
     schema = Schema("Store", [(), ()], ["int32", "int32"], names=["a", "b.0"])
     assert schema.present_fields({"a": (1, 2), "b": ((3, 4),)}) == [(1, 2), (3, 4)]
-
-
-def test_wrong_keys_are_named_with_dots():
-    schema = Schema("Store", [(), ()], ["int32", "int32"], names=["a.x", "a.y"])
-    with pytest.raises(ValueError, match=r"missing \['a.y'\], unknown \['a.z'\]"):
-        schema.present_fields({"a": {"x": 1, "z": 2}})
-    with pytest.raises(ValueError, match=r"must be some of the columns \['a.x', 'a.y'\], but got \['a.z'\]"):
-        schema.chosen({"a": {"z": np.zeros(1)}})
-
-
-def test_a_column_inside_another_is_refused():
-    with pytest.raises(ValueError, match=r"'names' has \['a'\] and names that go on after it with a dot"):
-        Schema("Store", [(), ()], ["int32", "int32"], names=["a", "a.x"])

@@ -160,22 +160,3 @@ def test_a_system_that_refuses_a_version_or_a_file(limit, error, tmp_path):
             resource.setrlimit(limit, now)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert weights.publish({"a": np.ones(9)}) == 1
-
-
-def test_wrong_arguments(tmp_path):
-    with pytest.raises(TypeError, match="'buffer' must be a buffer in a folder, or a folder, but got ReplayBuffer"):
-        SharedWeights(ReplayBuffer(1, 9, **COLUMNS))
-    with pytest.raises(FileNotFoundError, match="'buffer' must be in a folder, but there is no"):
-        SharedWeights(tmp_path / "none")
-    weights = SharedWeights(tmp_path)
-    for network in (nn.ReLU(), {}, [np.zeros(3)]):
-        with pytest.raises(TypeError, match="'network' must be a Cell with Parameters or a dict of arrays"):
-            weights.publish(network)
-    for name, value in ((("a", 0), 1.0), (0, 1.0), ("a", None), ("a", {"b": 1.0}), ("a", np.zeros(1, "i4, f4"))):
-        with pytest.raises(TypeError, match=r"'network' must hold arrays of numbers by name, but got an array of .+ u"):
-            weights.publish({"b": np.zeros(9), name: value})
-    with pytest.raises(TypeError, match="'version' must be an int"):
-        weights.publish({"a": np.zeros(1)}, version=1.0)
-    with pytest.raises(ValueError, match="'timeout' must be in"):
-        weights.read(timeout=-1)
-    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms  # noqa: F401  calls are written with it
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, nn  # noqa: F401
 
 import mindspore_replay
 from mindspore_replay import FrameStack, HindsightRelabel, NStep, attach, get_buffer_cls, host  # noqa: F401
@@ -94,6 +94,7 @@ KINDS = {
     "any length": Kind("uniform", {**_LENGTHS, "weighted": True}, lambda b: b.insert(row()).insert(row())),
     "tokens": Kind("uniform", {**_TOKENS, "weighted": True}, lambda b: b.insert([[[1], [2]]])),
     "windows of any length": Kind("sequence", {**_LENGTHS, "sequence_length": 2}, lambda b: None),
+    "nested": Kind("uniform", {"names": ["a.x", "a.y"], "weighted": True}),
     "mixture": Kind("mixture", {}),
     "adjustable mixture": Kind("mixture", {"adjustable": True}),
     "steps": Kind("uniform", columns("observation", **STEP)),
@@ -165,6 +166,7 @@ UNTIL_FULL = (
     "stored. Wait until full() is true. Before that, get_item(range(len(buffer))) returns the stored rows, and "
     "datasets.to_npz writes them."
 )
+ARRAYS_BY_NAME = "'network' must hold arrays of numbers by name, but got an array of … u…"
 PRIORITY = "a priority must be finite and at least 0, but got "
 BY_ROW = (
     "a column 'next_observation' would store each frame twice: leave it out, the next observation is built from the "
@@ -331,6 +333,7 @@ CALLS: dict[str, dict[str, Exception]] = {
     },
     "old clock": {"advance(2)": ValueError("'steps' must be in [0, 1], but got 2.", PYTHON)},
     "prioritized": {
+        "update_priorities(None, None)": TypeError("'indices' must hold ints, but got object.", PYTHON),
         "insert(ROW, priority=-1.0)": ValueError("a priority must be finite and at least 0, but got -1.0."),
         "insert(ROW, priority=-1e-30)": ValueError(PRIORITY + "-1.0000000031710769e-30.", PYTHON),
         "insert(ROW, priority=np.float32(-1))": ValueError(PRIORITY + "-1.0.", PYTHON),
@@ -523,6 +526,11 @@ CALLS: dict[str, dict[str, Exception]] = {
     "windows of any length": {
         "sample_packed()": ValueError("'sample_packed' needs samples of single … got windows of steps.", PYTHON),
     },
+    "nested": {
+        'insert({"a": {"x": OBS, "z": ACT}})': ValueError(MISSING + "['a.y'], unknown ['a.z']."),
+        'update(HANDLES, {"a": {"z": ONES}})':
+            ValueError("the keys of 'values' must be some of the columns ['a.x', 'a.y'], but got ['a.z']."),
+    },
     "mixture": {
         'update(TWO, HANDLES, {"obs": rows(2)[0]})': ValueError("'source' must be in [0, 2), but got [1, 2].", KERNEL),
         'update([0, 2], [0, 1], {"act": [1, 2]})': ValueError("'source' must be in [0, 2), but got [0, 2].", PYTHON),
@@ -634,6 +642,8 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'bachend="native", vieuws=()': TypeError(
             "there are unknown arguments: 'bachend' (the nearest is 'backend'); 'vieuws' (the nearest is 'views')."),
         "xyz=1": TypeError("there are unknown arguments: 'xyz'."),
+        "storage=3": TypeError("'storage' must be None, 'device', 'host' or the path of a folder, but got 3…"),
+        'storage=""': ValueError("'storage' must be None, 'device', 'host' or the path of a folder, but got ''…"),
         'storage="HOST"': ValueError("'storage' must be None, 'device', 'host' or the path of a … got 'HOST'.…"),
         "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
@@ -867,6 +877,12 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
 
 #: What is changed in the state `s` of a buffer, by kind, before it is loaded again; ``None``: left out.
 STATES: dict[str, dict[str, Exception]] = {
+    "prioritized": {
+        '{"weights": None}': ValueError(SCHEMA + "'weights': expected float64 (48,), but got nothing."),
+        '{"weights": s["weights"] + 1}': ValueError("the weights must be those of its rows…"),
+        '{"priorities": s["priorities"].astype("float64")}':
+            ValueError(SCHEMA + "'priorities': expected float32 (8,), but got float64 (8,)."),
+    },
     "plain": {
         '{"version": np.array(2)}': ValueError("'version' of 'state_dict' must be 1, but got 2."),
         '{"capacity": None}': ValueError("'capacity' of 'state_dict' must be 8, but got nothing."),
@@ -1114,6 +1130,21 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             "no buffer can be made from file: For 'ReplayBuffer', 'backend' must be one of 'auto', 'native', "
             "'composite', but got 'other'.", CELL),
         'load("nowhere.safetensors")': FileNotFoundError("…No such file or directory: '…nowhere.safetensors"),
+    },
+    "SharedWeights": {
+        'SharedWeights(buffer("plain"))':
+            TypeError("'buffer' must be a buffer in a folder, or a folder, but got ReplayBuffer…"),
+        'SharedWeights("none")': FileNotFoundError("'buffer' must be in a folder, but there is no…"),
+        'SharedWeights(".").publish(nn.ReLU())': TypeError("'network' must be a Cell with Parameters or a dict…"),
+        'SharedWeights(".").publish({})': TypeError("'network' must be a Cell with Parameters or a dict of arrays…"),
+        'SharedWeights(".").publish([ONES])': TypeError("'network' must be a Cell with Parameters or a dict…"),
+        'SharedWeights(".").publish({"b": ONES, ("a", 0): 1.0})': TypeError(ARRAYS_BY_NAME),
+        'SharedWeights(".").publish({"b": ONES, 0: 1.0})': TypeError(ARRAYS_BY_NAME),
+        'SharedWeights(".").publish({"b": ONES, "a": None})': TypeError(ARRAYS_BY_NAME),
+        'SharedWeights(".").publish({"b": ONES, "a": {"b": 1.0}})': TypeError(ARRAYS_BY_NAME),
+        'SharedWeights(".").publish({"b": ONES, "a": np.zeros(1, "i4, f4")})': TypeError(ARRAYS_BY_NAME),
+        'SharedWeights(".").publish({"a": ONES}, version=1.0)': TypeError("'version' must be an int…"),
+        'SharedWeights(".").read(timeout=-1)': ValueError("'timeout' must be in…"),
     },
     "VectorRows": {
         'VectorRows(buffer("named"), "every_step")': ValueError(
