@@ -161,9 +161,9 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
     step = Tensor(5, ms.int32)
 
     @ms.jit
-    def body(step, priority):
+    def body(step, version):
         buffer.insert([step])
-        return buffer.insert([step], priority=priority, with_indices=True)
+        return buffer.insert([step], version=version, with_indices=True)
 
     for count, largest in ((6, 9), (3, 3), (1, 1), (0, 0.5)):
         slots = (np.arange(9 - count, 9)) % 6
@@ -175,9 +175,11 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
             each.insert([np.int32(5)])
             assert each.info([9])[0] == largest
             each.check_valid()
+        if backend == "composite":  # which takes no versions
+            continue
         buffer.load_state_dict(whole | own)
         with pytest.raises(RuntimeError):
-            body(step, Tensor(-1.0, ms.float32)).asnumpy()
+            body(step, Tensor(1)).asnumpy()
         ms.ms_memory_recycle()
         assert buffer.info(Tensor([9]))[0] == largest
         buffer.check_valid()
