@@ -66,8 +66,8 @@ class ReplayBuffer(ReplayRecipe, Buffer):
             ``"host"`` and folders work from Python only. ``docs/processes.md`` compares them. Default: ``None``, for
             ``"device"`` on the CPU, on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
-            device) or ``"auto"`` (native if available). Both return the same rows for the same state. Default:
-            ``"auto"``.
+            device, without `views`, `late`, `compress` and versions) or ``"auto"`` (native if available). Both return
+            the same rows for the same state. Default: ``"auto"``.
 
     Attributes:
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order. A bool column is stored as uint8. With
