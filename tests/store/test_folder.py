@@ -262,7 +262,8 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     buffer.insert([np.arange(16, dtype=np.int32) % 3], **end)
     if kind == "prioritized":
         buffer.limiter = RateLimiter(1, 1, 100)
-    twin, mixed = buffer.with_sample_size(1), MixedReplay([(buffer, 1.0)], 2)
+    twin = buffer.with_sample_size(1)
+    mixed = [MixedReplay([(buffer, 1.0)], 2)] if kind != "composite" else []  # of which there are no mixtures
     states = [front.state_dict() for front in (buffer, twin)]
     own = {name for name in dir(cls) if not name.startswith("_") and name not in dir(nn.Cell)} - OF_NO_ROWS
     own = own - {"close", "flush"} | {"__len__", "state_dict", "load_state_dict"}
@@ -279,7 +280,7 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
             with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: {way_out}") as caught:
                 call(front, name, *ARGUMENTS.get(name, (state,) if name.startswith("load_") else ()))
             assert caught.type is RuntimeError, name
-    for use in (mixed.sample, mixed.can_sample, mixed.state_dict, lambda: len(mixed)):
+    for use in (use for each in mixed for use in (each.sample, each.can_sample, each.state_dict, each.__len__)):
         with pytest.raises(RuntimeError, match=f"the buffer .*was closed: {way_out}"):
             use()
     if buffer.limiter is None or kind == "queue":  # a limiter notes the largest insertion and sample
