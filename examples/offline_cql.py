@@ -174,7 +174,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, help="of each learner; default: from the configuration")
     parser.add_argument("--seed", type=int, nargs="+", default=[0], help="one run each")
     add_device_option(parser)
-    parser.add_argument("--backend", choices=["auto", "native", "composite"], default="auto", help="of the buffer")
+    parser.add_argument("--backend", choices=["auto", "native"], default="auto", help="of the buffer")
     parser.add_argument("--out", type=Path, default=Path("runs/offline_cql"), help="start of the runs' folders")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoints in the runs' folders")
     return parser.parse_args()

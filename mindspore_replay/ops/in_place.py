@@ -60,8 +60,3 @@ class Stored:
     def done(self, values):
         """Make later writes to any Parameter wait for the reads that gave these values."""
         self.in_place.done(self.parameter, values)
-
-
-def stored(parameter: Parameter | None) -> Stored | None:
-    """Return a Parameter of the state as `Stored`, or ``None`` for one that the buffer does not have."""
-    return None if parameter is None else Stored(parameter)

@@ -41,11 +41,6 @@ def item(vector, i):
     return gather(vector, int64(i), 0)
 
 
-def items(vector, first, last):
-    """Return the elements from a first place up to a last one, not included. Both are known at compile time."""
-    return gather(vector, _places(first, last), 0)
-
-
 def column(matrix, i):
     """Return a column of a matrix, at a place that is known at compile time."""
     return gather(matrix, int64(i), 1)
