@@ -2,12 +2,13 @@
 // for the address and undefined-behaviour sanitizers: every array is exactly as large as the arguments say.
 //
 //     test_kernels [--draws]    with --draws it prints what the kernels draw instead
-//     gpu_check [SEED]          the same with MINDSPORE_REPLAY_ON_CUDA: tests the GPU's kernels, and compares them with
-//                               the CPU's, which are linked with it too, in random states
+//     gpu_check [SEED [TIMES]]  the same with MINDSPORE_REPLAY_ON_CUDA: tests the GPU's kernels, and compares them with
+//                               the CPU's, which are linked with it too, in random states, of which TIMES makes more
 //
 // benchmarks/gpu builds gpu_check with nvcc, or for a device that tests/csrc/emulated_cuda.h emulates.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "call.h"
@@ -328,6 +329,7 @@ int main(int argc, char **argv) {
     draws::PrintDraws();
     return 0;
   }
+  if (argc > 2) times = std::atoi(argv[2]);
 #ifndef MINDSPORE_REPLAY_ON_CUDA
   TestHeaders();
   TestPowers();
@@ -350,7 +352,7 @@ int main(int argc, char **argv) {
   TestEpochs();
   TestReservoir();
 #ifdef MINDSPORE_REPLAY_ON_CUDA
-  random_states::TestRandomStates(argc == 2 ? std::strtoull(argv[1], nullptr, 10) : 0);
+  random_states::TestRandomStates(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0);
   std::printf("left out on a GPU: the algorithms of the headers, threads that race on a buffer\n");
 #endif
   std::printf("%d passed, %d failed\n", passed, failed);

@@ -84,7 +84,7 @@ void TestBuffers(uint64_t seed) {
   for (const std::vector<Kind> &kinds : {kOfRows, kOfEpisodeKinds}) {
     for (const Kind &kind : kinds) {
       std::set<int> seen;
-      for (int i = 0; i < kCases; ++i) {
+      for (int i = 0; i < kCases * times; ++i) {
         const auto number = static_cast<size_t>(i);
         Buffer buffer(seed * 1000 + number, kind, kCapacities[number % kCapacities.size()], {});
         for (int step = 0; step < kSteps; ++step) buffer.Step(&seen);
@@ -96,6 +96,29 @@ void TestBuffers(uint64_t seed) {
   CheckSeen("any buffer", all,
             {replay::kBadArguments, replay::kIndexOutOfRange, replay::kBadWeight, replay::kTooLong, replay::kFull,
              replay::kBadVersion});
+}
+
+// Groups of a buffer full of short episodes: in other buffers few draws find enough groups.
+void TestGroups(uint64_t seed) {
+  std::set<int> seen;
+  for (const int64_t capacity : {6, 64, 300}) {
+    Buffer buffer(seed, kOfEpisodeKinds[0], capacity, {});
+    const int64_t n = capacity + capacity / 3;
+    Item rows = states::Rows(kOfEpisodes, {n});
+    std::vector<uint8_t> ends;
+    for (int64_t i = 0; i < n; ++i) {
+      rows[1].as<float>()[i] = static_cast<float>(i);
+      rows[5].as<int8_t>()[i] = static_cast<int8_t>(7 * i % 5 - 2);
+      ends.push_back(i % 6 == 5);
+    }
+    buffer.state = buffer.state.With(
+        {{"window_rule", Int64({0, 1, 1, 1, 1, 0, -1, 0})}, {"row_rule", Doubles({1, 1e-6, 0, 0, 1})}});
+    const Arguments inputs = {
+        {"rows", rows}, {"priority", Floats({1})}, {"ends", Flags(ends)}, {"first", One("int64")}};
+    CHECK(Compared("insert", &buffer.state, inputs, {}) == replay::kOk);
+    for (int draw = 0; draw < 12; ++draw) seen.insert(buffer.SampleGroups());
+  }
+  CheckSeen("groups", seen, {replay::kOk, replay::kTooFewRows, replay::kBadArguments});
 }
 
 void TestLargeBuffers(uint64_t seed) {
@@ -221,6 +244,7 @@ void TestComparison() {
 void TestRandomStates(uint64_t seed) {
   TestComparison();
   TestBuffers(seed);
+  TestGroups(seed);
   TestRoomOfLateRows();
   TestLongShuffles(seed);
   TestLargeBuffers(seed);

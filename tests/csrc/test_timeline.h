@@ -117,7 +117,8 @@ void TestAgainstTwin(int64_t capacity, int64_t pad_end, int64_t streams, bool ha
   bool same = true;
   int64_t deleted_rows = 0;
   int64_t invalid = 0;
-  for (int i = 0; i < 200; ++i) {
+  const int steps = StepsOf(200, 40);
+  for (int i = 0; i < steps; ++i) {
     const int64_t n = streams * (random(10) == 0 ? 1 + random(capacity) : 1);
     std::vector<int64_t> rows;
     std::vector<uint8_t> flags;
