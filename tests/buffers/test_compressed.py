@@ -27,7 +27,6 @@ from mindspore_replay import (
     load,
     save,
 )
-from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.store.kernels.library import calls
 from mindspore_replay.store.rows import lz4
 
@@ -395,12 +394,7 @@ def test_mixtures_draw_the_same():
         same(plain.sample(), mixed.sample())
 
 
-def test_shards_and_datasets_are_refused():
-    config = {"sample_size": 1, "capacity": 8, "data_shape": [(2,)], "data_type": ["int32"], "compress": [0]}
-    with pytest.raises(
-        ValueError, match=r"For 'ShardedReplay', 'compress' must be empty: shards store rows as they are"
-    ):
-        ShardedReplay({**config, "shards": 2})
+def test_datasets_are_refused():
     epochs = EpochReplayBuffer(1, 4, [(2,)], ["int32"], compress=[0])
     with pytest.raises(ValueError, match=r"'as_dataset' needs columns that are not compressed"):
         epochs.as_dataset()

@@ -15,6 +15,7 @@ from misuse import CALLS, CELL, CONSTRUCTORS, FUNCTIONS, GRAPHS, KERNEL, KINDS, 
 
 import mindspore_replay
 from mindspore_replay import get_buffer_cls, host
+from mindspore_replay.distributed import ShardedReplay
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -106,7 +107,7 @@ def known(package: Any) -> dict[str, Any]:
         return mindspore_replay.VectorRows(of, mode).step(**{**STEP, **changed})
 
     own = {"buffer": buffer, "ONE": buffer("plain"), "CONFIG": CONFIG, "config": config, "step": step}
-    own["SINK"] = SimpleNamespace(write=print, close=print)
+    own |= {"SINK": SimpleNamespace(write=print, close=print), "ShardedReplay": ShardedReplay}
     return {name: getattr(package, name) for name in mindspore_replay.__all__ if hasattr(package, name)} | own
 
 

@@ -1,6 +1,5 @@
 """The parts of sharded buffers, without Ray: configurations, handles, choices of shards, weights, sums."""
 
-import re
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from clusters import assert_distribution
 from mindspore import Tensor
 
-from mindspore_replay import FrameStack, HindsightRelabel, PrioritizedReplayBuffer, RateLimiter, create_buffer
+from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer
 from mindspore_replay.distributed import ShardWriter, cluster, exchange
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
@@ -72,16 +71,6 @@ def test_handles_come_back_as_they_were():
     assert joined(MOST_SHARDS - 1, LIVES - 1, here).max() == np.iinfo(np.int64).max
 
 
-def test_a_configuration_without_a_sample_size():
-    config = {key: value for key, value in CONFIG.items() if key != "sample_size"}
-    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the configuration lacks 'sample_size'"):
-        split({**config, "shards": 2}, {})
-    with pytest.raises(
-        ValueError, match=r"^For 'ShardedReplay', .* whole training run: pass config\['replay_buffer'\]"
-    ):
-        split({"replay_buffer": CONFIG}, {"number": 2})
-
-
 def test_configurations_of_shards():
     config, settings = split(
         {**CONFIG, "seed": 7, "shards": {"number": 3, "timeout": 2.0}}, {"timeout": 1.0, "name": None}
@@ -92,38 +81,6 @@ def test_configurations_of_shards():
     assert split({"params": CONFIG, "shards": 2}, {})[1] == {"number": 2}
     dqn = {"type": "priority", "replay_buffer_size": 9, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"]}
     assert [part.capacity for part in shard_specs(whole_spec(dqn)[0], 2, None)] == [5, 4]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"shards": {"nummer": 2}}, "'shards' has unknown keys: 'nummer' (the nearest is 'number')"),
-        ({"shards": {}}, "must say how many 'shards'"),
-        ({"number": 2}, "must be that of one buffer"),
-        ({"multi_buffer": True}, "must be that of one buffer"),
-        ({"capacity": 1, "sample_size": 1}, "at least one row for each of 2 shards, but got 1"),
-        ({"type": "reservoir"}, "must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer"),
-        ({"type": "sequence", "sequence_length": 2, "num_envs": 2}, "'num_envs' must be 1"),
-        ({"alpha": 1.0}, "'alpha'"),
-        ({"data_shape": [[], []], "data_type": ["int32"] * 2, "late": [1]}, "'late' must be empty"),
-        (
-            {
-                "names": ["achieved_goal", "desired_goal", "reward"],
-                "data_shape": [[]] * 3,
-                "data_type": ["float32"] * 3,
-                "views": [HindsightRelabel("final", 0.5, lambda achieved, goal: achieved - goal)],
-            },
-            "'views' cannot hold HindsightRelabel",
-        ),
-    ],
-)
-def test_wrong_configurations(change: dict[str, Any], message: str):
-    def make() -> None:
-        config, settings = split({**CONFIG, "shards": 2, **change}, {})
-        shard_specs(whole_spec(config)[0], settings["number"], None)
-
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make()
 
 
 def test_a_sample_may_be_larger_than_a_shard_and_with_replacement_than_all():
@@ -145,11 +102,6 @@ def test_a_sample_may_be_larger_than_a_shard_and_with_replacement_than_all():
     sequences, _ = whole_spec({**CONFIG, "type": "sequence", "sequence_length": 11, "replace": False})
     with pytest.raises(ValueError, match="'sample_size' must be at most 70,"):
         check_sample_size(shard_specs(sequences, 3, None), 71)
-
-
-def test_a_configuration_is_a_mapping():
-    with pytest.raises(TypeError, match="'config' must be a mapping, but got int"):
-        split(3, {})  # type: ignore[arg-type]
 
 
 def test_statistics_add_up_to_those_of_one_buffer():

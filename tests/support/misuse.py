@@ -46,6 +46,13 @@ def row(**changed: Any) -> dict[str, Any]:
     return {"tokens": TWO, "words": TWO, "logits": np.zeros((2, 2), np.float32), "reward": 0.5, **changed}
 
 
+#: Of a configuration.
+SHARED_GOALS = {
+    "names": ["achieved_goal", "desired_goal", "reward"], "data_shape": [()] * 3, "data_type": ["float32"] * 3,
+    "views": [GOALS],
+}  # fmt: skip
+
+
 class Kind(NamedTuple):
     """A kind of buffer: its type in a configuration, arguments beside `COLUMNS`, and the call that fills it."""
 
@@ -1130,6 +1137,25 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             "no buffer can be made from file: For 'ReplayBuffer', 'backend' must be one of 'auto', 'native', "
             "'composite', but got 'other'.", CELL),
         'load("nowhere.safetensors")': FileNotFoundError("…No such file or directory: '…nowhere.safetensors"),
+    },
+    "ShardedReplay": {
+        "ShardedReplay(3)": TypeError("'config' must be a mapping, but got int."),
+        "ShardedReplay(config(sample_size=None), num_shards=2)": ValueError(LACKS + "'sample_size'…"),
+        'ShardedReplay({"replay_buffer": CONFIG}, num_shards=2)': ValueError("…: pass config['replay_buffer'].", CELL),
+        'ShardedReplay(config(shards={"nummer": 2}))': ValueError("…unknown keys: 'nummer' (the nearest is 'number')."),
+        "ShardedReplay(config(shards={}))": ValueError("…must say how many 'shards'…"),
+        "ShardedReplay(config(shards=2, number=2))": ValueError("the configuration must be that of one buffer…"),
+        "ShardedReplay(config(shards=2, multi_buffer=True))": ValueError("…must be that of one buffer…"),
+        "ShardedReplay(config(shards=2, capacity=1, sample_size=1))":
+            ValueError("'capacity' must be at least one row for each of 2 shards, but got 1."),
+        'ShardedReplay(config(shards=2, type="reservoir"))':
+            ValueError("'type' must be uniform, prioritized, sequence or episode, but got ReservoirReplayBuffer."),
+        'ShardedReplay(config(shards=2, type="sequence", sequence_length=2, num_envs=2))':
+            ValueError("'num_envs' must be 1 where rows know their episode, but got 2…"),
+        "ShardedReplay(config(shards=2, alpha=1.0))": ValueError("For 'create_buffer', ['alpha'] need priorities…"),
+        "ShardedReplay(config(shards=2, late=[1]))": ValueError("'late' must be empty…"),
+        "ShardedReplay(config(shards=2, compress=[0]))": ValueError("'compress' must be empty: shards store rows…"),
+        "ShardedReplay(config(shards=2, **SHARED_GOALS))": ValueError("'views' cannot hold HindsightRelabel…"),
     },
     "SharedWeights": {
         'SharedWeights(buffer("plain"))':
