@@ -1,14 +1,15 @@
 """Processes insert into a buffer in a folder and are killed; no row may be torn, no acknowledged one lost.
 
-    python benchmarks/soak_processes.py [--minutes 10 | --seconds N] [--deaths N] [--writers 8] [--buffer uniform ...]
-                                        [--json FILE]
+    python benchmarks/soak_processes.py [--minutes 10 | --seconds N] [--deaths N] [--writers 8] [--pause SECONDS]
+                                        [--buffer uniform ...] [--json FILE]
 
 Writers attach to the folder, without MindSpore, and insert single rows, batches and whole episodes, set priorities and
-sample. Every 100 ms one of them is killed by SIGKILL and replaced. The learner samples in a compiled graph and sets
-priorities; it too is killed, every few seconds, and opens the folder again. Each row carries its writer, a number and
-a checksum of all its columns, which every reader verifies. A writer notes each insertion that has returned. After each
-death this process checks the state and all rows: of each writer, all rows noted are stored, from its oldest one on.
-The time is divided among the buffers; with `--deaths`, one's share ends when so many writers and a learner have died.
+sample, with a pause of `--pause` seconds after each insertion. Every 100 ms one of them is killed by SIGKILL and
+replaced. The learner samples in a compiled graph and sets priorities; it is killed too, every few seconds, and opens
+the folder again. Each row carries its writer, a number and a checksum of all its columns, which every reader verifies.
+A writer notes each insertion that has returned. After each death this process checks the state and all rows: of
+each writer, all rows noted are stored, from its oldest one on. The time is divided among the buffers; with `--deaths`,
+one's share ends when so many writers and a learner have died.
 
 Exit code: 0 without a fault, 1 with one.
 """
@@ -74,7 +75,7 @@ def notes_of(folder: Path) -> np.ndarray:
         return np.frombuffer(mmap.mmap(file.fileno(), 0), np.int64)
 
 
-def write(folder: Path, kind: str, writer: int) -> None:
+def write(folder: Path, kind: str, writer: int, pause: float) -> None:
     """Insert until killed."""
     buffer, notes, random = attach(folder / "rows", sample_size=8), notes_of(folder), np.random.default_rng()
     while True:
@@ -94,6 +95,7 @@ def write(folder: Path, kind: str, writer: int) -> None:
                 raise SystemExit("a writer drew a torn row")
             if kind != "uniform":
                 buffer.update_priorities(batch["indices"], random.random(8, np.float32))
+        time.sleep(pause)
 
 
 def learn(folder: Path, kind: str) -> None:
@@ -137,10 +139,11 @@ class Soak:
         folder (Path): A new folder.
         kind (str): One of `KINDS`.
         writers (int): Number of writers.
+        pause (float): Seconds after each insertion.
     """
 
-    def __init__(self, folder: Path, kind: str, writers: int) -> None:
-        self.folder, self.kind, self.writers = folder, kind, writers
+    def __init__(self, folder: Path, kind: str, writers: int, pause: float) -> None:
+        self.folder, self.kind, self.writers, self.pause = folder, kind, writers, pause
         self.faults: list[str] = []
         self.writer_deaths = self.learner_deaths = self.checks = 0
         (folder / "notes").write_bytes(np.full(writers, -1, np.int64).tobytes())
@@ -149,7 +152,7 @@ class Soak:
         while not (folder / "rows").exists():
             self.look()
             time.sleep(0.05)
-        self.processes = [self.start("write", writer) for writer in range(writers)]
+        self.processes = [self.start("write", writer, self.pause) for writer in range(writers)]
         self.buffer = attach(folder / "rows")
 
     def start(self, role: str, *more: Any) -> subprocess.Popen:
@@ -200,7 +203,7 @@ class Soak:
                 self.kill(self.processes[writer])
                 self.writer_deaths += 1
                 self.check()
-                self.processes[writer] = self.start("write", writer)
+                self.processes[writer] = self.start("write", writer, self.pause)
                 if next_learner is None and (self.folder / "learns").exists():
                     next_learner = time.monotonic() + LEARNER_LIVES
                 if next_learner is not None and time.monotonic() > next_learner:
@@ -232,6 +235,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--deaths", type=float, default=math.inf)
     parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--buffer", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--json", metavar="FILE")
     return parser.parse_args(arguments)
@@ -244,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faults = 0
     for kind in args.buffer:
         with tempfile.TemporaryDirectory() as folder:
-            result = Soak(Path(folder), kind, args.writers).run(seconds, args.deaths)
+            result = Soak(Path(folder), kind, args.writers, args.pause).run(seconds, args.deaths)
         print(json.dumps(result), flush=True)
         faults += len(result["faults"])
         if args.json:
@@ -257,5 +261,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--role"]:
         role, path, kind, *numbers = sys.argv[2:]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        write(Path(path), kind, int(numbers[0])) if role == "write" else learn(Path(path), kind)
+        write(Path(path), kind, int(numbers[0]), float(numbers[1])) if role == "write" else learn(Path(path), kind)
     sys.exit(main())

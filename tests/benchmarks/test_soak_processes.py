@@ -16,9 +16,10 @@ def soak(script: Any) -> Any:
 
 @pytest.mark.slow
 def test_no_row_is_torn_or_lost(soak: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    """Learners die soon after their first sample."""
+    """Learners die soon after their first sample. Writers leave them the processor to import MindSpore."""
     monkeypatch.setattr(soak, "LEARNER_LIVES", 0.1)
-    code = soak.main(["--deaths", "3", "--writers", "2"])
+    monkeypatch.setattr(soak, "WRITER_LIVES", 0.5)
+    code = soak.main(["--deaths", "3", "--writers", "2", "--pause", "0.02"])
     output, errors = capfd.readouterr()
     assert code == 0, output + errors[-4000:]
     found = [json.loads(line) for line in output.splitlines()]
