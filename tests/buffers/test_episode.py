@@ -1,14 +1,11 @@
-"""Whole episodes: which are drawn, the content of samples, frequencies, and the maximum length."""
+"""Whole episodes: which are drawn, the content of samples, and the maximum length."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from checks import assert_frequencies, uniform
-from model import Model, stack
-from pairs import SHAPES, TYPES, Pair, episodes, play, row, same_states
+from model import stack
+from pairs import SHAPES, TYPES, episodes, play, row, same_states
 
 from mindspore_replay import EpisodeReplayBuffer
 
@@ -135,69 +132,6 @@ def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_bef
     assert pair.twin.rows == []
     pair.insert([0, 0, 1, 0, 1, 0, 1, 0, 0, 1])
     assert pair.legal() == [5, 7]
-
-
-# Frequencies of episodes.
-
-
-def assert_episodes(handles: Sequence[int], twin: Model) -> None:
-    """Check that finished episodes are equally frequent, and that no other is drawn."""
-    assert_frequencies(handles, uniform(twin.legal()))
-
-
-def length_of(twin: Model, handle: int) -> int:
-    return sum(step is not None for step in twin.steps_of(handle))
-
-
-@pytest.fixture
-def filled() -> Pair:
-    """Return a wrapped buffer with episodes of different lengths, one unfinished and one deleted."""
-    pair = episodes(40, 9, 2, seed=3)
-    for length in (4, 9, 3, 1, 9, 2, 1, 7, 2, 1, 9, 3):
-        pair.steps(length, length - 1)
-    pair.steps(4)
-    pair.delete(pair.twin.inserted - 4 - 2)  # part of the episode of three steps
-    return pair
-
-
-def test_every_finished_episode_is_drawn_equally_often(filled: Pair):
-    lengths = [length_of(filled.twin, handle) for handle in filled.legal()]
-    assert sorted(lengths) == [1, 1, 1, 2, 2, 7, 9, 9]
-    handles: list[int] = []
-    for i in range(1000):
-        sample = filled.sample() if i < 20 else [part.asnumpy() for part in filled.buffer.sample()]
-        handles += sample[0].tolist()  # type: ignore[index]
-    assert_episodes(handles, filled.twin)
-
-
-def test_the_check_of_episodes_rejects_wrong_samplers(filled: Pair):
-    twin, rng = filled.twin, np.random.default_rng(0)
-    legal = np.array(twin.legal())
-    assert_episodes(rng.choice(legal, 2000).tolist(), twin)
-    lengths = np.array([length_of(twin, handle) for handle in twin.legal()], float)
-    firsts = [record.serial for record in twin.records if record.step == 0]
-    wrong = {
-        "by length": rng.choice(legal, 2000, p=lengths / lengths.sum()),
-        "any first row": rng.choice(firsts, 2000),  # including unfinished and deleted episodes
-        "any row": rng.choice([record.serial for record in twin.records], 2000),
-        "none of the oldest": rng.choice(legal[1:], 2000),
-        "none of the newest": rng.choice(legal[:-1], 2000),
-    }
-    for handles in wrong.values():
-        with pytest.raises(AssertionError):
-            assert_episodes(handles.tolist(), twin)
-
-
-def test_without_replacement_no_episode_comes_twice_in_a_sample():
-    pair = episodes(20, 4, 3, replace=False)
-    for length in (3, 1, 4, 2, 2, 3, 1):
-        pair.steps(length, length - 1)
-    handles = []
-    for _ in range(1000):
-        batch = pair.buffer.sample()[0].asnumpy().tolist()
-        assert len(set(batch)) == 3
-        handles += batch
-    assert_episodes(handles, pair.twin)
 
 
 # Saving.

@@ -1,6 +1,5 @@
 """Rows of any length where there is no room: queues that can never get stuck, `full`, and what messages count."""
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,46 +156,6 @@ def test_a_buffer_is_filled_until_another_row_may_not_fit(module: Any, n: int):
         else:
             with pytest.raises(RuntimeError, match=f"got {rows} stored. There are no items for more: get_item"):
                 buffer.rows()
-
-
-@pytest.mark.parametrize(("kind", "late"), [*itertools.product(["rows", "any length", "sequences"], [False, True])])
-def test_each_face_says_the_same_of_room(kind: str, late: bool, tmp_path: Path):
-    columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "int32"], "names": ["x", "y"]}
-    if kind == "any length":
-        columns |= {"shapes": [(None,), ()], "max_length": 8, "items": 30}
-    columns |= ({"late": ["y"]} if late else {}) | ({"sequence_length": 3} if kind == "sequences" else {})
-    cell, on_arrays = (made(2, 9, **columns) for made in (ReplayQueue, host.ReplayQueue))
-    in_folder = host.ReplayQueue(2, 9, **columns, storage=tmp_path / "rows")
-    expected: list[Any] = []
-    attached, random, waiting = attach(tmp_path / "rows", timeout=0), np.random.default_rng(0), []
-    full, can_sample, sample = map(graph, (cell.full, cell.can_sample, cell.sample))
-    answers, given = set(), ["x"] if late else ["x", "y"]
-    for k in range(100):
-        room = on_arrays.limiter.can_insert()
-        fulls = [face.full() for face in (on_arrays, in_folder, attached, cell)]
-        assert list(map(bool, [*fulls, full()])) == [not room] * 5
-        can = on_arrays.can_sample()
-        cans = [in_folder.can_sample(), attached.can_sample(), cell.can_sample(), can_sample()]
-        assert list(map(bool, cans)) == [can] * 4
-        answers |= {(room, can)}
-        row = {"x": np.full(random.integers(9), k, np.int32) if kind == "any length" else k, "y": k}
-        way = random.integers(4)
-        for i, face in enumerate((on_arrays, in_folder if k % 2 or kind == "sequences" else attached, cell)):
-            if way < 2 and room:
-                handle = face.insert({name: row[name] for name in given}, with_indices=True)
-                waiting += [int(handle)] * (late and i == 0)
-            elif way == 2 and can:
-                batch = [np.asarray(x).tolist() for x in (sample() if i == 2 and k % 3 else face.sample())]
-                expected = batch if i == 0 else expected
-                assert batch == expected
-            elif way == 2:
-                with pytest.raises(RuntimeError, match="a sample needs sample_size=2"):
-                    face.sample()
-            elif way == 3 and waiting:
-                face.update(waiting[len(waiting) // 2], {"y": 1})
-        if way == 3 and waiting:
-            del waiting[len(waiting) // 2]
-    assert len(answers) >= 3
 
 
 def test_a_graph_delivers_no_row_out_of_turn():

@@ -1,15 +1,11 @@
 """`update` of rows of any length: an invalid handle is skipped and counted, and touches nothing."""
 
-from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
 from any_length import joined
-from mindspore import Tensor
 
-import mindspore_replay
 from mindspore_replay import host
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
@@ -35,22 +31,6 @@ def row(number: int, n: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("storage", [None, "folder"])
-def test_a_removed_row_among_others_does_not_stop_an_update(storage: str | None, tmp_path: Path):
-    place = None if storage is None else tmp_path / "rows"
-    for late, items in ((["log_probs"], 24), (["log_probs", "reward"], 6)):  # 6 items: older rows are evicted
-        columns = {**COLUMNS, "items": items, "storage": place and place / f"{items}"}
-        buffer = host.ReplayBuffer(1, 50, **columns, late=late)
-        rows = [row(k, 3) for k in range(4)]
-        for one in rows:
-            buffer.insert({name: value for name, value in one.items() if name not in late})
-            buffer.delete([0])
-        new = {name: [one[name] for one in rows] for name in late}
-        assert buffer.update([0, 1, 2, 3], new) == (1 if items == 24 else 2)
-        assert buffer.eligible() == (3 if items == 24 else 2)
-        buffer.close()
-
-
 def test_mixtures_update_rows_of_any_length():
     fixed = {**COLUMNS, "items": 40}
     sources = [host.ReplayBuffer(1, 6, **fixed), host.PrioritizedReplayBuffer(1, 6, **fixed)]
@@ -71,18 +51,3 @@ def test_mixtures_update_rows_of_any_length():
     with pytest.raises(ValueError, match="rows keep their lengths, but got 2 items of column 'tokens' for the row 0"):
         mixed.update([0, 1], [1, 0], {"tokens": new[1:2] * 2})
     assert sources[0].get_item(1)[2].tolist() == [1, 1]
-
-
-def test_graphs_skip_invalid_handles():
-    buffer = mindspore_replay.ReplayBuffer(1, 4, **COLUMNS)
-    buffer.insert(joined([row(k, 2) for k in range(6)]))
-    buffer.delete([3])
-
-    @ms.jit
-    def update(handles, reward):
-        return buffer.update(handles, {"reward": reward})
-
-    invalid = update(Tensor([1, 3, 4, 4, 9, -1]), Tensor(np.arange(50, 56, dtype=np.float32)))
-    assert int(invalid) == 4
-    assert [float(buffer.get_item(i, as_dict=True)["reward"]) for i in range(4)] == [2, 3, 53, 5]
-    assert int(buffer.counts.asnumpy()[4]) == 3

@@ -1,6 +1,6 @@
 """Use limits, staleness and deletion, alone and together, on uniform and prioritized buffers.
 
-In {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}, unless the tested behaviour is the same for all.
+In {native, composite} x {eager, compiled}, unless the tested behaviour is the same for all.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, uniform
+from checks import assert_rows
 from drivers import CAPACITY, LIMITED, NATIVE, PLACES, SHAPES, TYPES, Combination, make_driver
 from model import stack
 
@@ -179,7 +179,7 @@ def test_any_number_of_rows_go_stale_at_once(backend: str):
     """
     capacity = 130
     native, driver = (
-        make_driver(Combination("pynative", name, "eager"), 1, capacity, SHAPES, TYPES, seed=0, max_staleness=3)
+        make_driver(Combination(name, "eager"), 1, capacity, SHAPES, TYPES, seed=0, max_staleness=3)
         for name in ("native", backend)
     )
     start = 0
@@ -215,74 +215,6 @@ def test_priorities_are_written_for_their_rows_alone(make: Make):
     insert_pairs(driver, 6, 8)  # evicts rows 0 and 1, with the largest priority that a valid row was given
     assert driver.update([0, 1, 0, 1], [50.0] * 4) == 4
     assert [fact[0] for fact in driver.info([6, 7, 4, 5])] == [3, 3, 3, 1]
-
-
-# The rows drawn.
-
-
-@pytest.fixture
-def deleted(backend: str) -> Any:
-    """Rows 3 to 8, over the ring's end, without 4 and 7, inserted by native kernels, which compile no graph."""
-    native, driver = (
-        make_driver(Combination("pynative", name, "eager"), 2, CAPACITY, SHAPES, TYPES, seed=0, weighted=True)
-        for name in ("native", backend)
-    )
-    native.insert(rows(*range(9)))
-    assert native.delete([4, 7]) == 2
-    driver.buffer.load_state_dict(native.buffer.state_dict())
-    return driver
-
-
-def test_a_uniform_draw_goes_over_the_eligible_rows(deleted: Any):
-    handles = [handle for _ in range(150) for handle in drawn(deleted)]
-    assert_frequencies(handles, uniform([3, 5, 6, 8]))
-    with pytest.raises(AssertionError):
-        assert_frequencies([handle if i % 5 else 3 for i, handle in enumerate(handles)], uniform([3, 5, 6, 8]))
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_draws_without_replacement_are_of_eligible_rows(ordered: bool):
-    """Rows 3 to 9 less 4 and 8."""
-    driver = make_driver(NATIVE, 3, 7, SHAPES, TYPES, seed=0, replace=False, ordered=ordered, weighted=True)
-    driver.insert(rows(*range(10)))
-    assert driver.delete([4, 8]) == 2
-    number = {3: 0, 5: 1, 6: 2, 7: 3, 9: 4}
-    batches = [[number[handle] for handle in drawn(driver)] for _ in range(900)]
-    assert_uniform_without_replacement(batches, 5)
-
-
-def test_a_range_counts_logical_rows(deleted: Any):
-    """Removed rows count in its bounds, but are not drawn."""
-    for sample_range, expected in [((0, 3), {3, 5}), ((-3, 6), {6, 8}), ((1, 5), {5, 6}), ((0, 6), {3, 5, 6, 8})]:
-        seen = set()
-        for _ in range(12):
-            handles, *batch = deleted.sample_handles(sample_range)
-            assert_rows(batch, rows(*handles.tolist()))
-            seen |= set(handles.tolist())
-        assert seen == expected
-
-
-ORDERS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "ordered": {"ordered": True},
-    "distinct": {"replace": False},
-    "ordered-distinct": {"ordered": True, "replace": False},
-}
-
-
-@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
-def test_the_same_draws_as_a_plain_buffer_while_nothing_is_removed(options: dict[str, Any]):
-    plain = ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend="native", **options)
-    weighted = ReplayBuffer(
-        sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=1, backend="native", weighted=True, **options
-    )
-    for batch in (rows(0, 1, 2, 3), rows(4, 5, 6, 7)):
-        plain.insert(batch)
-        weighted.insert(batch)
-        for sample_range in (None, (1, 4), (-3, None)):
-            one, other = plain.sample(sample_range), weighted.sample(sample_range)
-            assert_rows(one, [column.asnumpy() for column in other])
-    assert plain.random_state.asnumpy().tolist() == weighted.random_state.asnumpy().tolist()
 
 
 # Errors.

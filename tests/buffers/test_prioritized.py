@@ -60,7 +60,7 @@ def drawn(driver: Any, beta: float | None = None) -> tuple[list[int], list[float
 
 def from_python(backend: str = "native", **options: Any) -> Any:
     """Return an emptied driver from Python; equal arguments share one, and so its compiled graphs."""
-    return shared_driver(Combination("pynative", backend, "eager"), 2, 6, SHAPES, TYPES, **(ROOTS | options))
+    return shared_driver(Combination(backend, "eager"), 2, 6, SHAPES, TYPES, **(ROOTS | options))
 
 
 def test_priorities_at_insertion(make: Make):

@@ -1,4 +1,4 @@
-"""ReplayBuffer's behaviour, in {PYNATIVE, GRAPH} x {native, composite} x {eager, compiled}."""
+"""ReplayBuffer's behaviour, in {native, composite} x {eager, compiled}. `test_twin.py` has random operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from checks import assert_frequencies, assert_rows, assert_state, assert_uniform_without_replacement, cursors, uniform
-from drivers import COMBINATIONS, Combination, make_driver
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from model import Model, stack
+from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, cursors, uniform
+from drivers import Combination, make_driver
+from model import stack
 
 from mindspore_replay import ReplayBuffer
 
@@ -22,7 +20,7 @@ SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 @pytest.fixture(params=[("native", "eager"), ("composite", "compiled")], ids="-".join)
 def few(request: pytest.FixtureRequest) -> Make:
     """Return a maker of drivers of buffers that only one test needs, with graphs of their own."""
-    return lambda *args, **options: make_driver(Combination("pynative", *request.param), *args, seed=0, **options)
+    return lambda *args, **options: make_driver(Combination(*request.param), *args, seed=0, **options)
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,59 +140,9 @@ def test_samples_are_copies(make: Make):
     assert_rows([*one, *drawn], before)
 
 
-#: Draws, capacity, rows of an insertion, options. Tests share graphs; most use the default ones.
-CASES: dict[str, tuple[int, int, int, dict[str, bool]]] = {
-    "default": (2, 6, 4, {}),
-    "ordered": (3, 6, 4, {"ordered": True}),
-    "distinct": (3, 4, 3, {"replace": False}),
-    "ordered-distinct": (3, 4, 3, {"ordered": True, "replace": False}),
-}
-RANGES = {
-    6: ((), (0, 3), (3, 6), (-3, 6), (-100, 100), (1, 5), (0, 6)),
-    4: ((), (0, 3), (1, 4), (-3, 4), (-100, 100), (0, 4)),
-}
-
-
-#: Each combination; each case but the default one by one way to call.
-DRAWN = [
-    (combination, case)
-    for combination in COMBINATIONS
-    for name, case in CASES.items()
-    if name == "default" or (name == "ordered-distinct") == (combination.call == "compiled")
-]
-
-
-@pytest.mark.parametrize(("combination", "case"), DRAWN, indirect=["combination"], ids=str)
-def test_draws_equal_the_twin(make: Make, case: tuple[int, int, int, dict[str, bool]]):
-    """Before the ring is full, after it wrapped, from ranges, and after a reset: the same rows for the same seed."""
-    draws, capacity, n, options = case
-    driver, twin = make(draws, capacity, SHAPES, TYPES, **options), Model("ReplayBuffer", draws, capacity, **options)
-
-    def same(*sample_range: Any) -> None:
-        expected = [int(r[1]) for r in twin.sample(sample_range or (None, None))[1]]
-        assert serials_of(driver.sample(sample_range or None)) == expected
-        assert_state(driver.buffer, twin)
-
-    def insert() -> None:
-        serials = range(twin.inserted, twin.inserted + n)
-        driver.insert(rows(*serials))
-        twin.insert([row(serial) for serial in serials])
-
-    insert()
-    same()
-    insert()
-    for sample_range in RANGES[capacity]:
-        same(*sample_range)
-    driver.reset()
-    twin.reset()
-    insert()
-    same()
-
-
 def test_a_range_survives_the_wrap(make: Make, combination: Combination):
     """With head 2, logical rows 1 to 3 are in slots 3, 0 and 1."""
-    case = "ordered-distinct" if combination.call == "compiled" else "distinct"  # whose graphs there are
-    driver = make(3, 4, SHAPES, TYPES, **CASES[case][3])
+    driver = make(3, 4, SHAPES, TYPES, replace=False, **({"ordered": True} if combination.call == "compiled" else {}))
     driver.insert(rows(0, 1, 2))
     driver.insert(rows(3, 4, 5))
     for _ in range(5):
@@ -204,13 +152,13 @@ def test_a_range_survives_the_wrap(make: Make, combination: Combination):
             assert sorted(serials_of(driver.sample((None, 3)))) == [2, 3, 4]
 
 
-# Frequencies, of native draws from Python: all others are equal bit for bit, as the test of draws above shows.
+# Frequencies, of native draws from Python: all others are equal bit for bit, as `test_twin.py` shows.
 
 
 @pytest.fixture
 def native() -> Make:
     """Return a maker of drivers of empty native buffers, called from Python."""
-    return lambda *args, **options: make_driver(Combination("pynative", "native", "eager"), *args, seed=0, **options)
+    return lambda *args, **options: make_driver(Combination("native", "eager"), *args, seed=0, **options)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -261,47 +209,6 @@ def test_a_ring_of_one_row(few: Make):
         assert serials_of(driver.sample()) == serials_of(driver.get_item(-1)) == [serial]
     driver.insert(rows(3, 4, 5, 6))
     assert serials_of(driver.get_item(0)) == [6]
-
-
-OPERATIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("insert"), st.sampled_from([None, 1, 2, 4, 15])),
-        st.tuples(st.just("reset")),
-        st.tuples(st.just("sample"), st.just(None)),
-        st.tuples(st.just("sample"), st.tuples(st.integers(-8, 8), st.integers(-8, 8))),
-        st.tuples(st.just("get_item"), st.integers(-6, 5)),
-    ),
-    max_size=12,
-)
-
-
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(operations=OPERATIONS)
-def test_random_operations_against_the_twin(make: Make, combination: Combination, operations: list[tuple[Any, ...]]):
-    if combination[:2] == ("pynative", "composite"):  # the same graphs as in GRAPH_MODE, which take long
-        operations = operations[:3]
-    driver, twin = make(2, 6, SHAPES, TYPES), Model("ReplayBuffer", 2, 6)
-    for name, *arguments in operations:
-        if name == "insert":
-            batch = [row(twin.inserted + i) for i in range(arguments[0] or 1)]
-            driver.insert(batch[0] if arguments[0] is None else stack(batch))
-            twin.insert(batch)
-        elif name == "reset":
-            driver.reset()
-            twin.reset()
-        elif name == "get_item" and -twin.size <= arguments[0] < twin.size:
-            assert serials_of(driver.get_item(arguments[0])) == [int(twin.get_item(arguments[0])[1])]
-        elif name == "sample" and len(range(twin.size)[slice(*(arguments[0] or (None,)))]) >= 2:
-            expected = [int(r[1]) for r in twin.sample(arguments[0] or (None, None))[1]]
-            assert serials_of(driver.sample(arguments[0])) == expected
-        assert_state(driver.buffer, twin)
-        assert driver.status() == (twin.size, twin.size == 6, twin.size >= 2)
 
 
 @pytest.mark.parametrize("backend", ["native", "composite"])

@@ -9,7 +9,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
 from checks import assert_frequencies, uniform
 from mindspore import Tensor, nn
 from model import Model
@@ -116,46 +115,6 @@ def test_each_slot_takes_each_later_row():
         assert_frequencies(
             slots[:, slot].tolist(), {k: v for k, v in early.items() if v} | dict.fromkeys(range(4, 9), 1 / 9)
         )
-
-
-class Step(Kept):
-    """Inserts rows, then samples."""
-
-    def __init__(self, buffer: ReservoirReplayBuffer) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def __call__(self, *rows):
-        self.buffer.insert(rows)
-        return self.buffer.sample(with_indices=True)
-
-
-@pytest.mark.parametrize("in_graphs", [False, True])
-def test_without_weights_as_the_twin(in_graphs: bool):
-    buffer = make("native")
-    compiled = Step(buffer)
-    twin = Model("ReservoirReplayBuffer", 3, 5, seed=7)
-    first = 0
-    for n in (3, 7, 3, 1, 1, 3, 7, 7):
-        batch = rows(first, n) if n > 1 else [column[0] for column in rows(first, n)]
-        got = compiled(*map(Tensor, batch)) if in_graphs else buffer.insert(batch).sample(with_indices=True)
-        twin.insert(list(range(first, first + n)))
-        handles, steps = twin.sample()
-        first += n
-        assert [column.asnumpy().tolist() for column in got] == [
-            handles,
-            [[step, -step] for step in steps],
-            steps,
-            [step % 2 == 0 for step in steps],
-        ]
-        assert [column.dtype for column in got] == [ms.int64, ms.float32, ms.int64, ms.bool_]
-        buffer.check_valid()
-        stored = twin.slots[: twin.size]
-        assert buffer.row_serials.asnumpy()[: twin.size].tolist() == stored
-        assert buffer.buffer[1].asnumpy()[: twin.size].tolist() == stored
-        assert buffer.get_item(np.arange(5) % twin.size)[1].asnumpy()[: twin.size].tolist() == stored
-    buffer.reset()
-    assert (int(buffer.size()), buffer.serials.asnumpy().tolist()) == (0, [first, first])
 
 
 def test_a_long_stream():

@@ -1,19 +1,17 @@
-"""Sequences of steps: valid starts, the content of samples, and the frequency of each start.
+"""Sequences of steps: valid starts, and the content of samples. `test_statistics.py` has the frequency of each start.
 
 The sweeps run on the native kernels from Python; `test_twin.py` has random operations.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-from checks import assert_frequencies
 from drivers import NATIVE, Calls, make_driver
 from mindspore import Tensor
-from model import Model
 from pairs import END, FINAL, SHAPES, TYPES, Pair, legal_handles, play, same_states, sequences
 
 from mindspore_replay import SequenceReplayBuffer
@@ -313,101 +311,6 @@ def test_long_windows(length: int):
         for _ in range(6 * capacity // 10):
             feed(pair, rng, 10, 1 / length)
             check_starts(pair, rng, 0.1)
-
-
-# Frequencies of starts.
-
-
-def filled(capacity: int, length: int, **options: Any) -> Pair:
-    """Return a wrapped buffer, and its twin."""
-    pair, rng = fresh(capacity, length, 2, **options), np.random.default_rng(capacity + length)
-    for _ in range(7):
-        feed(pair, rng, capacity // pair.num_envs // 2, 1 / (length + 2))
-    assert pair.delete(*pair.legal()[-2:-1]) == 1
-    return pair
-
-
-def shares(twin: Model) -> dict[int, float]:
-    """Return the probability of each valid start."""
-    weights = {handle: twin.weight(twin.record_of(handle)) for handle in twin.legal()}
-    return {handle: weight / sum(weights.values()) for handle, weight in weights.items()}
-
-
-def assert_starts(handles: Sequence[int], twin: Model) -> None:
-    """Check that each valid start has its frequency, and that no other is drawn."""
-    assert_frequencies(handles, shares(twin))
-
-
-@KIND
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"length": 3, "capacity": 26},
-        {"length": 4, "capacity": 39, "num_envs": 3, "burn_in": 2},
-        {"length": 1, "capacity": 16, "num_envs": 3, "stride": 2},
-        {"length": 9, "capacity": 39, "stride": 2, "pad_end": True},
-        {"length": 4, "capacity": 26, "stride": 3, "burn_in": 2, "pad_end": True},
-        {"length": 13, "capacity": 39, "pad_end": True},
-    ],
-    ids=str,
-)
-def test_every_legal_start_is_drawn_as_often_as_it_must(kind: dict[str, Any], sizes: dict[str, Any]):
-    pair = filled(**sizes, **kind)
-    assert len(pair.twin.legal()) >= 2
-    assert_starts([handle for _ in range(1500) for handle in pair.buffer.sample()[0].asnumpy().tolist()], pair.twin)
-
-
-WRONG = [
-    "any stored row",
-    "the cursor is ignored",
-    "first an episode",
-    "all but the newest start",
-    "all but the oldest start",
-    "one start twice as often",
-]
-
-
-def wrong_starts(twin: Model) -> dict[str, Callable[[np.random.Generator], int]]:
-    """Return samplers that look right at a glance."""
-    stored = [record.serial for record in twin.records]
-    by_episode = {}
-    for handle in twin.legal():
-        by_episode.setdefault(twin.record_of(handle).episode, []).append(handle)
-    # Valid but for the cursor: rows of a window are neighbours in the ring, and no end is inside.
-    around = [
-        handle
-        for i, handle in enumerate(stored)
-        if not any(twin.record_of(stored[(i + j) % len(stored)]).end for j in range(twin.length - 1))
-    ]
-    weightless = twin.legal()
-    return {
-        "any stored row": lambda rng: int(rng.choice(stored)),
-        "the cursor is ignored": lambda rng: int(rng.choice(around)),
-        "first an episode": lambda rng: int(rng.choice(by_episode[list(by_episode)[rng.integers(len(by_episode))]])),
-        "all but the newest start": lambda rng: int(rng.choice(twin.legal()[:-1])),
-        "all but the oldest start": lambda rng: int(rng.choice(twin.legal()[1:])),
-        "one start twice as often": lambda rng: int(rng.choice([*weightless, weightless[len(weightless) // 2]])),
-    }
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_the_check_of_starts_rejects_wrong_samplers(wrong: str):
-    twin = filled(39, 3).twin
-    rng = np.random.default_rng(0)
-    assert_starts([int(rng.choice(twin.legal())) for _ in range(3000)], twin)
-    draw = wrong_starts(twin)[wrong]
-    with pytest.raises(AssertionError):
-        assert_starts([draw(rng) for _ in range(3000)], twin)
-
-
-def test_the_check_of_starts_rejects_a_uniform_sampler_of_priorities():
-    twin = filled(26, 3, **PLAIN).twin
-    rng = np.random.default_rng(0)
-    shares_of = shares(twin)
-    right = rng.choice(list(shares_of), 3000, p=list(shares_of.values()))
-    assert_starts(right.tolist(), twin)
-    with pytest.raises(AssertionError):
-        assert_starts(rng.choice(list(shares_of), 3000).tolist(), twin)
 
 
 # Saving, and invalid states.

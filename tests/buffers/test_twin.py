@@ -1,6 +1,7 @@
 """Buffers with Tensors beside their slow twin: from Python, in graphs, folders and mixtures."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from any_length import NAMES, plain
+from drivers import MODES
 from faces import Face, InGraph, InTurn, OfOneSize, WithTensors
 from twin_kinds import KINDS
 from twin_pairs import ACTIONS, Pair
@@ -34,6 +36,8 @@ IN_GRAPHS = [
     "padded sequences",
     "sequences by priority",
     "episodes",
+    "fixed: plain, distinct",
+    "fixed: plain reservoir",
     "fixed: late",
     "fixed: reservoir, used often",
     "fixed: by priority",
@@ -47,7 +51,13 @@ IN_GRAPHS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].any_length or kind in IN_GRAPHS])
+def in_both_modes(kinds: Iterable[str]) -> Any:
+    """Let kinds take PYNATIVE_MODE and GRAPH_MODE in turn."""
+    return pytest.mark.parametrize(("kind", "mode"), list(zip(kinds, itertools.cycle(MODES))), indirect=["mode"])
+
+
+@pytest.mark.usefixtures("mode")
+@in_both_modes(kind for kind in KINDS if KINDS[kind].any_length or kind in IN_GRAPHS)
 def test_random_operations_from_python(kind: str, tmp_path: Path):
     pair = Pair(kind, mindspore_replay, 3, tmp_path, face=WithTensors)
     pair.run(80)
@@ -55,7 +65,12 @@ def test_random_operations_from_python(kind: str, tmp_path: Path):
 
 
 #: Some of what composite operators serve: each way to call with one kind, since their graphs take long to compile.
-COMPOSITE = [("fixed: by priority", OfOneSize), ("fixed: used twice", InGraph)]
+COMPOSITE: list[tuple[str, type[Face]]] = [
+    ("fixed: plain, ordered", OfOneSize),
+    ("fixed: plain, distinct", InGraph),
+    ("fixed: by priority", OfOneSize),
+    ("fixed: used twice", InGraph),
+]
 
 
 @pytest.mark.parametrize(("kind", "face"), COMPOSITE)
@@ -65,7 +80,8 @@ def test_random_operations_of_composite_operators(kind: str, face: type[Face], t
     assert pair.drawn > 1
 
 
-@pytest.mark.parametrize("kind", IN_GRAPHS)
+@pytest.mark.usefixtures("mode")
+@in_both_modes(IN_GRAPHS)
 def test_random_operations_in_graphs(kind: str, tmp_path: Path):
     pair = Pair(kind, mindspore_replay, 0, tmp_path, face=InGraph)
     pair.run(100)

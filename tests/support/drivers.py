@@ -1,4 +1,4 @@
-"""Calls of a buffer in each combination of mode, backend and call: from Python, or in a compiled function."""
+"""Calls of a buffer in each combination of backend and call: from Python, or in a compiled function."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,30 +15,27 @@ MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 
 class Combination(NamedTuple):
-    """A mode, a backend and a way to call, in which a behaviour is tested."""
+    """A backend and a way to call, in which a behaviour is tested.
 
-    mode: str
+    In both modes buffers call the same kernels, and functions the same graphs: `test_twin.py` takes both in turn.
+    """
+
     backend: str
     call: str
 
     def __str__(self) -> str:
         return "-".join(self)
 
-    @property
-    def driver(self) -> tuple[str, str]:
-        """The key of a driver: in both modes buffers call the same kernels, and functions the same graphs."""
-        return self.backend, self.call
-
 
 CALLS = ("eager", "compiled")
-COMBINATIONS = [Combination(*values) for values in itertools.product(MODES, ("native", "composite"), CALLS)]
-NATIVE = Combination("pynative", "native", "eager")
-COMPILED = Combination("pynative", "native", "compiled")
+COMBINATIONS = [Combination(*values) for values in itertools.product(("native", "composite"), CALLS)]
+NATIVE = Combination("native", "eager")
+COMPILED = Combination("native", "compiled")
 
 
 def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
     """Return the combinations in which each test did not run, given those in which it did."""
-    every = {"-".join(names) for names in itertools.product(("pynative", "graph"), ("native", "composite"), CALLS)}
+    every = set(map(str, COMBINATIONS))
     return {name: sorted(every - done) for name, done in ran.items() if every - done}
 
 
@@ -241,7 +238,7 @@ shared_drivers: dict[str, tuple[Driver, dict[str, Any]]] = {}
 
 def shared_driver(combination: Combination, *args: Any, **kwargs: Any) -> Driver:
     """Return a driver of an empty buffer. Equal arguments give the same driver, and so its compiled graphs."""
-    key = repr((combination.driver, args, sorted(kwargs.items())))
+    key = repr((combination, args, sorted(kwargs.items())))
     if key not in shared_drivers:
         driver = make_driver(combination, *args, **kwargs)
         shared_drivers[key] = driver, driver.buffer.state_dict()
@@ -260,5 +257,5 @@ PLACES = [
     (combination, kind)
     for combination in COMBINATIONS
     for kind in LIMITED
-    if (*combination.driver, kind) not in (("composite", "eager", "uniform"), ("composite", "compiled", "prioritized"))
+    if (*combination, kind) not in (("composite", "eager", "uniform"), ("composite", "compiled", "prioritized"))
 ]

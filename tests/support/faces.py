@@ -12,7 +12,7 @@ from drivers import DTYPES
 from mindspore import Tensor
 
 #: Groups of a sample, and rows of each.
-GROUPS = 2, 3
+GROUPS = 2, 2
 
 
 class Face:
@@ -30,7 +30,8 @@ class Face:
         self.buffer, self.attached = buffer, attached
         self.faces = (buffer,) if attached is None else (buffer, attached)
         self.turns = itertools.cycle(self.faces)
-        self.asks = {} if buffer.spec.always_handles else {"with_indices": True}
+        self.weighted = buffer.spec.weighted
+        self.asks = {"with_indices": True} if buffer.spec.has_handles and not buffer.spec.always_handles else {}
 
     @property
     def any(self) -> Any:
@@ -40,6 +41,9 @@ class Face:
     def insert(self, exp: Any, **given: Any) -> list[int]:
         # Of several processes, each inserts whole episodes.
         to = self.faces[-1] if self.buffer.has_episodes else self.any
+        if not self.weighted:
+            to.insert(exp, **given)
+            return []
         return np.atleast_1d(plain(to.insert(exp, **given, with_indices=True))).tolist()  # type: ignore[no-any-return]
 
     def sample(self, **given: Any) -> Any:
@@ -95,6 +99,11 @@ class Compiled(Kept):
         self.buffer = buffer
 
     @ms.jit
+    def insert_plain(self, *rows):
+        self.buffer.add(rows)
+        return self.buffer.size()
+
+    @ms.jit
     def insert(self, *rows, **given):
         return self.buffer.add(rows, with_indices=True, **given)
 
@@ -117,6 +126,10 @@ class Compiled(Kept):
     @ms.jit
     def sample_between(self, start, stop):
         return self.buffer.sample((start, stop), with_indices=True, as_dict=True)
+
+    @ms.jit
+    def sample_plain_between(self, start, stop):
+        return self.buffer.sample((start, stop), as_dict=True)
 
     @ms.jit
     def sample_groups(self):
@@ -167,6 +180,9 @@ class InGraph(Face):
 
     def insert(self, exp: Any, lengths: Any = None, **given: Any) -> list[int]:
         named = {name: Tensor(value, DTYPES[name]) for name, value in given.items()}
+        if not self.weighted:
+            self.compiled.insert_plain(*map(Tensor, exp.values()))
+            return []
         if lengths is None:
             return plain(self.compiled.insert(*map(Tensor, exp.values()), **named)).tolist()  # type: ignore[no-any-return]
         of = [Tensor(lengths[kind].astype(np.int32)) for kind in KINDS_OF_LENGTHS]
@@ -175,7 +191,8 @@ class InGraph(Face):
     def sample(self, sample_range: Any = None, beta: float | None = None) -> Any:
         if sample_range is not None:
             start, stop = (None if bound is None else ints(bound) for bound in sample_range)
-            return plain(self.compiled.sample_between(start, stop))
+            compiled = self.compiled
+            return plain((compiled.sample_between if self.weighted else compiled.sample_plain_between)(start, stop))
         if beta is not None:
             return plain(self.compiled.sample_by(Tensor(beta, ms.float64)))
         return plain(self.compiled.sample_handles() if self.asks else self.compiled.sample())

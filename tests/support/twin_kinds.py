@@ -77,6 +77,12 @@ def _fixed() -> dict[str, Kind]:
     exact = {"alpha": 1.0, "epsilon": 0.0}
     window = {"prioritized": True, "capacity": 40, **exact}  # which ends within nodes of the tree
     every: dict[str, tuple[str, dict[str, Any]]] = {
+        "plain": (uniform, {}),
+        "plain, ordered": (uniform, {"ordered": True, "num_envs": 2}),
+        "plain, distinct": (uniform, {"replace": False, "capacity": 4}),
+        "plain, distinct, ordered": (uniform, {"replace": False, "ordered": True}),
+        "plain reservoir": (reservoir, {}),
+        "plain epochs": ("EpochReplayBuffer", {"last": "pad"}),
         "deletions alone": (uniform, {"weighted": True}),
         "used once": (uniform, {"max_use": 1, "ordered": True}),
         "used twice": (uniform, {"max_use": 2, "max_staleness": 1}),
@@ -108,13 +114,15 @@ def _fixed() -> dict[str, Kind]:
         "epochs of rows used twice": ("EpochReplayBuffer", {"max_use": 2}),
         "late in epochs": ("EpochReplayBuffer", both | {"last": "pad"}),
         "queue": ("ReplayQueue", {"num_envs": 2}),
-        "late in a queue": ("ReplayQueue", both | {"when_full": "evict"}),
+        "late in a queue": ("ReplayQueue", both),
+        "late in a queue that evicts": ("ReplayQueue", both | {"when_full": "evict"}),
+        "late in a queue of sequences": ("ReplayQueue", late | {"sequence_length": 2}),
         "sequences": ("SequenceReplayBuffer", both | {"sequence_length": 3, "burn_in": 1, "max_staleness": 4}),
         "sequences by priority": (
             "SequenceReplayBuffer",
             both | {"sequence_length": 2, "burn_in": 1, "pad_end": True, "prioritized": True, "max_staleness": 4},
         ),
-        "episodes": ("EpisodeReplayBuffer", {"max_episode_length": 4, "num_envs": 2}),
+        "episodes": ("EpisodeReplayBuffer", {"max_episode_length": 4, "num_envs": 2, "capacity": 24}),
         "episodes by priority": (
             "EpisodeReplayBuffer",
             {"max_episode_length": 3, "prioritized": True, "default_priority": "largest_held"},

@@ -98,7 +98,7 @@ class Pair:
                 given["end"][:] = True
         if twin.prioritized and (self.chance(0.6) or not self.face.is_free):
             given["priority"] = self.priorities(n)
-        if self.face.buffer.spec.weighted and (self.chance(0.3) or not self.face.is_free):
+        if self.face.weighted and (self.chance(0.3) or not self.face.is_free):
             given["version"] = np.maximum(twin.now - self.random.integers(0, 3, n), 0)
         words = None
         if any(sum(len(row[name]) for row in rows) > size for name, size in twin.items.items()):
@@ -118,7 +118,7 @@ class Pair:
         if self.face.is_free and n == 1 and way == 0:
             exp = {name: value[0] for name, value in exp.items()}
             given = {name: value[0] for name, value in given.items()}
-        assert self.face.insert(exp, **lengths_of, **given) == expected
+        assert self.face.insert(exp, **lengths_of, **given) == (expected if self.face.weighted else [])
         flags = {f"{name}s": np.atleast_1d(given.pop(name)) for name in ("end", "final") if name in given}
         twin.insert(rows, **given, **flags)
 
@@ -139,12 +139,14 @@ class Pair:
         twin, given = self.twin, {}
         if self.cls == "ReplayBuffer" and self.chance(0.2):
             given["sample_range"] = [(-4, None), (1, 9), (0, 3)][self.random.integers(3)]
+            if self.face.is_free:
+                given["sample_range"] = tuple(self.random.integers(-8, 9, 2).tolist())
         elif twin.prioritized and self.chance(0.3):
             given["beta"] = float(self.random.integers(0, 3)) / 2
         longest = self.any_length and self.face.is_free and self.chance(0.3)
         if not twin.can_draw(given.get("sample_range", (None, None))):
             if self.face.is_free:
-                with raises("sample_size|eligible|could not be sampled"):
+                with raises("a sample needs|could not be sampled"):
                     self.face.sample(**given)
             return
         if (beta := given.get("beta")) is not None:  # it is that of this call alone
@@ -175,7 +177,7 @@ class Pair:
             with raises("'max_items' needs rows that can be drawn again"):
                 self.face.sample_packed(most)
         elif not twin.can_draw():
-            with raises("sample_size|eligible|could not be sampled"):
+            with raises("a sample needs|could not be sampled"):
                 self.face.sample_packed(most)
         elif most is None or twin.in_turn:
             handles, weights = twin.delivered(twin.draw(max_items=most))
@@ -218,6 +220,8 @@ class Pair:
 
     def update(self) -> None:
         """Write late columns, or others; their items too, except in graphs."""
+        if not self.face.weighted:
+            return
         twin, handles = self.twin, self.handles()
         names = [name for name in (self.late or ["reward", "tokens", "flags"]) if self.chance(0.7)] or ["reward"]
         if self.late and self.chance(0.7):  # those that wait: else few rows would ever be complete
@@ -243,11 +247,11 @@ class Pair:
 
     def delete(self) -> None:
         handles = self.handles()[:2]
-        if self.face.buffer.spec.weighted and self.chance(0.6):
+        if self.face.weighted and self.chance(0.6):
             assert self.face.delete(handles) == self.twin.delete(handles)
 
     def advance(self) -> None:
-        if self.face.buffer.spec.weighted:
+        if self.face.weighted:
             steps = int(self.random.integers(0, 3))
             self.face.advance(steps)
             self.twin.advance(steps)
@@ -285,7 +289,7 @@ class Pair:
                 twin.max_priority = max([twin.max_priority, *(record.priority for record in twin.records)])
         else:
             ways = [self.of_state, lambda: copy.deepcopy(self.face.buffer), self.of_file]
-            ways += [] if self.twin.reservoir or self.given["capacity"] > CAPACITY else [self.of_file_of_other_sizes]
+            ways += [] if self.twin.reservoir or self.given["capacity"] != CAPACITY else [self.of_file_of_other_sizes]
             self.face = self.faced(ways[self.random.integers(len(ways))]())
 
     def of_state(self) -> Any:
@@ -396,13 +400,26 @@ class Pair:
         twin, buffer = self.twin, self.face.buffer
         buffer.check_valid()
         present, size = [record.serial for record in twin.records], twin.size
-        assert (len(buffer), int(buffer.eligible())) == (size, len(twin.eligible()))
+        assert len(buffer) == size
         assert {*self.face.can_sample()} == {twin.can_sample()}
         assert {*self.face.full()} == {twin.is_full(row_of(0, LONGEST, LONGEST))}
         state, expected = plain(buffer.state_dict()), twin.state()
         assert (int(state["head"]), int(state["count"]), *state["serials"].tolist()) == (twin.head, size, *twin.serials)
         assert state["random_state"].tolist() == twin.random_state
         slots = [twin.slot(record) for record in twin.records]
+        if self.face.weighted:
+            self.check_weights(state, expected, slots)
+        for name in twin.items:
+            offsets = [record.offsets[name] for record in twin.records]
+            assert state[f"column.{name}"][slots, 0].tolist() == offsets
+        if size:
+            rows = plain(buffer.get_item(np.resize(np.arange(size), twin.capacity), as_dict=True))
+            self.compare_rows(rows, present)
+
+    def check_weights(self, state: dict[str, np.ndarray], expected: dict[str, Any], slots: Sequence[int]) -> None:
+        """Check the state of the rows."""
+        twin, buffer = self.twin, self.face.buffer
+        assert int(buffer.eligible()) == len(twin.eligible())
         assert state["weights"][: twin.capacity].tolist() == expected["leaves"]
         for name in ("counts", "clock", *(["max_priority", "beta"] if twin.prioritized else [])):
             assert state[name].tolist() == expected[name], name
@@ -410,16 +427,10 @@ class Pair:
             if name != "use_counts" or not self.late:  # which also say which rows wait
                 assert state[name][slots].tolist() == np.array(expected[name])[slots].tolist(), name
         # As many each time, since a graph may have to be compiled for each number.
-        handles = [-1, twin.inserted, max(twin.inserted - size - 1, -1), *present]
+        handles = [-1, twin.inserted, max(twin.inserted - twin.size - 1, -1), *(row.serial for row in twin.records)]
         handles = np.resize(handles, twin.capacity + 3).tolist()
         got = plain(buffer.info(np.array(handles)))
         assert [tuple(one) for one in zip(*(array.tolist() for array in got), strict=True)] == twin.info(handles)
-        for name in twin.items:
-            offsets = [record.offsets[name] for record in twin.records]
-            assert state[f"column.{name}"][slots, 0].tolist() == offsets
-        if size:
-            rows = plain(buffer.get_item(np.resize(np.arange(size), twin.capacity), as_dict=True))
-            self.compare_rows(rows, present)
 
     def compare_rows(self, rows: dict[str, np.ndarray], present: Sequence[int]) -> None:
         """Check rows as they are read."""
@@ -436,7 +447,8 @@ class Pair:
 
     def run(self, steps: int) -> None:
         """Do random operations."""
-        names = [name for name, times in ACTIONS.items() for _ in range(times)] + ["update"] * 2 * len(self.late)
+        names = [name for name, times in ACTIONS.items() for _ in range(times)]
+        names += ["update"] * 2 * len(self.late) + ["sample_groups"] * 3 * self.twin.whole
         for _ in range(steps):
             getattr(self, names[self.random.integers(len(names))])()
             self.check()
@@ -449,7 +461,7 @@ ACTIONS = {
     "sample": 7,
     "sample_of_another_size": 1,
     "sample_packed": 3,
-    "sample_groups": 2,
+    "sample_groups": 1,
     "update_priorities": 2,
     "update": 3,
     "delete": 2,
