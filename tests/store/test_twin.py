@@ -71,6 +71,7 @@ OF_OPTION = {name: kind for kind, (_, options, any_length) in KINDS.items() if a
 OF_OPTION |= {"sample_size": "uniform", "capacity": "uniform", "items": "uniform", "seed": "uniform"}
 OF_OPTION |= {"window": "newest", "prioritized": "newest by priority", "beta": "by priority", "epsilon": "by priority"}
 OF_OPTION |= {"ordered": "distinct", "late": "late", "replace": "used once", "max_use": "limits"}
+OF_OPTION |= {"max_staleness": "fixed: used twice"}
 OTHER |= {"beta": 0.5, "epsilon": 0.25}
 CLASSES = [getattr(host, name) for name in host.__all__ if name.endswith(("Buffer", "Queue"))]
 

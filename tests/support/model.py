@@ -39,20 +39,22 @@ class Model(Rows):
             return True
         if self.whole and record.step:
             return False
+        # The steps before it, as far as its episode has them, are stored and not deleted.
         if not all(self.at(record, -i) for i in range(1, min(self.before, record.step) + 1)):
             return False
-        steps = 0  # that follow each other, up to the end of the episode or of the sample
-        ended = False
+        # So are those from it on, up to the end of its episode or of the sample.
+        steps, ended = 0, False
         while steps < self.length and not ended:
             step = self.at(record, steps)
-            if step is None:
-                behind_all = self.is_newest(record, steps - 1) and steps > self.needs_next
-                return self.pad_open and behind_all and self.on(record)
+            if step is None:  # where episodes may be open, the newest row is enough
+                open_end = self.pad_open and self.is_newest(record, steps - 1) and steps > self.needs_next
+                return open_end and self.on(record)
             steps, ended = steps + 1, step.end
         if self.whole:
             return ended
-        exact = ended and steps == self.length
-        return (steps == self.length or self.pad_end) and (self.on(record) or (exact and not self.pad_end))
+        # Without padding, a sample that reaches the end may also start off the stride.
+        full = steps == self.length
+        return (self.on(record) and (full or self.pad_end)) or (full and ended and not self.pad_end)
 
     def on(self, record: Record) -> bool:
         """Return True if a row is at a step at which sequences start."""
