@@ -49,7 +49,7 @@ LIMITS = {
     "prioritized sample + update of 256, compiled": 100.0,
     "from Python: sample + update of 256 by priority": 130.0,
     "insert 1 row with priority, compiled": 10.0,
-    "prioritized sample + update of 256, composite": 1500.0,
+    "prioritized sample + update of 256, composite": 50_000.0,
 }
 
 
