@@ -31,9 +31,9 @@ def test_random_operations(kind: str, seed: int, tmp_path: Path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_operations_in_a_folder(kind: str, tmp_path: Path):
     """An attached object and the buffer are called in turn."""
-    pair = Pair(kind, host, 7, tmp_path, in_folder=True)
-    pair.run(80)
-    assert pair.drawn > 1
+    pair = Pair(kind, host, 8, tmp_path, in_folder=True)
+    pair.run(140)
+    assert pair.drawn > 0
 
 
 def run_some(kind: str, folder: Path, wrong: dict[str, Any] | None = None) -> None:
