@@ -196,7 +196,7 @@ class Store(Calls):
 
     def try_sample_range(self, sample_range: object, skip: int) -> Outputs | int:
         """Draw a batch from a range, as `Calls.try_sample_range` has it."""
-        if type(sample_range) is not tuple or len(sample_range) != 2 or self.options.kinds:
+        if type(sample_range) is not tuple or len(sample_range) != 2 or self._rows_schema is not self.schema:
             return -1
         start, stop = sample_range
         first, last = 0 if start is None else start, ALL_ROWS[1] if stop is None else stop
