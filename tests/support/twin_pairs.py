@@ -98,7 +98,8 @@ class Pair:
                 given["end"][:] = True
         if twin.prioritized and (self.chance(0.6) or not self.face.is_free):
             given["priority"] = self.priorities(n)
-        if self.face.weighted and (self.chance(0.3) or not self.face.is_free):
+        has_versions = self.face.weighted and getattr(self.face.buffer, "backend", None) != "composite"
+        if has_versions and (self.chance(0.3) or not self.face.is_free):
             given["version"] = np.maximum(twin.now - self.random.integers(0, 3, n), 0)
         words = None
         if any(sum(len(row[name]) for row in rows) > size for name, size in twin.items.items()):
