@@ -179,14 +179,16 @@ class InGraph(Face):
         self.compiled = Compiled(buffer)
 
     def insert(self, exp: Any, lengths: Any = None, **given: Any) -> list[int]:
+        # The inputs stay until the result is there: the graph may run when the call has returned.
         named = {name: Tensor(value, DTYPES[name]) for name, value in given.items()}
+        rows = list(map(Tensor, exp.values()))
         if not self.weighted:
-            self.compiled.insert_plain(*map(Tensor, exp.values()))
+            self.compiled.insert_plain(*rows).asnumpy()
             return []
         if lengths is None:
-            return plain(self.compiled.insert(*map(Tensor, exp.values()), **named)).tolist()  # type: ignore[no-any-return]
+            return plain(self.compiled.insert(*rows, **named)).tolist()  # type: ignore[no-any-return]
         of = [Tensor(lengths[kind].astype(np.int32)) for kind in KINDS_OF_LENGTHS]
-        return plain(self.compiled.insert_lengths(*of, *map(Tensor, exp.values()), **named)).tolist()  # type: ignore[no-any-return]
+        return plain(self.compiled.insert_lengths(*of, *rows, **named)).tolist()  # type: ignore[no-any-return]
 
     def sample(self, sample_range: Any = None, beta: float | None = None) -> Any:
         if sample_range is not None:
