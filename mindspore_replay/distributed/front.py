@@ -13,6 +13,7 @@ from mindspore import Tensor
 from ..mindspore_api import share
 from ..store.faces.front import LimitedFront
 from ..store.kernels.locks import Block, Event, Held, Locks
+from ..store.rows.calls import BaseCalls
 from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_values
 from ..store.spec.spec import BufferSpec
 from ..training.limiter import RateLimiter
@@ -32,7 +33,7 @@ def _invalid(handles: np.ndarray, answers: Sequence[tuple[np.ndarray, Any]]) -> 
     return np.array(handles.size - sum(len(rows) - int(skipped) for rows, skipped in answers), np.int32)
 
 
-class ShardCalls:
+class ShardCalls(BaseCalls):
     """What the rows in shards can be asked for. Rows of this process land first, unless they are blocked.
 
     Args:
@@ -75,10 +76,6 @@ class ShardCalls:
         """Return the number of eligible rows from which on `can_sample` is true."""
         spec, shards = self.spec, len(self.exchange.links.all)
         return min(spec.options.rows_to_wait_for, most_starts(spec, spec.capacity, shards))
-
-    def has_rows(self) -> bool:
-        """Return True if as many rows are eligible as `can_sample` waits for."""
-        return self.eligible() >= self.rows_to_wait_for()
 
     def clock(self) -> int:
         """Return the learner's clock."""

@@ -47,7 +47,6 @@ class State:
         #: float64 ``[5]``.
         self.row_rule = None if options.weighting is None else Tensor(options.row_rule())
         self.initial_priority = Tensor(options.initial_priority, ms.float32)
-        self.has_late = bool(options.late)
         self.epoch = parameters.get("epoch")
         #: Rule for the batches of epochs, int64 ``[3]``.
         self.epoch_rule = None if options.epochs is None else Tensor(options.epochs.array())

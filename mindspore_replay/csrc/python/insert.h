@@ -51,8 +51,9 @@ struct Insert {
   Kernel kernels[2];
   Held names, share;
   std::vector<Field> fields;
-  Py_ssize_t present = 0;   // columns that are not late
-  std::vector<char> zeros;  // in place of rows that come late
+  Py_ssize_t present = 0;    // columns that are not late
+  npy_intp widest_late = 0;  // bytes of a row of the widest late column; 0 if none is late
+  std::vector<char> zeros;   // in place of rows that come late
   Input priority, version;
   uint8_t end_bits, final_bits;
   Py_ssize_t num_envs;
@@ -83,6 +84,7 @@ struct Insert {
       field.kind = static_cast<int>(PyLong_AsLong(PyTuple_GetItem(of_lengths, static_cast<Py_ssize_t>(i))));
       if (PyLong_CheckExact(given)) {
         field.late_bytes = PyLong_AsSsize_t(given);
+        widest_late = std::max(widest_late, field.late_bytes);
         continue;
       }
       if (!field.input.Init(given)) return false;
@@ -217,11 +219,11 @@ struct Insert {
   bool BindFields(const Kernel &kernel, Lead *lead) {
     if (kernel.call.get() == nullptr) return false;
     for (std::vector<int32_t> &of_kind : lengths) of_kind.clear();
-    if (!lengths.empty()) lead->axes = 0;
-    for (const Field &field : fields) {
-      if (field.rows.empty()) continue;
-      lead->axes = 1;
-      lead->sizes[0] = static_cast<npy_intp>(field.rows.size());
+    if (!lengths.empty()) {
+      lead->axes = 0;
+      for (const Field &field : fields) {
+        if (!field.rows.empty()) *lead = {1, {static_cast<npy_intp>(field.rows.size()), 1}};
+      }
     }
     for (size_t i = 0; i < fields.size(); ++i) {
       const int at = kernel.rows_at + static_cast<int>(i);
@@ -229,16 +231,13 @@ struct Insert {
       if (fields[i].kind < 0 ? !fields[i].input.Bind(*kernel.call, at, lead) : !BindItems(kernel, at, fields[i], *lead))
         return false;
     }
-    BindZeros(kernel, *lead);
+    if (widest_late > 0) BindZeros(kernel, *lead);
     return lead->axes == 0 ? num_envs == 1 : lead->sizes[0] % num_envs == 0;
   }
 
   void BindZeros(const Kernel &kernel, const Lead &lead) {
-    for (size_t i = 0; i < fields.size(); ++i) {
-      if (fields[i].late_bytes < 0) continue;
-      const auto bytes = static_cast<size_t>(fields[i].late_bytes * lead.rows());
-      if (zeros.size() < bytes) zeros.resize(bytes);  // no column before it: their memory would go
-    }
+    const auto bytes = static_cast<size_t>(widest_late * lead.rows());
+    if (zeros.size() < bytes) zeros.resize(bytes);
     for (size_t i = 0; i < fields.size(); ++i) {
       if (fields[i].late_bytes >= 0)
         kernel.call->Bind(kernel.rows_at + static_cast<int>(i), zeros.data(), lead.sizes[0]);

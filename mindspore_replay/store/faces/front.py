@@ -318,11 +318,8 @@ class LimitedFront(BaseFront):
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        with self.lock:
-            self.ready()
-            has_rows = self.calls.has_rows()
         limiter = self.limiter
-        return has_rows and (limiter is None or limiter.lets_sample(self.spec.sample_size))
+        return self.has_rows() and (limiter is None or limiter.lets_sample(self.spec.sample_size))
 
     def lets_sample(self, rows: int) -> bool:
         """Return True if the limiter allows a sample of so many rows now."""

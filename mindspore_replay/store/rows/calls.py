@@ -35,6 +35,7 @@ class BaseCalls(Protocol):
 
     def has_rows(self) -> bool:
         """Return True if as many rows are eligible as `can_sample` waits for."""
+        return self.eligible() >= self.rows_to_wait_for()
 
     def clock(self) -> int:
         """Return the learner's clock."""
@@ -96,10 +97,6 @@ class Calls(BaseCalls, Protocol):
         """Return the number of eligible rows from which on `can_sample` is true: not more than fit into the window."""
         wanted = self.options.rows_to_wait_for
         return wanted if self.options.window is None else min(wanted, -self.usual_bounds()[0])
-
-    def has_rows(self) -> bool:
-        """Return True if as many rows are eligible as `can_sample` waits for."""
-        return self.eligible() >= self.rows_to_wait_for()
 
     def room(self) -> int:
         """Return the number of rows that can be inserted without evicting one that can still be drawn."""

@@ -70,19 +70,18 @@ class Insertion:
         #: ``(exp, priority, end, final, version=None, with_indices=False)``: stores rows that obviously fit. It returns
         #: True, or their handles; False, and nothing is stored, if the general path has to convert the arguments, or to
         #: raise the error.
-        general = options.largest_held
-        self.now: Callable[..., Any] = (lambda *_: False) if general else fits.now
+        self.now: Callable[..., Any] = (lambda *_: False) if options.largest_held else fits.now
         #: The same arguments: the number of rows that `now` would store; -1 if they do not fit.
-        self.rows: Callable[..., int] = (lambda *_: -1) if general else fits.rows
+        self.rows: Callable[..., int] = (lambda *_: -1) if options.largest_held else fits.rows
         self._store: Callable[..., int] = fits.store
 
     def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the kernels without and with versions, and the places of the arguments of a call."""
+        """Return the kernels without and with versions, and the places of the arguments of a call, -1 for none."""
         groups = self._options.groups
         kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
-        names = ["rows", "ends", "priority", "version", "lengths"] + ["first"] * self._options.has_handles
+        names = "rows", "ends", "priority", "version", "lengths", "first" if self._options.has_handles else "none"
         self._calls = [self._call(kind, arguments) for kind in kinds]
-        return tuple((call.direct, *map(call.place, names), *(-1,) * (6 - len(names))) for call in self._calls)
+        return tuple((call.direct, *map(call.place, names)) for call in self._calls)
 
     def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
         return Call("insert", groups, arguments)

@@ -95,9 +95,6 @@ class Store(Calls):
         self._count = self.arrays["count"]
         self._handle = library.loaded()
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
-        #: What holds the number of eligible rows in its last element.
-        self._eligible_rows = self._count if options.weighting is None else self.arrays["weights"][-1:]
-        self._rows_to_wait_for = options.rows_to_wait_for
         self.folder = folder
         if folder is not None:
             folder.share(self._state, self.check)
@@ -353,8 +350,15 @@ class Store(Calls):
     def has_rows(self) -> bool:
         """Return True if as many rows are eligible as `can_sample` waits for."""
         if self.folder is None and self.options.window is None:
-            return bool(self._eligible_rows[...] >= self._rows_to_wait_for)
+            number, wanted = self._eligible_and_wanted
+            return bool(number[...] >= wanted)
         return super().has_rows()
+
+    @functools.cached_property
+    def _eligible_and_wanted(self) -> tuple[np.ndarray, int]:
+        """The element of the state that counts the rows that may be drawn of all, and `options.rows_to_wait_for`."""
+        number = self._count if self.options.weighting is None else self.arrays["weights"][-1:]
+        return number, self.options.rows_to_wait_for
 
     def eligible(self, bounds: tuple[int, int] | None = None) -> int:
         """Return the number of rows at which a sample may start. `bounds` are as for `sample`."""
