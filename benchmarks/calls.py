@@ -41,7 +41,7 @@ def kernel(store: Store, operator: str, **given: Any) -> Callable[[], int]:
 
 def sampling(buffer: Any) -> dict[str, Callable[[], Any]]:
     """The parts of a sample: its arrays, the kernel, and Tensors."""
-    store, columns, plan = buffer._calls, buffer.columns, buffer.options.plan
+    store, columns, plan = buffer._front.calls, buffer.columns, buffer.options.plan
     specs = [(shape, columns.numpy_type(dtype)) for shape, dtype in plan.specs(columns)]
     made = [module.Output(shape, dtype) for shape, dtype in specs]
     arrays = [make() for make in made]
@@ -59,7 +59,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     """Insert one row and 64 rows; sample."""
     buffer = ReplayBuffer(sample_size=BATCH, capacity=CAPACITY, shapes=SHAPES, types=TYPES, seed=0, backend="native")
     buffer.insert(rows(CAPACITY))
-    now, first = buffer._calls.try_insert, np.zeros(1, np.int64)
+    now, first = buffer._front.calls.try_insert, np.zeros(1, np.int64)
     row = [np.ones(4, np.float32), 1, 1.0, np.ones(4, np.float32), False]
     batch = rows(BATCH)
 
@@ -70,7 +70,7 @@ def plain() -> dict[str, Callable[[], Any]]:
     return {
         "insert 1 row": lambda: buffer.insert(row),
         "- lock, take the row, kernel": lambda: now(row, None, False, False),
-        "- kernel": kernel(buffer._calls, "insert", rows=rows(1), first=first),
+        "- kernel": kernel(buffer._front.calls, "insert", rows=rows(1), first=first),
         "- lock": lock,
         "- wait for work in flight, if there may be any": wait_for_work,
         "insert 64 rows": lambda: buffer.insert(batch),
@@ -100,7 +100,7 @@ def prioritized() -> dict[str, Callable[[], Any]]:
         **{f"sample 256 rows: {name}": part for name, part in sampling(buffer).items()},
         "update 256 priorities": lambda: buffer.update_priorities(indices, priorities),
         "update 256 priorities: - kernel": kernel(
-            buffer._calls,
+            buffer._front.calls,
             "update_priorities",
             handles=indices.asnumpy(),
             priority=priorities,

@@ -5,12 +5,9 @@ in place of Tensors, and numbers in place of Tensors of one number. Samples for 
 bfloat16: such columns contain its bits as uint16.
 """
 
-import contextlib
 import copy
 import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,21 +15,19 @@ import numpy as np
 from .checkpoint.buffers import Maker, load_buffers, save
 from .config.configuration import create
 from .store.base.checks import check_size
-from .store.base.gone import Gone
 from .store.base.habits import only_from_python
 from .store.base.mixins import mixin
 from .store.faces.arrays import ArrayBuffer
 from .store.faces.attached import attach
-from .store.faces.front import LocalFront
+from .store.faces.front import LocalFront, SharedRows
 from .store.faces.groups import as_groups
 from .store.faces.mixture import ArrayMixture
-from .store.faces.place import HOST, check_compressed, checked_storage, flush, folder_of, open_buffer
+from .store.faces.place import HOST, check_compressed, checked_storage, folder_of
 from .store.faces.relabelling import RelabelOfArrays
 from .store.faces.saved import Plain, SavedState
-from .store.folder.folder import Folder
-from .store.kernels import state
+from .store.kernels import library, state
+from .store.kernels.call import Tensors
 from .store.kernels.library import library_for
-from .store.kernels.locks import Block, Event, Held, Locks, Signals
 from .store.rows.any_length import make_store
 from .store.rows.compressed import CompressedColumn
 from .store.rows.store import Store
@@ -46,11 +41,10 @@ from .store.spec.classes import (
     ReservoirRecipe,
     SequenceRecipe,
 )
-from .store.spec.parts import InOrder
 from .store.spec.spec import BufferSpec, Recipe
-from .store.waits.limiter import RateLimiter, begin_limits, check_limiter
+from .store.waits.limiter import RateLimiter
 from .store.waits.rate_rule import QueueAccount
-from .store.waits.waiting import QueueLimiter, Waiting
+from .store.waits.waiting import Waiting
 
 __all__ = [
     "ElasticReplayBuffer",
@@ -72,63 +66,16 @@ __all__ = [
 _Host = TypeVar("_Host", bound="HostBuffer")
 
 
-class _Rows:
-    """The state that buffers of several sample sizes on the same rows share.
-
-    Args:
-        folder (Union[Folder, None]): The folder of the rows, or ``None`` if they are in memory.
-    """
-
-    def __init__(self, folder: Folder | None) -> None:
-        self.folder, self.lock, self.closed = folder, threading.RLock(), Event()
-        #: Record of the last `save`.
-        self.last_saved: object = None
-
-
-class HostFront(LocalFront):
-    """The calls of a buffer on arrays.
-
-    Args:
-        store (Store): The rows.
-        spec (BufferSpec): What the buffer is.
-        shared (_Rows): What buffers of other sample sizes share with it.
-    """
-
-    calls: Store
-    limiter: Waiting | None = None
-
-    def __init__(self, store: Store, spec: BufferSpec, shared: _Rows) -> None:
-        super().__init__(store, spec, shared.lock, lambda array: array, int)
-        self.shared, plan = shared, spec.relabelling
-        if plan is not None:
-            relabel, before = RelabelOfArrays(plan), spec.has_handles + spec.prioritized
-            self.finish = lambda batch: relabel(batch, before)
-
-    def ready(self) -> None:
-        """Raise a RuntimeError if the buffer was closed."""
-        if self.shared.closed.is_set():
-            way_out = "make another" if self.shared.folder is None else "open its folder again"
-            raise RuntimeError(f"For '{self.spec.cls_name}', the buffer was closed: {way_out}.")
-
-    ready_to_read = ready
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the rows, or ``None`` if they are in memory."""
-        folder = self.shared.folder
-        return None if folder is None else folder.path
-
-    def try_insert(self, *given: object) -> Any:
-        """Store rows that obviously fit, unless they may have to wait."""
-        with self.lock:
-            self.ready()
-            limiter = self.limiter
-            return self.calls.try_insert(*given) if limiter is None or not limiter.waits else False
+def _front_of(store: Store, spec: BufferSpec, shared: SharedRows) -> LocalFront:
+    front = LocalFront(store, spec, shared)
+    if spec.relabelling is not None:
+        front.relabel = RelabelOfArrays(spec.relabelling)
+    return front
 
 
 @mixin
 @only_from_python
-class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
+class HostBuffer(Recipe, SavedState, ArrayBuffer):
     """The base class of buffers on arrays. A subclass has the constructor of a public class."""
 
     def _make(self, spec: BufferSpec, storage: object, backend: object) -> None:
@@ -143,19 +90,14 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
         if relabelling is not None and "bfloat16" in (relabelling.goal_type, relabelling.reward_type):
             raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
         check_compressed(spec, place)
-        shared = _Rows(folder_of(spec, place))
-        ArrayBuffer.__init__(self, spec, HostFront(make_store(spec, folder=shared.folder), spec, shared))
-        self._begin()
+        shared = SharedRows(folder_of(spec, place))
+        tensors = Tensors(guard=library.calls.Guard(shared.lock))
+        ArrayBuffer.__init__(self, spec, _front_of(make_store(spec, tensors, shared.folder), spec, shared))
+        self._front.begin_queue()
 
-    def _begin(self) -> None:
-        """Make what only the subclass has."""
-
-    @classmethod
-    def open(
-        cls: type[_Host], folder: str | os.PathLike[str], *, views: Sequence[object] | None = None, verify: bool = False
-    ) -> _Host:
-        """Open the buffer in a folder as its learner, as `Buffer.open` does."""
-        return open_buffer(cls, folder, views, verify, globals().get)
+    @staticmethod
+    def _find(name: str) -> Any:
+        return globals().get(name)
 
     @property
     def arrays(self) -> Mapping[str, np.ndarray]:
@@ -174,25 +116,11 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     @limiter.setter
     def limiter(self, limiter: RateLimiter | None) -> None:
-        front = self._front
-        front.ready()
-        check_limiter(type(self).__name__, front.limiter, limiter)
-        begin_limits(front.calls, self.lock, front.shared.folder, limiter)
-        if limiter is not None:
-            limiter.closing = front.shared.closed
-        front.limiter = limiter
+        self._front.set_limiter(limiter)
 
     def rows(self, *, as_dict: bool = False) -> Any:
         """Read all rows of a full buffer, as `Buffer.rows` does."""
         return self._front.rows(as_dict)
-
-    def turn_to_sample(self, stop: Event | None) -> Held:
-        """Wait until the limiter allows a sample, as `Buffer.turn_to_sample` does."""
-        return self._front.turn_to_sample(stop, self.spec.sample_size)
-
-    def eligible(self) -> int:
-        """Return the number of rows at which a sample may start now, as `Buffer.eligible` does."""
-        return self._front.eligible()
 
     def reset(self: _Host) -> _Host:
         """Remove all rows, as `Buffer.reset` does."""
@@ -205,8 +133,8 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def _resized(self: _Host, size: int) -> _Host:
         made, front, spec = self._copied(), self._front, self.spec.resized(size)
-        resized = HostFront(front.calls.resized(spec.options), spec, front.shared)
-        resized.limiter = front.limiter
+        resized = _front_of(front.calls.resized(spec.options), spec, front.shared)
+        resized.limit(front.limiter)
         ArrayBuffer.__init__(made, spec, resized)
         return made
 
@@ -236,47 +164,7 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
                     one.array[...] = arrays[key]
         return made
 
-    def flush(self, *, every: float | None = None, rows: int | None = None) -> None:
-        """Write all rows in the folder to the disk, as `Buffer.flush` does."""
-        with self._front.lock:
-            self._front.ready()
-        flush(type(self).__name__, self._front.shared.folder, every, rows)
-
-    def close(self) -> None:
-        """Free the memory of the rows, or flush and release the folder, as `Buffer.close` does."""
-        if isinstance(self._front.calls, Gone):  # left to the process from which this one was forked
-            return
-        with self._front.lock:
-            if not self._front.shared.closed.is_set():
-                with Block(self._front.calls.close, self._mark_closed):
-                    pass
-
-    def _mark_closed(self, succeeded: bool) -> None:
-        shared = self._front.shared
-        if succeeded or (shared.folder is not None and not shared.folder.is_learner):  # else it is still open
-            shared.closed.set()
-
     # For files.
-
-    @property
-    def last_saved(self) -> object:
-        """Record of the last `save`."""
-        return self._front.shared.last_saved
-
-    @last_saved.setter
-    def last_saved(self, record: object) -> None:
-        self._front.shared.last_saved = record
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the rows, or ``None`` if they are in memory."""
-        return self._front.folder
-
-    @property
-    def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """The lock held by calls. In a folder all processes share it."""
-        front = self._front
-        return front.lock if front.shared.folder is None else Locks(front.lock, front.calls.kernels_kept_out())
 
     @property
     def updates(self) -> np.ndarray:
@@ -285,7 +173,6 @@ class HostBuffer(Recipe, SavedState[HostFront], ArrayBuffer):
 
     def state_arrays(self) -> dict[str, Plain]:
         """Return the arrays of the state by name, the limiter's too."""
-        self._front.ready()
         calls, limiter = self._front.calls, self.limiter
         limits = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
         layout = state.layout(self.spec.columns, self.spec.options)
@@ -434,21 +321,9 @@ class ReplayQueue(QueueRecipe, HostBuffer):
         [10 11] [12 13] False
     """
 
-    def _begin(self) -> None:
-        sampler = self.spec.parts.sampler
-        assert isinstance(sampler, InOrder)
-        self._front.limiter = QueueLimiter(self, sampler.timeout)
-
-    def signals(self) -> tuple[Held, Any, Folder | None]:
-        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
-        folder = self._front.shared.folder
-        return self.lock, Signals() if folder is None else folder.signals, folder
-
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones."""
-        with self._front.lock:
-            self._front.ready()
-            return QueueAccount.of(self._front.calls, self.spec.options)
+        return self._front.account()
 
 
 def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:

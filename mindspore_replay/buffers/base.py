@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import threading
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 import mindspore as ms
@@ -11,32 +9,31 @@ from mindspore import ParameterTuple, Tensor, nn
 
 from .. import mindspore_api
 from ..columns import TYPES, Columns
+from ..mindspore_api import share
 from ..ops import native
 from ..ops.composite import CompositeOperators
+from ..ops.eager import wait_for_work
 from ..ops.operators import Operators
 from ..ops.state import State
-from ..store.base.gone import Living
 from ..store.base.habits import NoContainer
+from ..store.faces.front import LocalFront, SharedRows
 from ..store.faces.place import DEVICE, check_compressed, checked_storage, folder_of
 from ..store.faces.showing import table, text
 from ..store.kernels import library, state
 from ..store.kernels.call import Tensors
-from ..store.kernels.locks import Event, Locks
 from ..store.kernels.memory import block_of
 from ..store.rows.any_length import make_store
+from ..store.rows.calls import Calls
 from ..store.rows.store import Store
 from ..store.spec.episodes import END, FINAL
 from ..store.spec.parts import Prioritized
 from ..store.spec.spec import BufferSpec, Recipe
-from ..store.waits.limiter import begin_limits, check_limiter
 from .arguments import Arguments
 from .changes import Changes
 from .compile_time import compile_time
 from .compiled import CompiledCalls
 from .copying import Copying
 from .drawing import Drawing
-from .folders import InFolder
-from .front import BufferFront
 from .insertion import Insertion
 from .isolated_cell import IsolatedCell
 from .parameters import parameter_on, refuse_loads
@@ -50,23 +47,12 @@ _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
 class Buffer(
-    Recipe,
-    Arguments,
-    Insertion,
-    Drawing,
-    Reading,
-    Changes,
-    Saving,
-    Copying,
-    InFolder,
-    IsolatedCell,
-    NoContainer,
-    nn.Cell,
+    Recipe, Arguments, Insertion, Drawing, Reading, Changes, Saving, Copying, IsolatedCell, NoContainer, nn.Cell
 ):
     """Base class of all buffers: columns, the state of each row, and operators on them.
 
     Subclasses choose the parts in their constructors. The methods, each with a body for the compiler, are in
-    ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py``, ``copying.py`` and ``folders.py``.
+    ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py`` and ``copying.py``.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
@@ -150,7 +136,6 @@ class Buffer(
             self.default_priority = parts.sampler.default_priority
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
-        self.limiter = None
         place = checked_storage(name, storage, default_storage(spec, backend))
         self.backend = backend_of(spec, place, backend)
         self._direct = place != DEVICE or native.direct_calls(self.backend)
@@ -160,21 +145,17 @@ class Buffer(
         self._late, self._present = self.columns.late, self.columns.present
         self._lengths_differ = bool(self.columns.kinds)
         self._stored_shapes, self._stored_types = self.columns.references.shapes, self.columns.references.types
-        self._lock, self._closing = threading.RLock(), Event()
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
-        self._folder = folder_of(spec, place)
-        self._on_these_rows = Living()
-        self._make_state()
-        self._make_operators()
-        self._watch()
+        shared = SharedRows(folder_of(spec, place))
+        self._make_operators(self._make_state(shared), shared)
+        self._front.begin_queue()
+        self.__dict__["limiter"] = self._front.limiter
         self._begin()
 
-    def _watch(self) -> None:
-        """Notice each access to the Parameters from now on, and be closed with the other buffers on these rows."""
-        self._on_these_rows.add(self)
-        self.__dict__["_try_insert"] = self._calls.try_insert  # found sooner here, at each insertion
-        if isinstance(self._calls, Store):
-            self.__dict__["_guard"] = guard = self._calls.guard
+    def _watch(self, calls: Calls) -> None:
+        """Notice each access to the Parameters from now on."""
+        if isinstance(calls, Store):
+            self.__dict__["_guard"] = guard = calls.guard
             if guard is not None and not mindspore_api.notices_reads(self, "head"):
                 guard.watch()
 
@@ -205,19 +186,17 @@ class Buffer(
     def _begin(self) -> None:
         """Set the attributes of a subclass. The constructor calls this last."""
 
-    def _make_state(self) -> None:
-        self._outer_lock: AbstractContextManager[object] = self._lock
+    def _make_state(self, shared: SharedRows) -> Store | None:
+        """Make the Parameters of the state. Return the store on their memory, ``None`` if calls run graphs."""
+        store = None
         if self._direct:
-            share, address = mindspore_api.share, mindspore_api.address
             waits = mindspore_api.wait, mindspore_api.jit_contexts, mindspore_api.refuse_trace
-            guard = library.calls.Guard(self._lock, *waits)
+            guard = library.calls.Guard(shared.lock, *waits)
             kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
-            tensors = Tensors(kind, share, address, TYPES, guard)
-            self._calls = store = make_store(self.spec, tensors, self._folder)
+            tensors = Tensors(kind, share, mindspore_api.address, TYPES, guard)
+            store = make_store(self.spec, tensors, shared.folder)
             self.compressed = store.compressed
             arrays, updates = dict(store.arrays), store.updates
-            if self._folder is not None:
-                self._outer_lock = Locks(self._lock, store.kernels_kept_out())
         else:
             arrays, self.compressed = state.make(self.columns, self.options), {}
             updates = arrays.pop("updates")
@@ -234,15 +213,17 @@ class Buffer(
             if not name.startswith(state.OF_ROWS):
                 setattr(self, name, parameter)
             parameter.name = prefix + name
-            if self._folder is not None:
-                refuse_loads(parameter, type(self).__name__, self._folder.path)
+            if shared.folder is not None:
+                refuse_loads(parameter, type(self).__name__, shared.folder.path)
         # No Parameter of the Cell: it is not part of the state.
         self.__dict__["updates"] = parameter_on(f"{prefix}updates", updates, self._direct)
         if self.compressed:
             columns = parameters | self.compressed
             self.__dict__["buffer"] = tuple(columns[f"column.{name}"] for name in self.columns.names)
+        return store
 
-    def _make_operators(self) -> None:
+    def _make_operators(self, calls: Calls | None, shared: SharedRows) -> None:
+        """Make the operators of graphs, and the front of the calls from Python, which run graphs without `calls`."""
         relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
         operators: Any = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
@@ -257,10 +238,12 @@ class Buffer(
         self._zero = Tensor(0, ms.int32)
         # No flag, and those for all rows.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
-        if not self._direct:
-            self._calls = CompiledCalls(operators, self.state_parameters(), self.columns, self.options, self._block)
-        self._relabel = None if relabel is None else RelabelFromPython(relabel)
-        self.__dict__["_front"] = BufferFront(self)
+        if calls is None:
+            calls = CompiledCalls(operators, self.state_parameters(), self.columns, self.options, self._block)
+        self.__dict__["_front"] = front = LocalFront(calls, self.spec, shared, share, share, wait_for_work)
+        if relabel is not None:
+            front.relabel = RelabelFromPython(relabel)
+        self._watch(calls)
 
     def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
         """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
@@ -297,12 +280,11 @@ class Buffer(
             made.__dict__.update({key: vars(self)[key] for key in kept})
         for name, parameter in mindspore_api.parameters_of(self).items():
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
-        made.__dict__["limiter"] = self.limiter
         made._is(self.spec.resized(size))
-        if isinstance(self._calls, Store):
-            made._calls = self._calls.resized(made.options)
-        made._make_operators()
-        made._watch()
+        calls = self._front.calls
+        made._make_operators(calls.resized(made.options) if isinstance(calls, Store) else None, self._front.shared)
+        made._front.limit(self._front.limiter)
+        made.__dict__["limiter"] = self._front.limiter
         return made
 
     @property
@@ -318,37 +300,17 @@ class Buffer(
         own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
         return sum(array.nbytes for array in (*self.buffer, *own))
 
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """The lock held by calls from Python. Compiled graphs do not wait for it.
-
-        If the buffer is in a folder, all its processes share this lock, and graphs wait for it too.
-
-        Examples:
-            >>> from mindspore_replay import ReplayBuffer
-            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> with buffer.lock:  # no other thread comes between
-            ...     buffer = buffer.insert([1])
-            ...     newest, = buffer.get_item(-1)
-            >>> print(newest)
-            1
-        """
-        return self._outer_lock
-
     __repr__, _repr_html_ = text, table
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":
-            check_limiter(type(self).__name__, vars(self).get("limiter"), value, nn.Cell)
-            if "_front" in vars(self):
-                self._front.ready()
-                begin_limits(self._calls, self._outer_lock, self._folder, value)
+            self._front.set_limiter(value, nn.Cell)
         if isinstance(value, Tensor) and name in mindspore_api.parameters_of(self):
             nn.Cell.__setattr__(self, name, value)  # it becomes the Parameter's data
             return
         super().__setattr__(name, value)
         if name == "limiter" and value is not None:
             # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.
-            value.closing, prefix = self._closing, self.head.name.removesuffix("head")
+            prefix = self.head.name.removesuffix("head")
             for key, parameter in value.parameters_and_names("limiter"):
                 parameter.name = prefix + key

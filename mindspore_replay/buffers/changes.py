@@ -3,21 +3,18 @@
 from typing import Any, TypeVar
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, ops
 
 from ..columns import Columns
-from ..mindspore_api import share
 from ..ops.eager import graph_body
 from ..ops.statement_hook import statement_body
 from ..store.base.mixins import mixin
 from ..store.base.types import Experience, Values
-from ..store.rows.calls import Calls
+from ..store.faces.front import LocalFront
 from ..store.rows.inputs import as_values
 from ..store.spec.options import Options
 from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time, stand_in
-from .front import BufferFront
 
 _Self = TypeVar("_Self", bound="Changes")
 
@@ -33,8 +30,7 @@ class Changes:
     spec: BufferSpec
     columns: Columns
     options: Options
-    _calls: Calls
-    _front: BufferFront
+    _front: LocalFront
 
     # Columns.
 
@@ -129,8 +125,7 @@ class Changes:
             >>> print(invalid, priority)
             1 [0. 9. 1.]
         """
-        invalid = self._calls.try_update_priorities(indices, priorities) if self.spec.prioritized else None
-        return share(invalid) if type(invalid) is np.ndarray else self._front.update_priorities(indices, priorities)
+        return self._front.update_priorities(indices, priorities)  # type: ignore[no-any-return]
 
     # Removal, and the state of rows.
 

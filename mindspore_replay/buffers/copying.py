@@ -2,42 +2,21 @@
 
 import copy
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
-from ..store.base.gone import Living
-from ..store.kernels.locks import Event
+from ..store.faces.front import LocalFront, SharedRows
+from ..store.rows.store import Store
 from ..store.waits.waiting import Waiting
 from .compile_time import compile_time
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
 _SHARED = {"spec", "columns", "names", "shapes", "types", "layout", "options", "_check"}
-_OWN = {
-    "limiter",
-    "last_saved",
-    "updates",
-    "compressed",
-    "_closing",
-    "_lock",
-    "_outer_lock",
-    "_folder",
-    "_on_these_rows",
-    "_calls",
-    "_try_insert",
-    "_front",
-    "_block",
-    "_watched",
-    "_zero",
-    "_flag_values",
-    "_relabel",
-    "_sizes",
-    "_guard",
-}
+_OWN = {"updates", "compressed", "_front", "limiter", "_block", "_watched", "_zero", "_flag_values", "_sizes", "_guard"}
 
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
@@ -53,25 +32,25 @@ class Copying:
 
     sample_size: int
     limiter: Waiting | None
-    _lock: threading.RLock
+    _front: LocalFront
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
         """Make an independent buffer with the same rows, random state and options, and a copy of the limiter.
 
         It has no folder. Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
         """
-        rows = "rows", id(self._lock)
+        rows = "rows", id(self._front.shared)
         if rows in memo:
             memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
-            made.__dict__["limiter"] = copy.deepcopy(self.limiter, memo)
             return made
-        with self._lock:
+        with self._front.lock:
             memo[id(self)] = memo[rows] = made = self._without_limiter(memo)
-            limiter = copy.deepcopy(self.limiter, memo)
-            if isinstance(limiter, nn.Cell):
-                made.limiter = limiter
-            else:
-                made.__dict__["limiter"] = limiter
+            made._front.begin_queue()
+            made.__dict__["limiter"] = made._front.limiter
+            if isinstance(self.limiter, nn.Cell):
+                made.limiter = copy.deepcopy(self.limiter, memo)
+            elif self.limiter is not None:
+                made.limiter.timeout = self.limiter.timeout
         return made
 
     def _without_limiter(self: Any, memo: dict[Any, Any]) -> Any:
@@ -82,12 +61,10 @@ class Copying:
             if not isinstance(getattr(type(self), key, None), compile_time):
                 value = vars(self)[key]
                 made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
-        made.__dict__.update(limiter=None, _lock=threading.RLock(), _closing=Event())
-        made.__dict__.update(_folder=None, _on_these_rows=Living())
-        made._make_state()
-        self._copy_state(made)
-        made._make_operators()
-        made._watch()
+        shared = SharedRows(None)
+        calls = made._make_state(shared)
+        self._copy_state(made, calls)
+        made._make_operators(calls, shared)
         there = dict(made.parameters_and_names(expand=False))
         for name, parameter in dict(self.parameters_and_names(expand=False)).items():
             if name not in there:  # of a subclass, as are sub-cells
@@ -98,10 +75,10 @@ class Copying:
         keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
         return made
 
-    def _copy_state(self: Any, made: Any) -> None:
+    def _copy_state(self: Any, made: Any, calls: Store | None) -> None:
         with self.snapshot(columns=True) as arrays:
-            if made._direct:  # nothing of MindSpore, which may wait for graphs that wait for a folder
-                for key, array in made._calls.arrays.items():
+            if calls is not None:  # nothing of MindSpore, which may wait for graphs that wait for a folder
+                for key, array in calls.arrays.items():
                     if key in made.compressed:
                         made.compressed[key].load_checked(arrays[key])
                     else:

@@ -13,12 +13,11 @@ from ..ops.primitives import named_in_graph
 from ..store.base.kinds import Form
 from ..store.base.mixins import mixin
 from ..store.base.nested import Step
-from ..store.kernels.locks import Event, Held
+from ..store.faces.front import LocalFront
 from ..store.spec.needs import need_priorities
 from ..store.spec.options import Options
 from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time
-from .front import BufferFront
 from .relabelling import RelabelFromPython
 
 
@@ -28,9 +27,7 @@ class Drawing:
 
     spec: BufferSpec
     options: Options
-    _front: BufferFront
-    #: Computes the rewards of relabelled samples drawn from Python, if there are any.
-    _relabel: RelabelFromPython | None
+    _front: LocalFront
     #: True if calls from Python run kernels, not graphs.
     _direct: bool
 
@@ -90,23 +87,8 @@ class Drawing:
         """
         return share(np.array(self._front.can_sample()))
 
-    def eligible(self) -> int:
-        """Return the number of rows at which a sample may start now. Only from Python.
-
-        Examples:
-            >>> from mindspore_replay import ReplayBuffer
-            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], weighted=True, seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12]])
-            >>> print(buffer.delete([1]), buffer.size(), buffer.eligible())
-            1 3 2
-        """
-        return self._front.eligible()
-
-    def turn_to_sample(self, stop: Event | None) -> Held:
-        """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
-        return self._front.turn_to_sample(stop, self.spec.sample_size)
-
     @property
     def runs_graphs(self) -> bool:
         """True if `sample` called from Python runs a compiled graph."""
-        return not self._direct or (self._relabel is not None and self._relabel.runs_graphs)
+        relabel = self._front.relabel
+        return not self._direct or (isinstance(relabel, RelabelFromPython) and relabel.runs_graphs)

@@ -1,6 +1,6 @@
 """Insertion of rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import mindspore as ms
@@ -14,13 +14,11 @@ from ..ops.statement_hook import installed, statement_body
 from ..store.base.checks import LAST_CLOCK
 from ..store.base.mixins import mixin
 from ..store.base.types import Experience, Values
-from ..store.rows.calls import Calls
+from ..store.faces.front import LocalFront
 from ..store.rows.inputs import as_new_rows, check_versions
 from ..store.rows.items import check_padded, with_lengths
 from ..store.spec.options import Options
-from ..store.waits.waiting import Waiting
 from .compile_time import compile_time, stand_in
-from .front import BufferFront
 from .storage import need_kernels
 
 _Self = TypeVar("_Self", bound="Insertion")
@@ -32,11 +30,8 @@ class Insertion:
 
     columns: Columns
     options: Options
-    limiter: Waiting | None
     backend: str
-    _calls: Calls
-    _front: BufferFront
-    _try_insert: Callable[..., Any]
+    _front: LocalFront
 
     def _insert_graph(
         self,
@@ -160,11 +155,11 @@ class Insertion:
             raise self.columns.wrong_insert(exp, _misplaced, _unknown)
         if lengths is not None and exp is not None:
             exp = with_lengths(self.columns, exp, lengths)
-        try_insert = self._try_insert if self.limiter is None else self._front.try_insert
-        stored = try_insert(exp, priority, end, final, version, with_indices)
+        front = self._front
+        stored = front.try_insert(exp, priority, end, final, version, with_indices)
         if stored is not False:
             return self if stored is True else stored
-        handles = self._front.insert(exp, priority, end, final, version, with_indices)
+        handles = front.insert(exp, priority, end, final, version, with_indices)
         return self if handles is None else handles
 
     #: `insert` under a name that MindSpore's parser does not mistake for a list's method.

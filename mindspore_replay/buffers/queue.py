@@ -1,17 +1,14 @@
 """A queue: each row, or each sequence, is delivered once, in order."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from mindspore import Tensor
 
-from ..ops.eager import graph_body, wait_for_work
+from ..ops.eager import graph_body
 from ..store.base.kinds import LONGEST
-from ..store.kernels.locks import Signals
 from ..store.spec.classes import QueueRecipe
-from ..store.spec.parts import InOrder
 from ..store.spec.registry import registered
 from ..store.waits.rate_rule import QueueAccount
-from ..store.waits.waiting import QueueLimiter
 from .base import Buffer
 
 
@@ -88,15 +85,6 @@ class ReplayQueue(QueueRecipe, Buffer):
         [4] [[4 5 6]]
     """
 
-    def _begin(self) -> None:
-        sampler = self.spec.parts.sampler
-        assert isinstance(sampler, InOrder)
-        self.__dict__["limiter"] = QueueLimiter(self, sampler.timeout)
-
-    def signals(self) -> tuple[Any, Any, Any]:
-        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
-        return self._outer_lock, Signals() if self._folder is None else self._folder.signals, self._folder
-
     def account(self) -> QueueAccount:
         """Return how many rows can be sampled, and how many inserted. Only from Python.
 
@@ -106,9 +94,7 @@ class ReplayQueue(QueueRecipe, Buffer):
             >>> print(queue.insert([[10, 11, 12]]).account())
             QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None, items='')
         """
-        with self._lock:
-            wait_for_work()
-            return QueueAccount.of(self._calls, self.options)
+        return self._front.account()
 
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)

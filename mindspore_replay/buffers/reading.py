@@ -12,9 +12,9 @@ from ..ops.primitives import named_in_graph
 from ..store.base.mixins import mixin
 from ..store.base.nested import Step
 from ..store.base.types import Values
+from ..store.faces.front import LocalFront
 from ..store.spec.spec import BufferSpec
 from .compile_time import compile_time
-from .front import BufferFront
 from .isolated_cell import IsolatedCell
 
 
@@ -23,7 +23,7 @@ class Reading:
     """Methods that read rows by position, and count them."""
 
     spec: BufferSpec
-    _front: BufferFront
+    _front: LocalFront
 
     def _get_item_graph(self, index, *, as_dict=False):
         self._check_call("get_item", self._known(index))

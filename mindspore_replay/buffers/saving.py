@@ -1,7 +1,6 @@
 """Copying, loading and checking the whole state of a buffer."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,14 @@ from mindspore import Parameter, nn
 from ..columns import Columns
 from ..store.base.mixins import mixin
 from ..store.faces.saved import Plain, SavedState
-from ..store.folder.folder import Folder
 from ..store.rows.compressed import CompressedColumn
 from ..store.rows.store import STATE_VERSION
-from .front import BufferFront
+from ..store.spec.registry import find
 from .parameters import Held, count_load
 
 
 @mixin
-class Saving(SavedState[BufferFront]):
+class Saving(SavedState):
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
@@ -30,7 +28,7 @@ class Saving(SavedState[BufferFront]):
     head: Parameter
     #: The compressed columns, by their names in the state.
     compressed: dict[str, CompressedColumn]
-    _folder: Folder | None
+    _find = staticmethod(find)  # type: ignore[assignment]
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the whole state.
@@ -112,11 +110,6 @@ class Saving(SavedState[BufferFront]):
         super().check_valid()
 
     # For the rest of the package.
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the rows, or ``None`` if they are in memory."""
-        return None if self._folder is None else self._folder.path
 
     def state_parameters(self) -> dict[str, Parameter]:
         """Return the Parameters of the state by name, including the limiter's."""

@@ -162,7 +162,7 @@ class ShardFront(InsertionFront, LimitedFront):
         self.ready_to_read = self.ready
 
     @property
-    def limiter(self) -> RateLimiter | None:
+    def limiter(self) -> RateLimiter | None:  # type: ignore[override]
         """The limiter that writers and samples wait for."""
         return self.calls.exchange.limiter
 

@@ -38,7 +38,7 @@ def _operators_run_at_once() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_calls(kind: str):
     twins = Twins(KINDS[kind].make(backend="native"), lambda: KINDS[kind].make(backend="composite"), not_compiled)
-    assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
+    assert (type(twins.direct._front.calls), type(twins.compiled._front.calls)) == (Store, CompiledCalls)
     failed = []
     for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 2, 5, 14), 60, versions=False):
         failed.append(isinstance(twins.both(call)[0], type))

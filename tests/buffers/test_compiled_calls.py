@@ -44,7 +44,7 @@ def twins_of(make_one: Callable[[], Any]) -> Twins:
 def test_all_calls(kind: str):
     """`test_backends.py` has the other kinds: composite operators are called in the same way."""
     twins = twins_of(lambda: make(kind))
-    assert (type(twins.direct._calls), type(twins.compiled._calls)) == (Store, CompiledCalls)
+    assert (type(twins.direct._front.calls), type(twins.compiled._front.calls)) == (Store, CompiledCalls)
     assert twins.compiled.backend == "native"
     outcomes = set()
     for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 3), 60):
@@ -106,7 +106,7 @@ def test_save_and_load(kind: str, tmp_path: Path):
         twins.compiled.load_state_dict(state)
         save(twins.compiled, tmp_path / "compiled.safetensors")
         again = load(tmp_path / "direct.safetensors", backend="native")
-        assert type(again._calls) is CompiledCalls
+        assert type(again._front.calls) is CompiledCalls
         other = make(kind, seed=9)
         other.insert(rows(other, 6, 0), **more)
         load(tmp_path / "compiled.safetensors", buffer=other)

@@ -35,7 +35,7 @@ def rows(n: int) -> list[np.ndarray]:
 
 
 def is_watched(buffer: Any) -> bool:
-    return buffer._calls.guard.watched()
+    return buffer._front.calls.guard.watched()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ def give_with(wait: Callable[[], None], refuse: Callable[[], None] = lambda: Non
     buffer.insert(rows(8))
     lock = RecordingLock()
     guard = calls.Guard(lock, wait, jit_contexts, refuse)
-    store = buffer._calls
+    store = buffer._front.calls
     kernels = Invocations(store.schema, store.options, store._state, NO_TENSORS._replace(guard=guard))
     return kernels["sample"], lock, guard
 

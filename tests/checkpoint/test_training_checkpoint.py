@@ -322,7 +322,7 @@ def test_buffers_in_folders_stay_as_they_are(how: str, tmp_path: Path, caplog: p
     both.set_ratios([1.0, 3.0])
     checkpoint = TrainingCheckpoint(PATH, network=network, **GIVEN[how](buffers, both))
     checkpoint.save(step=1)
-    assert buffers["agent"]._folder._last.inserted == 31  # it was flushed first
+    assert buffers["agent"]._front.shared.folder._last.inserted == 31  # it was flushed first
     weight, count = network.weight.asnumpy().copy(), len(buffers["expert"])
     assert checkpoint.load() == {"step": 1}
     assert not caplog.records

@@ -352,7 +352,7 @@ def test_a_kernel_that_refuses_gives_its_status(case: str):
 
 @pytest.mark.cpu_only("calls kernels directly")
 def test_a_kernel_that_fails_raises_in_words():
-    store = make_buffer(backend="native")._calls
+    store = make_buffer(backend="native")._front.calls
     message = r"^The kernel 'replay_sample' failed with status 2: fewer rows are eligible than a sample needs.$"
     with pytest.raises(library.KernelError, match=message) as raised:
         store.sample()

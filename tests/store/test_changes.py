@@ -34,10 +34,10 @@ def priorities(buffer: PrioritizedReplayBuffer) -> list[float]:
 def test_vectors_that_fit_are_read_in_place(
     buffer: PrioritizedReplayBuffer, form: tuple[Callable[[Any], Any], Callable[[Any], Any]]
 ):
-    invalid = buffer._calls.try_update_priorities(form[0](HANDLES), form[1](PRIORITIES))
+    invalid = buffer._front.calls.try_update_priorities(form[0](HANDLES), form[1](PRIORITIES))
     assert (type(invalid), invalid.shape, invalid.dtype, int(invalid)) == (np.ndarray, (), np.int32, 0)
     assert priorities(buffer) == [1, 3, 0.5, 1]
-    assert int(buffer._calls.try_update_priorities(form[0](HANDLES + 2), form[1](PRIORITIES + 1))) == 1
+    assert int(buffer._front.calls.try_update_priorities(form[0](HANDLES + 2), form[1](PRIORITIES + 1))) == 1
     assert priorities(buffer) == [1, 3, 0.5, 4]
     assert int(invalid) == 0  # no later call changes it
 
@@ -61,14 +61,14 @@ CAST: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", CAST)
 def test_numbers_are_cast(buffer: PrioritizedReplayBuffer, name: str):
     handles, given = CAST[name]
-    assert int(buffer._calls.try_update_priorities(handles, given)) == 0
+    assert int(buffer._front.calls.try_update_priorities(handles, given)) == 0
     assert priorities(buffer) == [1, 3, 0.5, 1]
 
 
 @pytest.mark.parametrize("one", [3, 3.0, np.float32(3), np.array(3.0), True - 1 + 3, Tensor(np.float32(3))])
 def test_one_priority_is_that_of_all(buffer: PrioritizedReplayBuffer, one: Any):
-    assert int(buffer._calls.try_update_priorities(HANDLES, one)) == 0
-    assert int(buffer._calls.try_update_priorities(0, one)) == 0
+    assert int(buffer._front.calls.try_update_priorities(HANDLES, one)) == 0
+    assert int(buffer._front.calls.try_update_priorities(0, one)) == 0
     assert priorities(buffer) == [3, 3, 3, 1]
 
 
@@ -98,20 +98,20 @@ OTHERS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_others_are_left_alone(buffer: PrioritizedReplayBuffer, name: str):
     handles, given = OTHERS[name]
-    assert buffer._calls.try_update_priorities(handles, given) == -1
+    assert buffer._front.calls.try_update_priorities(handles, given) == -1
     assert priorities(buffer) == [1, 1, 1, 1]
 
 
 def test_a_kernel_that_fails_gives_its_status(buffer: PrioritizedReplayBuffer):
-    assert buffer._calls.try_update_priorities(HANDLES, -PRIORITIES) == BAD_WEIGHT
+    assert buffer._front.calls.try_update_priorities(HANDLES, -PRIORITIES) == BAD_WEIGHT
     assert priorities(buffer) == [1, 1, 1, 1]
     with pytest.raises(TypeError, match=r"^now\(\*inputs\) needs 2 of them$"):
-        buffer._calls.try_update_priorities(HANDLES)
+        buffer._front.calls.try_update_priorities(HANDLES)
 
 
 def updating_with(buffer: PrioritizedReplayBuffer, **parts: Any) -> Callable[..., Any]:
     """Return the call that sets priorities, with other parts of `Tensors`."""
-    store = buffer._calls
+    store = buffer._front.calls
     return Invocations(store.schema, store.options, store._state, store._tensors._replace(**parts))["update_priorities"]
 
 

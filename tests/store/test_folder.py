@@ -754,7 +754,7 @@ ANEW = r"the machine was restarted since .* was last used, and it had not been c
 
 def without_log(buffer: Any) -> None:
     """Let the log have no room for the next flush, which then writes the columns."""
-    files = buffer._folder._flushed
+    files = buffer._front.shared.folder._flushed
     files._end = files._entry.size
 
 
@@ -785,7 +785,7 @@ def test_a_second_stop_loses_no_row(tmp_path: Path, stopped: Any):
     fill(buffer, rows=range(32))
     without_log(buffer)
     buffer.flush()
-    buffer._folder.arrays["column.action"][17] = 99
+    buffer._front.shared.folder.arrays["column.action"][17] = 99
     with pytest.warns(RuntimeWarning, match=", 1 rows that did not fit their checksums"):
         again = stopped(tmp_path / "rows")
     fill(again, rows=range(40, 41))
@@ -880,7 +880,7 @@ def test_rows_are_verified(kind: str, tmp_path: Path):
     with attach(tmp_path / "rows") and contextlib.nullcontext(), pytest.raises(RuntimeError, match="open in another"):
         Buffer.open(tmp_path / "rows", verify=True)
     attached = attach(tmp_path / "rows")
-    again._calls.detach()
+    again._front.calls.detach()
     with pytest.raises(RuntimeError, match=r"'verify' must be False while others use the buffer in .*: close them"):
         Buffer.open(tmp_path / "rows", verify=True)
     attached.close()
@@ -919,14 +919,14 @@ def test_a_thread_flushes(tmp_path: Path):
         buffer.flush(every=0.001)
         fill(buffer)
         time.sleep(0.05)
-    number = buffer._folder._last.number
-    while buffer._folder._last.number < number + 2:
+    number = buffer._front.shared.folder._last.number
+    while buffer._front.shared.folder._last.number < number + 2:
         time.sleep(0.001)
-    assert buffer._folder._last.inserted == 44
+    assert buffer._front.shared.folder._last.inserted == 44
     buffer.flush(every=0)
-    number = buffer._folder._last.number
+    number = buffer._front.shared.folder._last.number
     time.sleep(0.05)
-    assert buffer._folder._last.number - number <= 1
+    assert buffer._front.shared.folder._last.number - number <= 1
     buffer.flush(every=0.001)
     with buffer.lock:
         buffer.close()
@@ -936,21 +936,21 @@ def test_a_thread_flushes(tmp_path: Path):
 def test_a_thread_flushes_after_some_rows(every: float | None, tmp_path: Path):
     buffer = make("uniform", storage=tmp_path / "rows")
     buffer.flush(every=every, rows=20)
-    number = buffer._folder._last.number
+    number = buffer._front.shared.folder._last.number
     fill(buffer, rows=range(19))
     time.sleep(0.05)
-    assert buffer._folder._last.number == number
+    assert buffer._front.shared.folder._last.number == number
     fill(buffer, rows=range(19, 20))
-    while buffer._folder._last.number == number:
+    while buffer._front.shared.folder._last.number == number:
         time.sleep(0.001)
-    assert buffer._folder._last.inserted == 20
+    assert buffer._front.shared.folder._last.inserted == 20
     buffer.close()
 
 
 def test_processes_may_wait_for_the_lock_during_a_flush(tmp_path: Path, stopped: Any):
     """A process that begins to wait changes the lock in the middle of a flush, which holds it."""
     buffer, ended = make("prioritized", storage=tmp_path / "rows"), threading.Event()
-    journal = buffer._folder.arrays["shared.journal"]
+    journal = buffer._front.shared.folder.arrays["shared.journal"]
 
     def begin_to_wait() -> None:
         while not ended.is_set():
@@ -978,7 +978,7 @@ def test_a_disk_that_fails_is_told_at_each_flush(tmp_path: Path, monkeypatch: py
         OSError, match=r"^\[Errno 5\] For 'ReplayBuffer', the folder .*rows could not be written to the"
     ):
         buffer.flush()
-    assert (len(buffer), buffer._folder._last.inserted) == (32, 0)
+    assert (len(buffer), buffer._front.shared.folder._last.inserted) == (32, 0)
     with pytest.raises(OSError, match="could not be written"):
         buffer.close()
 

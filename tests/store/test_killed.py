@@ -140,9 +140,9 @@ def test_rows_that_go_while_they_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     ):
         learner = make("uniform", tmp_path / str(i))
         victim = die_within(tmp_path / str(i), lambda arrays: arrays["shared.journal"].__setitem__(10, 4))
-        answers, count = iter([12]), learner._calls.count
+        answers, count = iter([12]), learner._front.calls.count
         monkeypatch.setattr(
-            learner._calls, "count", lambda answers=answers, count=count: next(answers, None) or count()
+            learner._front.calls, "count", lambda answers=answers, count=count: next(answers, None) or count()
         )
         with pytest.raises(error, match=message):
             read(learner)

@@ -132,7 +132,7 @@ def test_batches_keep_their_rows_while_others_are_drawn():
 def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
     buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
     buffer.insert([np.zeros((8, 200, 200), np.float32)])
-    store = buffer._calls
+    store = buffer._front.calls
     assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each freed before the next
     for share_, kind in ((share, Tensor), (None, np.ndarray)):
         give = Invocations(store.schema, store.options, store._state, NO_TENSORS._replace(share=share_))["sample"]
@@ -151,7 +151,7 @@ def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
 
 def sampling_of(buffer: Any) -> Call:
     """Return a kernel that draws rows, and fails if there are too few."""
-    store, plan = buffer._calls, buffer.options.plan
+    store, plan = buffer._front.calls, buffer.options.plan
     outputs = [Array(shape, dtype) for shape, dtype in plan.specs(store.schema)]
     given = {"plan": kept(plan.options()), "sample_range": kept(np.array(ALL_ROWS)), "outputs": outputs}
     return Call("sample", store.options.groups, store._state | given)

@@ -113,7 +113,7 @@ def same_arrays(store: Store, state: dict[str, np.ndarray]) -> None:
 
 def assert_shared(buffer: Any) -> None:
     """Check that every Parameter shares the memory of an array of the store, and the reverse."""
-    parameters, arrays = buffer.state_parameters(), buffer._calls.arrays
+    parameters, arrays = buffer.state_parameters(), buffer._front.calls.arrays
     assert parameters.keys() == arrays.keys()
     for name, parameter in parameters.items():
         seen = parameter.asnumpy()
@@ -145,11 +145,11 @@ def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
     assert_shared(buffer)
     buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
     assert_shared(buffer)
-    assert [column[0] for column in buffer._calls.read(np.array([3]))[0].asnumpy()] == [3.0]
+    assert [column[0] for column in buffer._front.calls.read(np.array([3]))[0].asnumpy()] == [3.0]
     other = make_filled(kind, 7).state_parameters()
     for name, parameter in buffer.state_parameters().items():
         parameter.set_data(Tensor(other[name].asnumpy().copy()))
-        assert buffer._calls.arrays[name].tobytes() == other[name].asnumpy().tobytes(), name
+        assert buffer._front.calls.arrays[name].tobytes() == other[name].asnumpy().tobytes(), name
         assert_shared(buffer)
     buffer.check_valid()
     buffer.load_state_dict(make_filled(kind, 3).state_dict())
@@ -158,14 +158,14 @@ def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
         buffer, {name: Parameter(value) for name, value in make_filled(kind, 4).state_parameters().items()}
     )
     assert_shared(buffer)
-    same_arrays(buffer._calls, make_filled(kind, 4).state_dict())
+    same_arrays(buffer._front.calls, make_filled(kind, 4).state_dict())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_graphs_and_operators_write_is_in_the_arrays(kind: str):
     buffer = make(kind)
     buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
-    arrays = buffer._calls.arrays
+    arrays = buffer._front.calls.arrays
     ops.assign(buffer.buffer[1], Tensor(np.full(CAPACITY, 8, np.float32)))
     buffer.size()  # waits for the operator
     assert (arrays["column.reward"] == 8).all()
@@ -180,7 +180,7 @@ def test_what_graphs_and_operators_write_is_in_the_arrays(kind: str):
         given = twin.sample()[-len(drawn) :]
         assert [part.asnumpy().tobytes() for part in drawn] == [part.tobytes() for part in given]
         assert_shared(buffer)
-        same_arrays(twin, buffer._calls.state_dict())
+        same_arrays(twin, buffer._front.calls.state_dict())
     if "reservoir" not in kind:
         stored = arrays["column.observation"][12:24, 0]
         assert stored.tolist() == [*range(100, 106), *range(110, 116)]
@@ -189,7 +189,7 @@ def test_what_graphs_and_operators_write_is_in_the_arrays(kind: str):
 def test_rows_written_into_the_arrays_are_read_by_a_graph():
     buffer = make("uniform")
     buffer.insert(rows(CAPACITY, 0))
-    buffer._calls.arrays["column.reward"][:] = 3
+    buffer._front.calls.arrays["column.reward"][:] = 3
     drawn = InsertsAndSamples(buffer).step(*(Tensor(field) for field in rows(2, 40)))
     assert set(drawn[1].asnumpy().tolist()) <= {3.0, 0.0, 1.0}
     assert buffer.get_item(0)[1] == 3
@@ -201,13 +201,15 @@ def test_a_buffer_of_another_sample_size_has_the_same_arrays(kind: str):
     other = buffer.with_sample_size(5)
     assert_shared(other)
     buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
-    assert other._calls.count() == 12
-    assert {id(array) for array in other._calls.arrays.values()} == {id(a) for a in buffer._calls.arrays.values()}
+    assert other._front.calls.count() == 12
+    assert {id(array) for array in other._front.calls.arrays.values()} == {
+        id(a) for a in buffer._front.calls.arrays.values()
+    }
 
 
 def test_a_buffer_that_calls_graphs_has_no_store():
     buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], seed=0, backend="composite")
-    assert not isinstance(buffer._calls, Store)
+    assert not isinstance(buffer._front.calls, Store)
 
 
 # Errors.

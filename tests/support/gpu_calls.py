@@ -53,7 +53,7 @@ def drive(name: str, buffer: Any, ends: bool) -> None:
         buffer.insert(batch, end=batch[3]) if ends else buffer.insert(batch)
         told(f"{name}: size", buffer.size())
     told(f"{name}: rows", buffer.get_item([0, 5, -1]))
-    draw = buffer._calls.sample  # without the look at the rows before it, which uses MindSpore's operators
+    draw = buffer._front.calls.sample  # without the look at the rows before it, which uses MindSpore's operators
     if buffer.prioritized:
         drawn = [draw() for _ in range(3)]
         told(f"{name}: invalid", buffer.update_priorities(drawn[0][0], np.linspace(0.1, 2, 8, dtype=np.float32)))

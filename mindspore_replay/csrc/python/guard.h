@@ -5,8 +5,9 @@
 
 namespace replay::python {
 
-// Guard(lock, wait, contexts, refuse): the buffer's lock; a function that waits for MindSpore's work in flight; the module
-// whose `_jit_context` is None unless a function is being traced; and a function that raises if this thread traces it.
+// Guard(lock, wait, contexts, refuse): the buffer's lock; and, for one that MindSpore uses, a function that waits for its work
+// in flight; the module whose `_jit_context` is None unless a function is being traced; and a function that raises if this
+// thread traces it.
 struct Guard {
   static constexpr char kName[] = "mindspore_replay._calls.Guard";
   static constexpr char kKind[] = "a Guard or None";
@@ -16,11 +17,13 @@ struct Guard {
   bool closed = false;
 
   bool Init(PyObject *args) {
-    PyObject *lock, *waiting, *module, *refusing;
-    if (!PyArg_ParseTuple(args, "OOO!O", &lock, &waiting, &PyModule_Type, &module, &refusing)) return false;
-    wait = NewHeld(waiting);
-    refuse = NewHeld(refusing);
-    contexts = NewHeld(PyModule_GetDict(module));
+    PyObject *lock, *waiting = nullptr, *module = nullptr, *refusing = nullptr;
+    if (!PyArg_ParseTuple(args, "O|OO!O", &lock, &waiting, &PyModule_Type, &module, &refusing)) return false;
+    if (refusing != nullptr) {
+      wait = NewHeld(waiting);
+      refuse = NewHeld(refusing);
+      contexts = NewHeld(PyModule_GetDict(module));
+    }
     acquire = Held(PyObject_GetAttrString(lock, "acquire"));
     release = Held(PyObject_GetAttrString(lock, "release"));
     context = Held(PyUnicode_InternFromString("_jit_context"));
@@ -58,7 +61,10 @@ class Inside {
       state_ = kIn;
       return;
     }
-    if (PyDict_GetItemWithError(guard->contexts.get(), guard->context.get()) != Py_None && !Call(guard->refuse)) return;
+    PyObject *contexts = guard->contexts.get();
+    if (contexts != nullptr && PyDict_GetItemWithError(contexts, guard->context.get()) != Py_None &&
+        !Call(guard->refuse))
+      return;
     if (!Call(guard->acquire)) return;
     state_ = kLocked;
     if (!guard->closed && (!guard->watched || Wait())) state_ = kIn;

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,23 +10,27 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.checks import range_of
-from ..base.gone import forked, left_by_forks
+from ..base.gone import Gone, Living, forked, left_by_forks
 from ..base.kinds import Form
 from ..base.naming import named
 from ..base.nested import NO_NAMES, Names
 from ..base.random import ALL_ROWS
 from ..base.types import Experience, Sample, Values
+from ..folder.folder import Folder
 from ..kernels.library import TOO_FEW_ROWS, KernelError
-from ..kernels.locks import Event, Held
+from ..kernels.locks import Block, Event, Held, Locks, Signals
 from ..rows.arenas import as_room
 from ..rows.calls import BaseCalls, Calls
 from ..rows.inputs import as_beta, as_new_rows, as_steps, is_empty
 from ..spec.epochs import BEGUN
 from ..spec.needs import need_episodes, need_lengths, need_priorities, too_few_rows
+from ..spec.parts import InOrder
 from ..spec.spec import BufferSpec
-from ..waits.rate_rule import delivered
+from ..waits.limiter import RateLimiter, begin_limits, check_limiter
+from ..waits.rate_rule import QueueAccount, delivered
 from ..waits.waiting import QueueLimiter, Turn, Waiting
 from .groups import Groups, names_of_groups, sampled_groups
+from .place import flush
 
 _Result = TypeVar("_Result")
 
@@ -57,8 +62,8 @@ class BaseFront:
         self.keeps_turn = spec.options.keeps_turn
         #: Whether a sample comes without the rows' handles, unless they are asked for.
         self.drops_handles = self.has_handles and not spec.always_handles
-        #: ``(batch) -> batch``, what is computed in Python of each sample; ``None`` for nothing.
-        self.finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+        #: ``(batch, outputs before those of the plan) -> batch``: computes other goals in Python; ``None`` for none.
+        self.relabel: Callable[[tuple[Any, ...], int], tuple[Any, ...]] | None = None
 
     #: Waits, in the lock, for what a call must not overtake; raises a RuntimeError if the buffer is closed.
     ready: Callable[[], None]
@@ -100,8 +105,7 @@ class BaseFront:
             with self.lock:
                 self.ready()
                 batch = self.drawn(bounds, given, form)
-        if self.finish is not None:
-            batch = self.finish(batch)
+        batch = self.relabelled(batch)
         if self.drops_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
@@ -109,6 +113,10 @@ class BaseFront:
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         return self.calls.sample(bounds, beta)
+
+    def relabelled(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a batch with all of its bookkeeping for other goals, if the buffer relabels samples."""
+        return batch if self.relabel is None else self.relabel(batch, self.has_handles + self.spec.prioritized)
 
     # The state of rows.
 
@@ -311,10 +319,8 @@ class Front(BaseFront):
 class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
-    @property
-    def limiter(self) -> Waiting | None:
-        """What insertions and samples wait for, or ``None`` for no waits."""
-        raise NotImplementedError
+    #: What insertions and samples wait for, or ``None`` for no waits.
+    limiter: Waiting | None
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
@@ -372,25 +378,178 @@ class LimitedFront(BaseFront):
             return result
 
 
-class LocalFront(LimitedFront, Front):
-    """The front of rows that this process owns. Others, that are forked from it, `leave` it."""
+class SharedRows:
+    """What buffers of several sample sizes on the same rows share.
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    Args:
+        folder (Union[Folder, None]): The folder of the rows, or ``None`` if they are in memory.
+    """
+
+    def __init__(self, folder: Folder | None) -> None:
+        self.folder, self.lock, self.closed = folder, threading.RLock(), Event()
+        #: The fronts of the buffers, which are closed together.
+        self.fronts = Living()
+        #: Record of the last `save`: only rows inserted or updated since differ from its files.
+        self.last_saved: object = None
+
+
+class LocalFront(LimitedFront, Front):
+    """The calls of a buffer whose rows this process owns. Others, that are forked from it, `leave` them.
+
+    Args:
+        calls (Calls): What the rows can be asked for.
+        spec (BufferSpec): What the buffer is.
+        shared (SharedRows): What buffers of other sample sizes share with it.
+        share, count: As for `BaseFront`. Default: the array, and an int.
+        wait (Callable): Waits for the work of a framework on the rows. Default: there is none.
+
+    Attributes:
+        outer_lock (ContextManager): The lock of calls from Python; in a folder, of all its processes.
+        try_insert (Callable): Stores rows that obviously fit, and returns True or their handles; else False.
+    """
+
+    #: A `Store`, or what runs compiled graphs in its place.
+    calls: Any
+
+    def __init__(
+        self,
+        calls: Calls,
+        spec: BufferSpec,
+        shared: SharedRows,
+        share: Callable[[np.ndarray], Any] = lambda array: array,
+        count: Callable[[np.ndarray], Any] = int,
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(calls, spec, shared.lock, share, count)
+        self.shared, self.ready, self.ready_to_read = shared, wait, wait
+        self.outer_lock: contextlib.AbstractContextManager[Any] = shared.lock
+        if shared.folder is not None:
+            self.outer_lock = Locks(shared.lock, calls.kernels_kept_out())
+        self.limit(None)
+        shared.fronts.add(self)
         left_by_forks(self)
 
     @property
     def folder(self) -> Path | None:
         """The folder of the rows, or ``None`` if they are in memory."""
-        raise NotImplementedError
+        folder = self.shared.folder
+        return None if folder is None else folder.path
 
-    def leave(self) -> None:
-        """Leave the rows to the process from which this one was forked."""
-        self.calls = self.lock = forked(self.spec.cls_name, self.folder)  # type: ignore[assignment]
-        if (limiter := self.limiter) is not None:
-            limiter.leave(self.lock)
+    # Limits.
+
+    def begin_queue(self) -> None:
+        """Let the calls of a queue wait for rows and for room."""
+        sampler = self.spec.parts.sampler
+        if isinstance(sampler, InOrder):
+            self.limit(QueueLimiter(self, sampler.timeout))
+
+    def limit(self, limiter: Waiting | None) -> None:
+        """Let insertions and samples wait for a limiter, or for none."""
+        self.limiter = limiter
+        self.try_insert: Callable[..., Any] = self.calls.try_insert if limiter is None else self._insert_in_turn
+
+    def set_limiter(self, limiter: RateLimiter | None, base: type = object) -> None:
+        """Replace the limiter by one derived from `base`, which counts the rows that are stored."""
+        check_limiter(self.spec.cls_name, self.limiter, limiter, base)
+        self.ready()
+        begin_limits(self.calls, self.outer_lock, self.shared.folder, limiter)
+        if limiter is not None:
+            limiter.closing = self.shared.closed
+        self.limit(limiter)
+
+    def signals(self) -> tuple[Held, Any, Folder | None]:
+        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
+        folder = self.shared.folder
+        return self.outer_lock, Signals() if folder is None else folder.signals, folder
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room for new ones."""
+        with self.lock:
+            self.ready()
+            return QueueAccount.of(self.calls, self.spec.options)
 
     def available(self) -> int:
         """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""
         limiter = self.limiter
         return limiter.account().valid if isinstance(limiter, QueueLimiter) else super().available()
+
+    # Fast ways: kernels acquire the lock themselves.
+
+    def _insert_in_turn(self, *given: Any) -> Any:
+        """Store rows that obviously fit when the limiter allows it, unless their handles are wanted then."""
+        if not self.is_limited:
+            return self.calls.try_insert(*given)
+        *row, with_indices = given
+        rows = -1 if with_indices else self.calls.rows_to_insert(*row)
+        if rows > 0:
+            self.after_a_wait("insert", rows, lambda: self.calls.insert(*row))
+        return rows > 0
+
+    def sample(
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+    ) -> Sample:
+        """Draw a batch, as `BaseFront.sample` does."""
+        plain = beta is None and self.relabel is None and form is None
+        if plain and (self.has_handles or not with_indices):
+            names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
+            skip, limiter = self.drops_handles and not with_indices, self.limiter
+            if sample_range is not None:
+                batch = self.calls.try_sample_range(sample_range, skip) if limiter is None else None
+            elif limiter is None:
+                batch = self.calls.try_sample(skip)
+            else:
+                batch = self.after_a_wait("sample", self.spec.sample_size, lambda: self._drawn_without(skip))
+            if type(batch) is tuple:
+                return named(names, batch) if as_dict else batch
+        return super().sample(sample_range, beta, as_dict, with_indices, form)
+
+    def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
+        """Draw a batch in the default way, perhaps without its first output."""
+        batch = None if self.keeps_turn else self.calls.try_sample(skip)
+        if type(batch) is tuple:
+            return batch
+        self.ready()
+        return self.drawn(None, None, None)[skip:]
+
+    def update_priorities(self, indices: Values, priorities: Values) -> Any:
+        """Set the priorities of rows."""
+        invalid = self.calls.try_update_priorities(indices, priorities) if self.spec.prioritized else None
+        return self.count(invalid) if type(invalid) is np.ndarray else super().update_priorities(indices, priorities)
+
+    # The end.
+
+    def leave(self) -> None:
+        """Leave the rows to the process from which this one was forked."""
+        gone: Any = forked(self.spec.cls_name, self.folder)
+        self.calls = self.lock = self.outer_lock = gone
+        self.try_insert = gone.fail
+        if self.limiter is not None:
+            self.limiter.leave(gone)
+
+    def flush(self, every: float | None, rows: int | None) -> None:
+        """Write the rows in the folder to the disk, as `place.flush` does."""
+        if isinstance(self.calls, Gone):
+            self.calls.fail()
+        self.ready()
+        flush(self.spec.cls_name, self.shared.folder, every, rows)
+
+    def close(self) -> None:
+        """Free the memory of the rows, or flush and release the folder."""
+        if isinstance(self.calls, Gone):  # closed, or left to the process from which this one was forked
+            return
+        with self.lock:
+            if isinstance(self.calls, Gone):
+                return
+            self.ready()
+            with Block(self.calls.close, self._mark_closed):
+                pass
+
+    def _mark_closed(self, succeeded: bool) -> None:
+        """Let all calls raise errors, unless the buffer is still open after an error."""
+        folder = self.shared.folder
+        if succeeded or (folder is not None and not folder.is_learner):
+            self.shared.closed.set()
+            way_out = "make another" if folder is None else "open its folder again"
+            closed: Any = Gone(self.spec.cls_name, f"the buffer was closed: {way_out}")
+            for front in [*(other for other in self.shared.fronts if other is not self), self]:
+                front.outer_lock = front.calls = closed

@@ -250,7 +250,7 @@ class Mixture:
         """Draw from one source: handles, importance weights and the other outputs."""
         front, n = self.fronts[i], self.counts[i]
         drawn = front.calls.sample()
-        batch = [*map(as_array, drawn if front.finish is None else front.finish(drawn))]
+        batch = [*map(as_array, front.relabelled(drawn))]
         if not front.has_handles:
             batch.insert(0, np.full(n, -1))
         if not front.spec.prioritized:

@@ -1,10 +1,9 @@
 """Threads that wait until rows may be inserted or sampled."""
 
 import contextlib
-import copy
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from ..base.checks import check_size, seconds_of
 from ..base.mixins import mixin
 from ..kernels.locks import Block, Event, Held, Signals, released
 from ..rows.calls import BaseCalls
+from ..spec.spec import BufferSpec
 from .rate_rule import Account, QueueAccount, Wait
 
 if TYPE_CHECKING:
@@ -320,7 +320,9 @@ class Turn:
 
 
 class Queue(Protocol):
-    """A queue, which a limiter can wait for."""
+    """The calls of a queue, which a limiter can wait for."""
+
+    spec: BufferSpec
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
@@ -333,21 +335,17 @@ class QueueLimiter(Waiting):
     """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
 
     Args:
-        queue (ReplayQueue): The queue.
+        queue (Queue): The calls of the queue.
         timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
     """
 
     def __init__(self, queue: Queue, timeout: object) -> None:
-        super().__init__(timeout, type(queue).__name__)
+        super().__init__(timeout, queue.spec.cls_name)
         self._queue = queue
         self._lock, self._signals, self._folder = queue.signals()
         if self._folder is not None:
             self._in_progress = self._folder.arrays["shared.in_progress"]
             self._in_progress[:] = 0
-
-    def __deepcopy__(self, memo: dict[Any, Any]) -> "QueueLimiter":
-        """Make the limiter of a copy of the queue."""
-        return QueueLimiter(copy.deepcopy(self._queue, memo), self.timeout)
 
     @property
     def waits(self) -> bool:
