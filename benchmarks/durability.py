@@ -39,7 +39,8 @@ from typing import Any
 
 import numpy as np
 
-from mindspore_replay.host import HostBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.host import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay.store.faces.local import LocalBuffer
 from mindspore_replay.store.folder import folder as folder_module
 
 CARTPOLE = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
@@ -126,7 +127,7 @@ def peer(kind: str, python: str, parent: Path, each: int) -> tuple[float, float]
     return rows, milliseconds
 
 
-def fill(cls: type[HostBuffer], folder: Path, columns: tuple[list[Any], list[str]], rows: int) -> None:
+def fill(cls: type[ReplayBuffer], folder: Path, columns: tuple[list[Any], list[str]], rows: int) -> None:
     """Make a folder with so many rows, whose learner died, and print how long its flushes take."""
     buffer: Any = cls(1, rows, *columns, storage=folder)  # type: ignore[call-arg, arg-type]
     chunk = rows_of(columns, min(rows, 100_000))
@@ -159,7 +160,7 @@ def opened(folder: Path, stopped: bool) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         begin, processor = time.perf_counter(), time.process_time()
-        buffer: Any = HostBuffer.open(folder)
+        buffer: Any = LocalBuffer.open(folder)
         seconds = time.perf_counter() - begin, time.process_time() - processor
     folder_module._this_boot = boot
     buffer._front.shared.folder.arrays["shared.boot"][:] = boot()

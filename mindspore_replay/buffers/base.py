@@ -1,7 +1,6 @@
 """The base class of all buffers."""
 
 import itertools
-import os
 from typing import Any, TypeVar, cast
 
 import mindspore as ms
@@ -12,13 +11,11 @@ from ..columns import TYPES, Columns
 from ..mindspore_api import share
 from ..ops import native
 from ..ops.composite import CompositeOperators
-from ..ops.eager import wait_for_work
+from ..ops.eager import give_graph_bodies, wait_for_work
 from ..ops.operators import Operators
 from ..ops.state import State
-from ..store.base.habits import NoContainer
 from ..store.faces.front import LocalFront, SharedRows
 from ..store.faces.place import DEVICE, check_compressed, checked_storage, folder_of
-from ..store.faces.showing import table, text
 from ..store.kernels import library, state
 from ..store.kernels.call import Tensors
 from ..store.kernels.memory import block_of
@@ -27,17 +24,13 @@ from ..store.rows.calls import Calls
 from ..store.rows.store import Store
 from ..store.spec.episodes import END, FINAL
 from ..store.spec.parts import Prioritized
-from ..store.spec.spec import BufferSpec, Recipe
-from .arguments import Arguments
-from .changes import Changes
+from ..store.spec.spec import BufferSpec
+from .bodies import GraphBodies
 from .compile_time import compile_time
 from .compiled import CompiledCalls
 from .copying import Copying
-from .drawing import Drawing
-from .insertion import Insertion
 from .isolated_cell import IsolatedCell
 from .parameters import parameter_on, refuse_loads
-from .reading import Reading
 from .relabelling import Relabel, RelabelFromPython
 from .saving import Saving
 from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, default_storage, refusal
@@ -46,13 +39,10 @@ _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
-class Buffer(
-    Recipe, Arguments, Insertion, Drawing, Reading, Changes, Saving, Copying, IsolatedCell, NoContainer, nn.Cell
-):
+class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
     """Base class of all buffers: columns, the state of each row, and operators on them.
 
-    Subclasses choose the parts in their constructors. The methods, each with a body for the compiler, are in
-    ``insertion.py``, ``drawing.py``, ``reading.py``, ``changes.py``, ``saving.py`` and ``copying.py``.
+    The methods are those of the buffers on arrays, with Tensors as results and a body each for the compiler.
 
     Args:
         sample_size (int): ``B``, rows of one sample.
@@ -118,8 +108,13 @@ class Buffer(
 
     _columns_of = Columns
 
-    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
-        super(Recipe, self).__init__()  # the Cell's
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give methods the bodies for graphs that the class defines."""
+        super().__init_subclass__(**options)
+        give_graph_bodies(cls)
+
+    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+        nn.Cell.__init__(self)
         name, parts = spec.cls_name, spec.parts
         self._is(spec)
         self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
@@ -240,36 +235,10 @@ class Buffer(
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if calls is None:
             calls = CompiledCalls(operators, self.state_parameters(), self.columns, self.options, self._block)
-        self.__dict__["_front"] = front = LocalFront(calls, self.spec, shared, share, share, wait_for_work)
+        self.__dict__["_front"] = front = LocalFront(calls, self.spec, shared, share, share, share, wait_for_work)
         if relabel is not None:
             front.relabel = RelabelFromPython(relabel)
         self._watch(calls)
-
-    def with_sample_size(self: _Buffer, sample_size: int) -> _Buffer:
-        """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
-
-        Another call for the same size returns the same object. A limiter set afterwards applies to one of the two only,
-        and another call then makes another object.
-
-        Args:
-            sample_size (int): Rows of one sample.
-
-        Returns:
-            Buffer: A buffer of the same class.
-
-        Raises:
-            TypeError: If `sample_size` is no int.
-            ValueError: If it is not positive, or larger than any possible sample.
-
-        Examples:
-            >>> from mindspore_replay import ReplayBuffer
-            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12]])
-            >>> larger = buffer.with_sample_size(3)
-            >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
-            (2,) (3,) 3
-        """
-        return self._sized(sample_size)  # type: ignore[no-any-return]
 
     def _resized(self: _Buffer, size: int) -> _Buffer:
         made = type(self).__new__(type(self))
@@ -300,8 +269,6 @@ class Buffer(
         own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
         return sum(array.nbytes for array in (*self.buffer, *own))
 
-    __repr__, _repr_html_ = text, table
-
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":
             self._front.set_limiter(value, nn.Cell)
@@ -314,3 +281,6 @@ class Buffer(
             prefix = self.head.name.removesuffix("head")
             for key, parameter in value.parameters_and_names("limiter"):
                 parameter.name = prefix + key
+
+
+give_graph_bodies(Buffer, GraphBodies, IsolatedCell)

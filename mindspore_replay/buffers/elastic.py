@@ -1,25 +1,19 @@
 """Experience replay from the newest rows."""
 
-from typing import NoReturn
-
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from ..columns import numpy_type
-from ..ops.eager import graph_body
-from ..store.base.checks import check_size, one_int
-from ..store.base.kinds import LONGEST
-from ..store.base.types import Values
-from ..store.spec.classes import ElasticRecipe
+from ..store.base.checks import one_int
+from ..store.faces import classes
 from ..store.spec.registry import registered
 from .base import Buffer
 from .compile_time import compile_time
-from .parameters import overwrite
 
 
 @registered
-class ElasticReplayBuffer(ElasticRecipe, Buffer):
+class ElasticReplayBuffer(Buffer, classes.ElasticReplayBuffer):
     r"""A ring of transitions on the device that samples only its newest `window` rows, uniformly or by priority.
 
     The window can change at any time. Grow it during training, since early rows soon lose their value. Shrinking it
@@ -77,40 +71,9 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))
         return self._stored_graph()
 
-    @graph_body(_set_window_graph)
-    def set_window(self, window: int | Tensor) -> "ElasticReplayBuffer":
-        """Set the number of newest rows to sample from.
-
-        Args:
-            window (Union[int, Tensor]): In [1, `capacity`], without replacement at least `sample_size`. A Tensor must
-                have shape ``[]`` or ``[1]``.
-
-        Returns:
-            ElasticReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
-
-        Raises:
-            TypeError: If `window` is not an int.
-            ValueError: If `window` is outside its range. In a graph the operator raises a RuntimeError for such a
-                Tensor, and the window does not change.
-
-        Examples:
-            >>> from mindspore_replay import ElasticReplayBuffer
-            >>> buffer = ElasticReplayBuffer(3, 100, shapes=[()], types=["int32"], window=5, seed=0)
-            >>> print(*buffer.insert([list(range(100))]).set_window(50).sample())
-            [82 85 69]
-        """
-        if isinstance(window, Tensor):
-            window = one_int(type(self).__name__, "window", window.asnumpy())
-        with self.exclusive():
-            overwrite(self.window, np.array([self._checked_window(window)], np.int64))
-        return self
-
-    def _checked_window(self, window: object) -> int:
-        return check_size(type(self).__name__, "window", window, self.capacity, self._smallest_window)
-
     @compile_time
     def _check_window(self, window: object) -> bool:
-        self._checked_window(window)
+        self._front.checked_window(window)
         return True
 
     @compile_time
@@ -121,45 +84,3 @@ class ElasticReplayBuffer(ElasticRecipe, Buffer):
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, with_indices or self.prioritized, longest)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        *_misplaced: NoReturn,
-        beta: Values | None = None,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Sample `sample_size` of the newest `window` rows, uniformly or by priority. Removed rows are skipped.
-
-        Args:
-            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`. Only if
-                `prioritized`. Default: ``None``.
-            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return the rows' handles first, as for `ReplayBuffer.sample`. Default:
-                ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`. If
-            `prioritized`, handles, int64 ``[B]``, and importance weights, float32 ``[B]``, precede them.
-
-        Raises:
-            TypeError: If `as_dict` is set and the buffer has no names.
-            ValueError: If `beta` is outside [0, 1].
-            RuntimeError: If `beta` is given and the buffer is not `prioritized`, or the window has no
-                eligible row, or without replacement fewer than `sample_size`. See `can_sample`. In a graph the operator
-                raises a RuntimeError.
-
-        Examples:
-            >>> from mindspore_replay import ElasticReplayBuffer
-            >>> buffer = ElasticReplayBuffer(3, 100, shapes=[()], types=["int32"], window=5, seed=0)
-            >>> print(*buffer.insert([list(range(100))]).sample())
-            [98 98 96]
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

@@ -1,17 +1,13 @@
 """Epochs over the rows that are stored: each once, in random batches."""
 
-from collections.abc import Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from mindspore import Tensor
 from mindspore.dataset import GeneratorDataset
 
-from ..ops.eager import graph_body
 from ..store.base.checks import check_size
-from ..store.base.kinds import LONGEST
 from ..store.base.ring import stored_slots
-from ..store.spec.classes import EpochRecipe
+from ..store.faces import classes
 from ..store.spec.epochs import BEGUN
 from ..store.spec.registry import registered
 from .base import Buffer
@@ -21,7 +17,7 @@ _Self = TypeVar("_Self", bound="EpochReplayBuffer")
 
 
 @registered
-class EpochReplayBuffer(EpochRecipe, Buffer):
+class EpochReplayBuffer(Buffer, classes.EpochReplayBuffer):
     r"""A ring of rows, sampled in epochs: each stored row once an epoch, in a new random order.
 
     Use it for learners that pass several times over their rollouts, such as PPO. The first sample begins an epoch over
@@ -80,110 +76,9 @@ class EpochReplayBuffer(EpochRecipe, Buffer):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None, longest)
 
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        *_misplaced: NoReturn,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Return the next batch of the epoch. If none is left, begin the next epoch.
-
-        Args:
-            as_dict (bool): Whether to return a dict by name, the mask as ``"mask"``. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Requires
-                weights. Always for sequences. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column; with ``last="pad"`` first a mask of the
-            rows that are not padding, bool ``[B]``. For sequences, handles of the starts, int64 ``[B]``, -1 for
-            padding, a mask of the steps that exist, bool ``[B, T]``, and ``[B, T, *F]`` for each column.
-
-        Raises:
-            TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If there are too few rows for one batch. In a graph the operator raises a RuntimeError.
-
-        Examples:
-            >>> from mindspore_replay import EpochReplayBuffer
-            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
-            >>> for _ in range(buffer.batches()):
-            ...     print(*buffer.sample())
-            [10 14]
-            [13 11]
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, None, as_dict, with_indices, LONGEST if longest else None)
-
-    def batches(self) -> int:
-        """Return the number of batches in an epoch over the rows stored now. Only from Python.
-
-        Examples:
-            >>> from mindspore_replay import EpochReplayBuffer
-            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
-            >>> print(buffer.batches())
-            2
-        """
-        return self._front.batches()
-
     def _begin_epoch_graph(self):
         _ = self._graph.begin_epoch()
         return self._stored_graph()
-
-    @graph_body(_begin_epoch_graph)
-    def begin_epoch(self: _Self) -> _Self:
-        """End the current epoch. The next sample begins another, over the rows stored then.
-
-        Returns:
-            EpochReplayBuffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
-
-        Examples:
-            >>> from mindspore_replay import EpochReplayBuffer
-            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
-            >>> print(*buffer.sample(), *buffer.begin_epoch().sample())
-            [10 14] [12 10]
-        """
-        self._front.begin_epoch()
-        return self
-
-    def minibatches(self, epochs: int = 1, *, as_dict: bool = False) -> Iterator[Any]:
-        """Iterate over the batches of new epochs. Only from Python.
-
-        An epoch ends with its last batch, sooner if rows are evicted or removed meanwhile, or when another begins.
-
-        In a graph, call `begin_epoch` once and `sample` as often as there are batches.
-
-        Args:
-            epochs (int): Number of epochs. Default: ``1``.
-            as_dict (bool): As for `sample`. Default: ``False``.
-
-        Yields:
-            Union[tuple[Tensor, ...], dict[str, Tensor]]: The results of `sample`.
-
-        Raises:
-            TypeError, ValueError: If `epochs` is no positive int.
-            RuntimeError: If there are too few rows for one batch.
-
-        Examples:
-            >>> from mindspore_replay import EpochReplayBuffer
-            >>> buffer = EpochReplayBuffer(2, 8, shapes=[()], types=["int32"], names=["step"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
-            >>> for batch in buffer.minibatches(epochs=2, as_dict=True):
-            ...     print(batch["step"])
-            [10 14]
-            [13 11]
-            [14 12]
-            [11 13]
-        """
-        for _ in range(check_size(type(self).__name__, "epochs", epochs)):
-            yield from self._front.minibatches(lambda: self.sample(as_dict=as_dict))
 
     def as_dataset(self, *, num_parallel_workers: int = 1) -> GeneratorDataset:
         """Return a dataset of the rows stored now. Only from Python.

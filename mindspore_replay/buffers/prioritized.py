@@ -1,19 +1,12 @@
 """Prioritized experience replay."""
 
-from typing import NoReturn
-
-from mindspore import Tensor
-
-from ..ops.eager import graph_body
-from ..store.base.kinds import LONGEST
-from ..store.base.types import Values
-from ..store.spec.classes import PrioritizedRecipe
+from ..store.faces import classes
 from ..store.spec.registry import registered
 from .base import Buffer
 
 
 @registered
-class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
+class PrioritizedReplayBuffer(Buffer, classes.PrioritizedReplayBuffer):
     r"""A ring of transitions on the device, sampled in proportion to a power of their priorities.
 
     .. math:: P(i) = \frac{w_i}{\sum_k w_k}, \quad w_i = (p_i + \epsilon)^\alpha
@@ -73,52 +66,3 @@ class PrioritizedReplayBuffer(PrioritizedRecipe, Buffer):
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        *_misplaced: NoReturn,
-        beta: Values | None = None,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        r"""Draw one row from each of `sample_size` equal strata of the total weight, with importance weights.
-
-        The importance weight of a row with weight :math:`w_i` is :math:`(w_\min / w_i)^\beta`, where :math:`w_\min`
-        is the smallest weight of the sample, or of all eligible rows if `normalize` is ``"buffer"``. That equals
-        :math:`(N \cdot P(i))^{-\beta}` divided by its largest value.
-
-        Args:
-            beta (Union[float, Tensor, None]): Beta of this call, in [0, 1]. A Tensor must have shape ``[]`` or ``[1]``.
-                Default: ``None``, for the Parameter `beta`, which advances in either case.
-            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` and the columns' names.
-                Default: ``False``.
-            with_indices (bool): Accepted as by other buffers. Handles always come first here. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Handles of the rows, int64 ``[B]``, for `update_priorities`; importance weights, float32
-            ``[B]``, in [0, 1]; copies of the rows, ``[B, *F]`` for each column in the order of `shapes`.
-
-        Raises:
-            TypeError: If `beta` is not a number, or `as_dict` is set and the buffer has no names.
-            ValueError: If `beta` is outside [0, 1], or `as_dict` is set and a column is named ``"indices"`` or
-                ``"weights"``.
-            RuntimeError: If no row is eligible. See `can_sample`. In a graph the operator
-                raises it, also for a Tensor `beta` outside [0, 1].
-
-        Examples:
-            >>> from mindspore_replay import PrioritizedReplayBuffer
-            >>> buffer = PrioritizedReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12]])
-            >>> indices, weights, step = buffer.sample()
-            >>> print(indices, weights, step)
-            [0 2] [1. 1.] [10 12]
-            >>> indices, weights, step = buffer.sample(beta=1.0)  # with another beta
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

@@ -1,19 +1,12 @@
 """A queue: each row, or each sequence, is delivered once, in order."""
 
-from typing import NoReturn
-
-from mindspore import Tensor
-
-from ..ops.eager import graph_body
-from ..store.base.kinds import LONGEST
-from ..store.spec.classes import QueueRecipe
+from ..store.faces import classes
 from ..store.spec.registry import registered
-from ..store.waits.rate_rule import QueueAccount
 from .base import Buffer
 
 
 @registered
-class ReplayQueue(QueueRecipe, Buffer):
+class ReplayQueue(Buffer, classes.ReplayQueue):
     r"""A queue of steps that delivers each once, in order: as single rows, or as sequences of consecutive steps.
 
     `sample` removes what it delivers, so several consumers (threads, compiled graphs, attached processes) share the
@@ -85,55 +78,6 @@ class ReplayQueue(QueueRecipe, Buffer):
         [4] [[4 5 6]]
     """
 
-    def account(self) -> QueueAccount:
-        """Return how many rows can be sampled, and how many inserted. Only from Python.
-
-        Examples:
-            >>> from mindspore_replay import ReplayQueue
-            >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
-            >>> print(queue.insert([[10, 11, 12]]).account())
-            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None, items='')
-        """
-        return self._front.account()
-
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices or self.sequence_length is not None, longest)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        *_misplaced: NoReturn,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Deliver the next rows or sequences, and remove them.
-
-        Args:
-            as_dict (bool): Whether to return a dict by name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Always
-                for sequences. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Copies of the rows, ``[B, *F]`` for each column. For sequences, as
-            `SequenceReplayBuffer.sample`: handles of the starts, int64 ``[B]``, a mask, bool ``[B, T]``, and
-            ``[B, T, *F]`` for each column.
-
-        Raises:
-            TypeError: If `as_dict` is set and the buffer has no names.
-            TimeoutError: If too few rows are inserted in time.
-            RuntimeError: If there are too few rows, with ``timeout=0``. In a graph the operator raises a RuntimeError.
-
-        Examples:
-            >>> from mindspore_replay import ReplayQueue
-            >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"], names=["step"])
-            >>> print(*queue.insert([list(range(4))]).sample(), queue.sample(as_dict=True)["step"])
-            [0 1] [2 3]
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, None, as_dict, with_indices, LONGEST if longest else None)  # type: ignore[no-any-return]

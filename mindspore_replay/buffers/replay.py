@@ -1,19 +1,15 @@
 """Uniform experience replay."""
 
-from typing import Any, NoReturn
-
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from ..ops.eager import graph_body
-from ..store.base.kinds import LONGEST
-from ..store.spec.classes import ReplayRecipe
+from ..store.faces import classes
 from ..store.spec.registry import registered
 from .base import Buffer
 
 
 @registered
-class ReplayBuffer(ReplayRecipe, Buffer):
+class ReplayBuffer(Buffer, classes.ReplayBuffer):
     r"""A ring of transitions on the device, sampled uniformly.
 
     Its methods compile into the graph of the Cell or ``ms.jit`` function that calls them. Called from Python they run
@@ -106,49 +102,6 @@ class ReplayBuffer(ReplayRecipe, Buffer):
         self._refuse_graph(misplaced, unknown)
         bounds = None if sample_range is None else self._range_graph(sample_range)
         return self._drawn_graph(bounds, None, as_dict, with_indices, longest)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        sample_range: tuple[Any, Any] | None = None,
-        *_misplaced: NoReturn,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Sample `sample_size` rows uniformly from the rows of a range that were not removed.
-
-        Args:
-            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of the rows, oldest first. Negative bounds
-                count from the newest row, ``None`` is open, bounds outside are clamped. Default: ``None``, for all
-                rows.
-            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Requires
-                weights. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
-
-        Raises:
-            TypeError: If `sample_range` is no pair, or `as_dict` is set and the buffer has no names.
-            RuntimeError: If no row of the range is eligible, or without replacement fewer than `sample_size`. See
-                `can_sample`. In a graph the operator raises it.
-
-        Examples:
-            >>> from mindspore_replay import ReplayBuffer
-            >>> buffer = ReplayBuffer(sample_size=3, capacity=9, shapes=[()], types=["int32"], names=["step"], seed=0)
-            >>> buffer = buffer.insert([list(range(9))])
-            >>> print(*buffer.sample(), *buffer.sample((-3, None)))  # from all rows, from the newest three
-            [5 6 3] [7 8 6]
-            >>> print(buffer.sample(as_dict=True)["step"])
-            [7 2 3]
-        """
-        if _misplaced or _unknown or type(sample_range) is int:
-            raise self._wrong_sample((sample_range, *_misplaced) if sample_range is not None else _misplaced, _unknown)
-        return self._front.sample(sample_range, None, as_dict, with_indices, LONGEST if longest else None)  # type: ignore[no-any-return]
 
     def _range_graph(self, sample_range):
         if isinstance(sample_range, int):

@@ -1,17 +1,12 @@
 """A uniform sample of all rows inserted so far."""
 
-from typing import NoReturn
-
-from mindspore import Tensor
-
-from ..ops.eager import graph_body
-from ..store.spec.classes import ReservoirRecipe
+from ..store.faces import classes
 from ..store.spec.registry import registered
 from .base import Buffer
 
 
 @registered
-class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
+class ReservoirReplayBuffer(Buffer, classes.ReservoirReplayBuffer):
     r"""A reservoir of transitions on the device: each row inserted so far is equally likely to be stored.
 
     The first `capacity` rows are stored. Each later row t, counted from 0, is stored with probability
@@ -57,32 +52,3 @@ class ReservoirReplayBuffer(ReservoirRecipe, Buffer):
     def _sample_graph(self, *misplaced, as_dict=False, with_indices=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, None, as_dict, with_indices)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Sample `sample_size` rows uniformly from those not removed.
-
-        Args:
-            as_dict (bool): Whether to return a dict by column name. Default: ``False``.
-            with_indices (bool): Whether to return handles first, int64 ``[B]``, or as ``"indices"`` in a dict. Default:
-                ``False``.
-
-        Returns:
-            tuple[Tensor, ...]: Copies of the rows, one Tensor ``[B, *F]`` for each column in the order of `shapes`.
-
-        Raises:
-            TypeError: If `as_dict` is set and the buffer has no names.
-            RuntimeError: If no row is eligible, or without replacement fewer than `sample_size`. See `can_sample`. In a
-                graph the operator raises a RuntimeError.
-
-        Examples:
-            >>> from mindspore_replay import ReservoirReplayBuffer
-            >>> buffer = ReservoirReplayBuffer(sample_size=3, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> print(*buffer.insert([list(range(100))]).sample())
-            [28 28 29]
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, None, as_dict, with_indices)

@@ -8,15 +8,17 @@ from mindspore import Parameter, nn
 
 from ..columns import Columns
 from ..store.base.mixins import mixin
-from ..store.faces.saved import Plain, SavedState
+from ..store.faces.local import LocalBuffer, Plain
 from ..store.rows.compressed import CompressedColumn
 from ..store.rows.store import STATE_VERSION
 from ..store.spec.registry import find
+from ..store.spec.spec import BufferSpec
 from .parameters import Held, count_load
+from .relabelling import RelabelFromPython
 
 
 @mixin
-class Saving(SavedState):
+class Saving(LocalBuffer):
     """The methods that save, load and check the state.
 
     Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
@@ -25,6 +27,9 @@ class Saving(SavedState):
     """
 
     columns: Columns
+    spec: BufferSpec
+    #: True if calls from Python run kernels, not graphs.
+    _direct: bool
     head: Parameter
     #: The compressed columns, by their names in the state.
     compressed: dict[str, CompressedColumn]
@@ -96,20 +101,13 @@ class Saving(SavedState):
             **arrays,
         }
 
-    def check_valid(self) -> None:
-        """Check the invariants of the state. They hold between any two operations.
-
-        Raises:
-            ValueError: If cursors or weights are out of range or inconsistent.
-
-        Examples:
-            >>> from mindspore_replay import ReplayBuffer
-            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
-            >>> buffer.insert([[10, 11, 12]]).check_valid()
-        """
-        super().check_valid()
-
     # For the rest of the package.
+
+    @property
+    def runs_graphs(self) -> bool:
+        """True if `sample` called from Python runs a compiled graph."""
+        relabel = self._front.relabel
+        return not self._direct or (isinstance(relabel, RelabelFromPython) and relabel.runs_graphs)
 
     def state_parameters(self) -> dict[str, Parameter]:
         """Return the Parameters of the state by name, including the limiter's."""

@@ -1,19 +1,12 @@
 """Sequences of steps of one episode."""
 
-from typing import NoReturn
-
-from mindspore import Tensor
-
-from ..ops.eager import graph_body
-from ..store.base.kinds import LONGEST
-from ..store.base.types import Values
-from ..store.spec.classes import SequenceRecipe
+from ..store.faces import classes
 from ..store.spec.registry import registered
 from .base import Buffer
 
 
 @registered
-class SequenceReplayBuffer(SequenceRecipe, Buffer):
+class SequenceReplayBuffer(Buffer, classes.SequenceReplayBuffer):
     r"""A ring of steps, sampled as sequences of consecutive steps of one episode and one environment.
 
     A sequence has ``T`` = `burn_in` + `sequence_length` steps. Its handle is that of its *start*, the first step after
@@ -88,46 +81,3 @@ class SequenceReplayBuffer(SequenceRecipe, Buffer):
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
-
-    @graph_body(_sample_graph)
-    def sample(
-        self,
-        *_misplaced: NoReturn,
-        beta: Values | None = None,
-        as_dict: bool = False,
-        with_indices: bool = False,
-        longest: bool = False,
-        **_unknown: NoReturn,
-    ) -> tuple[Tensor, ...] | dict[str, Tensor]:
-        """Sample sequences.
-
-        Args:
-            beta (Union[float, Tensor, None]): Beta of this call, as for `PrioritizedReplayBuffer.sample`. Only if
-                `prioritized`. Default: ``None``.
-            as_dict (bool): Whether to return a dict, with ``"indices"``, ``"weights"`` if `prioritized`, ``"mask"`` and
-                the columns' names. Default: ``False``.
-            with_indices (bool): Accepted as by other buffers. Handles always come first here. Default: ``False``.
-            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Only from Python.
-                Default: ``False``, to ``sample_length``.
-
-        Returns:
-            tuple[Tensor, ...]: Handles of the starts, int64 ``[B]``; if `prioritized`, importance weights, float32
-            ``[B]``; a mask of the steps that exist, bool ``[B, T]``; copies of the rows, ``[B, T, *F]`` for each
-            column, zeros where the mask is ``False``.
-
-        Raises:
-            TypeError, ValueError: As for `PrioritizedReplayBuffer.sample`.
-            RuntimeError: If there is no valid start, or without replacement fewer than `sample_size`. See `can_sample`.
-                In a graph the operator raises a RuntimeError.
-
-        Examples:
-            >>> from mindspore_replay import SequenceReplayBuffer
-            >>> buffer = SequenceReplayBuffer(1, 8, shapes=[()], types=["int32"], sequence_length=2, seed=0)
-            >>> buffer = buffer.insert([[10, 11, 12]], end=[False, False, True])
-            >>> indices, mask, steps = buffer.sample()
-            >>> print(indices, mask, steps)
-            [1] [[ True  True]] [[11 12]]
-        """
-        if _misplaced or _unknown:
-            raise self._wrong_sample(_misplaced, _unknown)
-        return self._front.sample(None, beta, as_dict, with_indices, LONGEST if longest else None)

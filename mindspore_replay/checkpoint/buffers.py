@@ -11,7 +11,7 @@ from ..store.faces.mixture import MixedRecipe
 from ..store.kernels import state
 from ..store.kernels.memory import memory_limit
 from ..store.spec.arguments import decoded, encoded, given_arguments
-from ..store.spec.classes import read
+from ..store.spec.described import read
 from ..store.waits.limiter import RateLimiter
 from .file_format import MIXTURE, check_description, descriptions, summary
 from .loading import load_parts

@@ -15,7 +15,7 @@ import numpy as np
 from isal import isal_zlib
 
 from ..store.base.checks import MAX_CAPACITY
-from ..store.spec.classes import recipes
+from ..store.spec.described import constructor_of
 
 FORMAT, VERSION = "mindspore_replay", 1
 
@@ -325,7 +325,9 @@ def _describes_one(description: dict[str, Any]) -> bool:
     """Return True if the description of a single Cell can make it, or says why not."""
     if isinstance(description.get("folder"), str):
         return isinstance(description["class"], str)
-    is_known = isinstance(description.get("arguments"), dict) and description["class"] in (*recipes, MIXTURE)
+    is_known = isinstance(description.get("arguments"), dict) and (
+        description["class"] == MIXTURE or constructor_of(description["class"]) is not None
+    )
     says_why = isinstance(description.get("reason"), str) and isinstance(description["class"], str)
     capacity = description.get("capacity", 0)
     return (

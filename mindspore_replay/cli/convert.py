@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .. import host
+from ..store.faces.local import LocalBuffer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +57,7 @@ def _kind(name: str) -> str:
     return kinds.get(suffix, "minari")
 
 
-def _read(options: argparse.Namespace) -> host.HostBuffer:
+def _read(options: argparse.Namespace) -> LocalBuffer:
     from .. import datasets
 
     kind = _kind(options.source)
@@ -64,10 +65,10 @@ def _read(options: argparse.Namespace) -> host.HostBuffer:
         if options.sample_size is not None:
             raise ValueError("'--sample-size' must not be given for a checkpoint to read, which has one.")
         buffer = host.load(options.source, progress=options.progress)
-        if not isinstance(buffer, host.HostBuffer):
+        if not isinstance(buffer, LocalBuffer):
             raise ValueError(f"'source' must hold one buffer, but {options.source} holds several: load and save each.")
         return buffer
-    readers: dict[str, Callable[..., host.HostBuffer]] = {
+    readers: dict[str, Callable[..., LocalBuffer]] = {
         "npz": datasets.from_npz,
         "hdf5": datasets.from_hdf5,
         "minari": datasets.from_minari,
@@ -76,7 +77,7 @@ def _read(options: argparse.Namespace) -> host.HostBuffer:
     return readers[kind](options.source, **arguments)
 
 
-def _write(buffer: host.HostBuffer, kind: str, options: argparse.Namespace) -> None:
+def _write(buffer: LocalBuffer, kind: str, options: argparse.Namespace) -> None:
     from .. import datasets
 
     if kind == "checkpoint":

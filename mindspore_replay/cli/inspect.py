@@ -17,7 +17,7 @@ from ..checkpoint.file_format import sensible
 from ..checkpoint.overview import Overview, overview
 from ..store.base.optional import optional
 from ..store.spec.arguments import encoded
-from ..store.spec.spec import recipes
+from ..store.spec.described import constructor_of
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
 
@@ -76,7 +76,7 @@ def _changed(description: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a buffer that are not the constructor's defaults, without the columns."""
     if "arguments" not in description:
         return {"": description.get("reason")}
-    recipe = recipes.get(description.get("kind", description["class"]))
+    recipe = constructor_of(description.get("kind", description["class"]))
     known = {} if recipe is None else inspect.signature(recipe.__init__).parameters
     defaults = {key: encoded(parameter.default) for key, parameter in known.items()}
     return {

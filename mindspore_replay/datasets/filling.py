@@ -14,8 +14,9 @@ from ..config.configuration import buffer_class
 from ..store.base.checks import check_size
 from ..store.base.schema import Schema, bits_of_bfloat16, cast_exactly, given_type_name
 from ..store.faces.attached import AttachedBuffer
-from ..store.faces.saved import SavedState
-from ..store.spec.classes import EpisodeRecipe, ReservoirRecipe, SequenceRecipe, spec_of
+from ..store.faces.classes import EpisodeReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
+from ..store.faces.local import LocalBuffer
+from ..store.spec.described import spec_of
 from ..store.spec.registry import find
 from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows, numbers_of
 
@@ -153,7 +154,7 @@ def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
 
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     """Return True if a buffer of this class stores episodes."""
-    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceRecipe, EpisodeRecipe))
+    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
 def schema_buffer(
@@ -196,7 +197,7 @@ def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object
 
 def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
     """Raise a TypeError unless rows can be read from a buffer, or written into it if one that is `attached` will do."""
-    if not isinstance(buffer, (SavedState, AttachedBuffer) if attached else SavedState):
+    if not isinstance(buffer, (LocalBuffer, AttachedBuffer) if attached else LocalBuffer):
         way_out = ": its learner can write it" if isinstance(buffer, AttachedBuffer) else ""
         raise TypeError(
             f"For '{what}', 'buffer' must be a buffer of mindspore_replay or mindspore_replay.host, but got "
@@ -384,7 +385,7 @@ class Filler:
             "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
             "the dataset": self._undrawn,
             f"rows overwritten: the buffer's capacity is {self._buffer.capacity}": 0
-            if isinstance(self._buffer, ReservoirRecipe)
+            if isinstance(self._buffer, ReservoirReplayBuffer)
             else max(0, over),
         }
         for message, count in messages.items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checkpoint.files import progress_bar
 from ..store.base.optional import optional
-from ..store.spec.classes import ReservoirRecipe
+from ..store.faces.classes import ReservoirReplayBuffer
 from . import spaces
 from .export import StoredRows
 from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
@@ -374,7 +374,7 @@ def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
 
 def _check_ends(buffer: Any, names: Mapping[str, str], observations: Sequence[str]) -> None:
     """Raise a ValueError if the buffer does not know where episodes were cut off."""
-    scattered = isinstance(buffer, ReservoirRecipe)  # neighbours are no consecutive steps
+    scattered = isinstance(buffer, ReservoirReplayBuffer)  # neighbours are no consecutive steps
     if buffer.has_episodes or is_whole(names, observations) or ("truncated" in names and not scattered):
         return
     marks = "next observations" if scattered else "a column 'truncated', next observations or views"

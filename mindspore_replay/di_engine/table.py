@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import host
 from ..store.base.checks import any_number, check_bool, check_size, need, warn_caller
+from ..store.base.habits import package_of
 from ..store.kernels.library import library_for
 from ..store.rows.inputs import as_array, as_priority
 from ..store.spec.registry import find
@@ -69,7 +70,7 @@ class RowTable:
             if not self.pushed()[0]:
                 raise RuntimeError(f"For '{self.owner}', 'replay' is made from the first row: push a row first.")
             self._in_graphs = True
-            if isinstance(self.held, host.HostBuffer):
+            if self._is_on_arrays:
                 made = self._make(self.layout)
                 made.load_state_dict(self.held.state_dict())
                 self._hold(made, self.layout)
@@ -140,10 +141,14 @@ class RowTable:
         other._make_again(weighted)
         return other.held.state_dict()  # type: ignore[no-any-return]
 
+    @property
+    def _is_on_arrays(self) -> bool:
+        return package_of(self.held) == host.__name__
+
     # Which rows there are.
 
     def _state(self, name: str) -> np.ndarray:
-        return as_array(self.held.arrays[name] if isinstance(self.held, host.HostBuffer) else getattr(self.held, name))
+        return self.held.arrays[name] if self._is_on_arrays else self.held.state_arrays()[name].asnumpy()  # type: ignore[no-any-return]
 
     def count(self) -> int:
         """Return the number of rows that were not removed."""
@@ -308,13 +313,8 @@ class RowTable:
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        if isinstance(self.held, host.HostBuffer):
-            self.held.arrays["beta"][0] = beta
-        else:
-            from ..buffers.parameters import overwrite
-
-            with self.held.exclusive():
-                overwrite(self.held.beta, np.array([beta]))
+        with self.held.exclusive():
+            self.held.state_arrays()["beta"].overwrite(np.array([beta]))
 
     def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, also `again` the same, or of a slice of all, oldest first, or none if there are too few."""

@@ -9,7 +9,7 @@ from ..ops import native
 from ..store.base.checks import check_size
 from ..store.base.habits import hint
 from ..store.faces.place import IN_MEMORY
-from ..store.spec.classes import read, spec_of
+from ..store.spec.described import read, spec_of
 from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
 from ..training.limiter import RateLimiter

@@ -21,7 +21,7 @@ from ..checkpoint.loading import load_parts
 from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import open_sources
-from ..host import HostBuffer
+from ..store.faces.local import LocalBuffer
 from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
@@ -121,7 +121,7 @@ class Shard:
         self._resumes, self._error = resume and self._path is not None, None
         replaces = self._path is not None and _replaces()
         try:
-            make: type[HostBuffer] = getattr(host, str(spec.kind))
+            make: type[LocalBuffer] = getattr(host, str(spec.kind))
             self.rows = make(capacity=spec.capacity, seed=spec.seed, **spec.arguments())
             self._parts = [Part("", self.rows, True)]
             if replaces:
@@ -267,7 +267,8 @@ class Shard:
             return Drawn(before, self.report(), weights, parts)
 
     def _draw(self, rows: int) -> tuple[np.ndarray, ...]:
-        return self.rows.with_sample_size(rows).sample(with_indices=self._has_handles)  # type: ignore[no-any-return]
+        buffer: Any = self.rows.with_sample_size(rows)
+        return buffer.sample(with_indices=self._has_handles)  # type: ignore[no-any-return]
 
     def _weights(self) -> tuple[float, float, int]:
         """Return the sum, the minimum and the number of the positive weights."""

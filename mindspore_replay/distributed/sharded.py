@@ -34,7 +34,7 @@ _NAME = "ShardedReplay"
 
 
 @registered
-class ShardedReplay(FrontMethods[Tensor, Tensor], Closing):
+class ShardedReplay(FrontMethods, Closing):
     r"""A buffer for one learner, with its rows in several processes on one or more machines.
 
     Each shard is a Ray actor with a buffer of `mindspore_replay.host`, without MindSpore. Writers, in any process,

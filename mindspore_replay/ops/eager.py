@@ -3,7 +3,9 @@
 The compiler's bodies compute in their own dtypes, whatever mixed precision their caller has.
 """
 
+import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 import mindspore as ms
@@ -33,6 +35,23 @@ def graph_body(body: Callable[..., Any]) -> Callable[[_Method], _Method]:
         return method
 
     return join
+
+
+def give_graph_bodies(cls: type, *bases: type) -> None:
+    """Give the methods of a class a second body each: the function `_x_graph`, its own or a base's, for the method `x`.
+
+    A method that the class inherits is copied, since the class that defines it keeps its own.
+    """
+    for name, body in [item for one in (*bases, cls) for item in vars(one).items()]:
+        public = "__len__" if name == "_len_graph" else name[1:].removesuffix("_graph")
+        method = getattr(cls, public, None)
+        if name.endswith("_graph") and inspect.isfunction(method):
+            made = FunctionType(method.__code__, method.__globals__, public, method.__defaults__, method.__closure__)
+            vars(made).update(vars(method), __signature__=inspect.signature(method), __wrapped__=body)
+            made.__kwdefaults__, made.__annotations__ = method.__kwdefaults__, method.__annotations__
+            made.__doc__, made.__module__, made.__qualname__ = method.__doc__, method.__module__, public
+            exact(made)
+            setattr(cls, public, made)
 
 
 def compiled(method: Any) -> Callable[..., Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
-from ..buffers.base import Buffer
 from ..buffers.parameters import Held
 from ..checkpoint.buffers import describe, is_mixture, parts_of
 from ..checkpoint.file_format import CODES, check_description, descriptions, is_value, sensible, summary
@@ -18,8 +17,7 @@ from ..checkpoint.loading import Restored, load_checked
 from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
-from ..host import HostBuffer
-from ..store.faces.saved import Plain
+from ..store.faces.local import LocalBuffer, Plain
 from ..store.folder.files import sync
 from .values import GENERATORS, RandomStates, decoded, encoded
 
@@ -277,7 +275,7 @@ class _Values:
         return {name: Plain(array, array.dtype.name) for name, array in self.arrays.items()}
 
 
-def _inserted(buffer: Buffer | HostBuffer) -> int:
+def _inserted(buffer: LocalBuffer) -> int:
     """Return the number of rows inserted so far."""
     with buffer.snapshot() as arrays:
         return int(arrays["serials"][0])

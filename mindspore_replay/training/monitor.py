@@ -4,10 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from ..buffers.base import Buffer
-from ..host import HostBuffer
 from ..store.base.checks import check_size
 from ..store.base.mixins import Closing
+from ..store.faces.local import LocalBuffer
 from .sinks import Sink
 from .statistics import Histogram, Statistics, statistics_of
 
@@ -35,8 +34,8 @@ class ReplayMonitor(Closing):
     ``inserts_per_second``, ``samples_per_second`` (of rows, sequences or episodes) and ``samples_per_insert``.
 
     Args:
-        buffer (Union[Cell, HostBuffer, ShardedReplay, Mapping]): A buffer, or several by name. Values are then called
-            ``name/value``.
+        buffer (Union[Cell, host.ReplayBuffer, ShardedReplay, Mapping]): A buffer, or several by name. Values are then
+            called ``name/value``.
         sink (Union[Sink, Sequence[Sink]]): Destination of readings: `TensorBoardSink`, `JSONLinesSink`, `TerminalSink`,
             or any object with their methods.
         every (int): Operations between two readings. Default: ``1000``.
@@ -64,7 +63,7 @@ class ReplayMonitor(Closing):
 
     def __init__(
         self,
-        buffer: Buffer | HostBuffer | Measured | Mapping[str, Buffer | HostBuffer | Measured],
+        buffer: LocalBuffer | Measured | Mapping[str, LocalBuffer | Measured],
         sink: Sink | Sequence[Sink],
         every: int = 1000,
         *,
@@ -74,7 +73,7 @@ class ReplayMonitor(Closing):
         if not self._buffers:
             raise ValueError("For 'ReplayMonitor', 'buffer' must hold a buffer, but got none.")
         for one in self._buffers.values():
-            if not (isinstance(one, (Buffer, HostBuffer)) or hasattr(one, "statistics")):
+            if not (isinstance(one, LocalBuffer) or hasattr(one, "statistics")):
                 raise TypeError(
                     "For 'ReplayMonitor', 'buffer' must be a buffer or a mapping of buffers, but got "
                     f"{type(one).__name__}. Of a MixedReplay give its buffers."
@@ -169,13 +168,13 @@ class ReplayMonitor(Closing):
             sink.close()
 
 
-def _reading(buffer: Buffer | HostBuffer | Measured) -> Statistics:
-    if not isinstance(buffer, (Buffer, HostBuffer)):
+def _reading(buffer: LocalBuffer | Measured) -> Statistics:
+    if not isinstance(buffer, LocalBuffer):
         return buffer.statistics()
     with buffer.snapshot() as state:
         return statistics_of(state)
 
 
-def _totals(buffer: Buffer | HostBuffer | Measured) -> tuple[float, float]:
+def _totals(buffer: LocalBuffer | Measured) -> tuple[float, float]:
     values = _reading(buffer).values
     return values["inserted"], values["sampled"]

@@ -28,6 +28,7 @@ from mindspore_replay import (
     load,
     save,
 )
+from mindspore_replay.store.rows.store import Store
 
 SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
 
@@ -453,7 +454,7 @@ def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:
 @pytest.mark.parametrize("sizes", [(4, 8, 2), (4, 12, 5), (3, 9, 1)])
 def test_late_values_in_any_order_leave_a_way_on(sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch):
     assert not any(is_stuck(seed, *sizes) for seed in range(40))
-    monkeypatch.setattr(host.Store, "deliverable", host.Store.eligible)  # rows that wait are always passed
+    monkeypatch.setattr(Store, "deliverable", Store.eligible)  # rows that wait are always passed
     assert any(is_stuck(seed, *sizes) for seed in range(40))
 
 

@@ -10,13 +10,12 @@ import pytest
 from clusters import assert_distribution
 from mindspore import Tensor
 
-from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer
+from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer, host
 from mindspore_replay.distributed import ShardWriter, cluster, exchange
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
-from mindspore_replay.store.spec.classes import PrioritizedRecipe, ReplayRecipe
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -135,9 +134,9 @@ def writer(
     columns: tuple[Any, ...] = ([(2,), ()], ["float32", "int32"]),
     names: Sequence[str] = ("a", "b"),
 ) -> tuple[ShardWriter, _Sent]:
-    recipe: Any = PrioritizedRecipe if prioritized else ReplayRecipe
+    made_by: Any = host.PrioritizedReplayBuffer if prioritized else host.ReplayBuffer
     views = [FrameStack(1, observation=names[1])] if has_episodes else []
-    spec = recipe(1, 100, *columns, names=names, num_envs=num_envs, views=views).spec
+    spec = made_by(1, 100, *columns, names=names, num_envs=num_envs, views=views).spec
     made = ShardWriter([None], 0, spec, batch, 100)
     sent = _Sent()
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]

@@ -16,8 +16,9 @@ from mindspore_replay import (
     ReplayBuffer,
     ReplayQueue,
     SequenceReplayBuffer,
+    host,
 )
-from mindspore_replay.store.spec.classes import ReplayRecipe, SequenceRecipe, read, spec_of
+from mindspore_replay.store.spec.described import read, spec_of
 from mindspore_replay.store.spec.parts import Parts, Uniform
 
 COLUMNS = [(3,), ()], ["float32", "bool"]
@@ -55,18 +56,18 @@ def test_it_is_that_of_the_buffer(kind: str):
 
 
 def test_other_sizes():
-    spec = ReplayRecipe(2, 16, *COLUMNS).spec
+    spec = host.ReplayBuffer(2, 16, *COLUMNS).spec
     assert spec.resized(5).options.plan.n == 5
     assert spec.resized(5).arguments() == {**spec.arguments(), "sample_size": 5}
     assert spec.resized(17).options.rows_to_wait_for == 16
-    with pytest.raises(ValueError, match="For 'ReplayRecipe', 'sample_size' must be at most 16"):
-        ReplayRecipe(2, 16, *COLUMNS, replace=False).spec.resized(17)
+    with pytest.raises(ValueError, match="For 'ReplayBuffer', 'sample_size' must be at most 16"):
+        host.ReplayBuffer(2, 16, *COLUMNS, replace=False).spec.resized(17)
 
 
 def test_views_go_through_json():
     names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
     views = [NStep(2, 0.9), FrameStack(3)]
-    spec = SequenceRecipe(2, 64, [(), (), ()], types, 4, names=names, views=views, burn_in=1).spec
+    spec = host.SequenceReplayBuffer(2, 64, [(), (), ()], types, 4, names=names, views=views, burn_in=1).spec
     assert_same(spec, through_json(spec))
 
 
@@ -103,7 +104,7 @@ def test_a_class_of_ones_own_keeps_its_name():
     ],
 )
 def test_wrong_json(change: dict[str, Any], message: str):
-    spec = ReplayBuffer(2, 16, *COLUMNS).spec
+    spec = host.ReplayBuffer(2, 16, *COLUMNS).spec
     with pytest.raises((TypeError, ValueError), match=message):
         read({**spec.to_json(), **change})
 

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mindspore_replay.store.base.late import pending
+from mindspore_replay.store.faces.classes import (
+    EpochReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
 from mindspore_replay.store.folder.folder import Folder
 from mindspore_replay.store.folder.opening import create
 from mindspore_replay.store.rows.any_length import make_store
 from mindspore_replay.store.rows.store import Store
-from mindspore_replay.store.spec.classes import (
-    EpochRecipe,
-    PrioritizedRecipe,
-    ReplayRecipe,
-    ReservoirRecipe,
-    SequenceRecipe,
-)
 from mindspore_replay.store.spec.episodes import END
 from mindspore_replay.store.spec.spec import BufferSpec
 
@@ -170,22 +170,22 @@ def _spec(recipe: type, *more: Any, shapes: Any = COLUMNS, **arguments: Any) -> 
 
 ALPHA = {"alpha": 0.7, "epsilon": 0.01}
 WINDOWS = {"prioritized": True, "burn_in": 1, **ALPHA}
-PLAIN = _spec(ReplayRecipe)
-WEIGHTED = _spec(ReplayRecipe, max_use=1)
-PRIORITIZED = _spec(PrioritizedRecipe, **ALPHA)
-STALE = _spec(ReplayRecipe, max_use=1, max_staleness=0)
-VERSIONED = _spec(ReplayRecipe, max_use=1, max_staleness=9)
-EPISODES = _spec(SequenceRecipe, 2, **WINDOWS)
-AGING = _spec(SequenceRecipe, 2, max_staleness=9, **WINDOWS)
-LATE = _spec(PrioritizedRecipe, late=[2], **ALPHA)
-LATE_EPISODES = _spec(SequenceRecipe, 2, late=[2], **WINDOWS)
+PLAIN = _spec(ReplayBuffer)
+WEIGHTED = _spec(ReplayBuffer, max_use=1)
+PRIORITIZED = _spec(PrioritizedReplayBuffer, **ALPHA)
+STALE = _spec(ReplayBuffer, max_use=1, max_staleness=0)
+VERSIONED = _spec(ReplayBuffer, max_use=1, max_staleness=9)
+EPISODES = _spec(SequenceReplayBuffer, 2, **WINDOWS)
+AGING = _spec(SequenceReplayBuffer, 2, max_staleness=9, **WINDOWS)
+LATE = _spec(PrioritizedReplayBuffer, late=[2], **ALPHA)
+LATE_EPISODES = _spec(SequenceReplayBuffer, 2, late=[2], **WINDOWS)
 #: The late column, which is not zero once it is written, ends episodes.
-LATE_ENDS = _spec(SequenceRecipe, 2, names=["0", "1", "terminated"], late=[2], **WINDOWS)
+LATE_ENDS = _spec(SequenceReplayBuffer, 2, names=["0", "1", "terminated"], late=[2], **WINDOWS)
 #: The same rows, in memory for 12 of them.
-ANY_LENGTH = _spec(ReplayRecipe, shapes=[(), (None,), ()], max_length=5, items=63)
-RESERVOIR = _spec(ReservoirRecipe)
-RATED = _spec(ReservoirRecipe, max_use=1)
-IN_EPOCHS = _spec(EpochRecipe)
+ANY_LENGTH = _spec(ReplayBuffer, shapes=[(), (None,), ()], max_length=5, items=63)
+RESERVOIR = _spec(ReservoirReplayBuffer)
+RATED = _spec(ReservoirReplayBuffer, max_use=1)
+IN_EPOCHS = _spec(EpochReplayBuffer)
 ENDS = [False, True, False]
 
 

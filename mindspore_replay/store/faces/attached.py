@@ -5,13 +5,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..base.checks import check_size, seconds_of
 from ..base.gone import left_by_forks
-from ..base.kinds import Form
+from ..base.kinds import LONGEST, Form
 from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import open_to_attach
@@ -116,6 +116,39 @@ class AttachedBuffer(ArrayBuffer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)
+
+    def sample(
+        self,
+        sample_range: tuple[Any, Any] | None = None,
+        *_misplaced: NoReturn,
+        beta: float | None = None,
+        as_dict: bool = False,
+        with_indices: bool = False,
+        longest: bool = False,
+        **_unknown: NoReturn,
+    ) -> Any:
+        """Sample `sample_size` rows as the learner's buffer does.
+
+        Args:
+            sample_range (Union[tuple, None]): ``(start, stop)``, a slice of the rows, oldest first. Default: ``None``,
+                for all.
+            beta (Union[float, None]): Beta of this call. Default: ``None``, for the buffer's.
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+            with_indices (bool): Whether to return handles also where the buffer's class does not. Default: ``False``.
+            longest (bool): Whether to pad rows of different lengths to the longest of the batch. Default: ``False``, to
+                ``sample_length``.
+
+        Returns:
+            Union[tuple[numpy.ndarray, ...], dict[str, numpy.ndarray]]: Bookkeeping and columns, as for the learner.
+
+        Raises:
+            RuntimeError: If too few rows are eligible, if the sample requires the learner's Python code, such as
+                `HindsightRelabel`, or as for `insert`.
+        """
+        if _misplaced or _unknown or type(sample_range) is int:
+            given = (*(() if sample_range is None else (sample_range,)), *_misplaced)
+            raise self._wrong_sample(given, _unknown)
+        return self._front.sample(sample_range, beta, as_dict, with_indices, LONGEST if longest else None)
 
     @property
     def folder(self) -> Path:

@@ -9,19 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.checks import range_of
+from ..base.checks import check_size, one_int, range_of
 from ..base.gone import Gone, Living, forked, left_by_forks
 from ..base.kinds import Form
 from ..base.naming import named
 from ..base.nested import NO_NAMES, Names
 from ..base.random import ALL_ROWS
+from ..base.schema import is_tensor
 from ..base.types import Experience, Sample, Values
 from ..folder.folder import Folder
 from ..kernels.library import TOO_FEW_ROWS, KernelError
 from ..kernels.locks import Block, Event, Held, Locks, Signals
 from ..rows.arenas import as_room
 from ..rows.calls import BaseCalls, Calls
-from ..rows.inputs import as_beta, as_new_rows, as_steps, is_empty
+from ..rows.inputs import as_array, as_beta, as_new_rows, as_steps, is_empty
 from ..spec.epochs import BEGUN
 from ..spec.needs import need_episodes, need_lengths, need_priorities, too_few_rows
 from ..spec.parts import InOrder
@@ -29,7 +30,7 @@ from ..spec.spec import BufferSpec
 from ..waits.limiter import RateLimiter, begin_limits, check_limiter
 from ..waits.rate_rule import QueueAccount, delivered
 from ..waits.waiting import QueueLimiter, Turn, Waiting
-from .groups import Groups, names_of_groups, sampled_groups
+from .groups import as_groups, names_of_groups, sampled_groups
 from .place import flush
 
 _Result = TypeVar("_Result")
@@ -46,6 +47,7 @@ class BaseFront:
         lock (ContextManager): Held during each call.
         share (Callable): Makes what users get of an array.
         count (Callable): Makes what users get of a number, int32 ``[]``.
+        truth (Callable): Makes what users get of a bool, ``[]``. Default: a bool.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class BaseFront:
         lock: contextlib.AbstractContextManager[Any],
         share: Callable[[np.ndarray], Any],
         count: Callable[[np.ndarray], Any],
+        truth: Callable[[np.ndarray], Any] = bool,
     ) -> None:
         self.calls, self.spec, self.lock = calls, spec, lock
-        self.share, self.count, self.has_handles = share, count, spec.has_handles
+        self.share, self.count, self.truth, self.has_handles = share, count, truth, spec.has_handles
         #: Whether rows may have to wait for others before them.
         self.keeps_turn = spec.options.keeps_turn
         #: Whether a sample comes without the rows' handles, unless they are asked for.
@@ -272,13 +275,21 @@ class Front(BaseFront):
 
     # Groups and epochs.
 
-    def sample_groups(self, given: Groups, as_dict: bool, array: Callable[[str], np.ndarray]) -> Any:
-        """Draw groups, as `groups.sampled_groups` does."""
+    def sample_groups(self, given: tuple[Any, ...], as_dict: bool, array: Callable[[str], np.ndarray]) -> Any:
+        """Draw groups, with the arguments of `as_groups`; `array` returns one of the state by its name."""
+        groups = as_groups(self.spec, *given)
         names = names_of_groups(self.spec) if as_dict else NO_NAMES
         with self.lock:
             self.ready()
-            batch = sampled_groups(self.calls, self.spec, given, array)
+            batch = sampled_groups(self.calls, self.spec, groups, array)
         return named(names, batch) if as_dict else batch
+
+    def checked_window(self, window: object) -> np.ndarray:
+        """Return a number of newest rows to draw from, int64 ``[1]``. Raise an error if it is none."""
+        name, options = self.spec.cls_name, self.spec.options
+        if is_tensor(window) or isinstance(window, np.ndarray):
+            window = one_int(name, "window", as_array(window))
+        return np.array([check_size(name, "window", window, options.capacity, options.min_rows_to_sample)], np.int64)
 
     def begin_epoch(self) -> None:
         """End the epoch in progress: the next sample begins another."""
@@ -400,7 +411,7 @@ class LocalFront(LimitedFront, Front):
         calls (Calls): What the rows can be asked for.
         spec (BufferSpec): What the buffer is.
         shared (SharedRows): What buffers of other sample sizes share with it.
-        share, count: As for `BaseFront`. Default: the array, and an int.
+        share, count, truth: As for `BaseFront`. Default: the array, an int, and a bool.
         wait (Callable): Waits for the work of a framework on the rows. Default: there is none.
 
     Attributes:
@@ -418,9 +429,10 @@ class LocalFront(LimitedFront, Front):
         shared: SharedRows,
         share: Callable[[np.ndarray], Any] = lambda array: array,
         count: Callable[[np.ndarray], Any] = int,
+        truth: Callable[[np.ndarray], Any] = bool,
         wait: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(calls, spec, shared.lock, share, count)
+        super().__init__(calls, spec, shared.lock, share, count, truth)
         self.shared, self.ready, self.ready_to_read = shared, wait, wait
         self.outer_lock: contextlib.AbstractContextManager[Any] = shared.lock
         if shared.folder is not None:

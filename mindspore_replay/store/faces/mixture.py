@@ -25,7 +25,7 @@ from ..rows.inputs import as_array, as_priority
 from ..spec.arguments import given_arguments, keeps_arguments
 from ..spec.spec import BufferSpec, Recipe
 from .front import LocalFront
-from .saved import Plain
+from .local import Plain
 from .showing import title
 
 SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
@@ -381,8 +381,6 @@ class MixedRecipe:
         seed (Union[int, None]): Seed of the random sequence that chooses rows to keep. Default: ``None``.
     """
 
-    #: Class of the sources.
-    _source_class: ClassVar[type]
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE: ClassVar[str] = "MixedReplay(parts, {}).sample()"
 
@@ -420,7 +418,7 @@ class MixedRecipe:
         for part in parts:
             if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], Recipe):
                 raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
-            if not isinstance(part[0], self._source_class):
+            if package_of(part[0]) != package_of(self):
                 raise TypeError(
                     f"For '{name}' of {package_of(self)}, each of 'parts' must be a pair (buffer, ratio) with a buffer "
                     f"of the same module, but got a {type(part[0]).__name__} of {package_of(part[0])}."

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from ..._version import __version__
-from ..spec.classes import read
+from ..spec.described import read
 from ..spec.spec import BufferSpec
 from .files import opened
 

@@ -1,6 +1,7 @@
-"""The state of a buffer as named arrays: copied, checked, loaded, and written to files."""
+"""The methods of a buffer whose rows this process owns: its life, and its state as named arrays."""
 
 import contextlib
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +10,25 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from ..base.habits import only_from_python
 from ..base.mixins import mixin
-from ..kernels import state
+from ..kernels import library, state
+from ..kernels.call import Tensors
+from ..kernels.library import library_for
 from ..kernels.locks import Event, Held, Locks, first
-from ..rows.store import STATE_VERSION
-from ..spec.spec import BufferSpec
+from ..rows.any_length import make_store
+from ..rows.compressed import CompressedColumn
+from ..rows.store import STATE_VERSION, Store
+from ..spec.described import constructor_of
+from ..spec.spec import BufferSpec, Recipe
 from ..waits.limiter import RateLimiter
-from .front import LocalFront
-from .place import open_buffer
+from ..waits.waiting import Waiting
+from .arrays import ArrayBuffer
+from .front import LocalFront, SharedRows
+from .place import HOST, check_compressed, checked_storage, folder_of, open_buffer
+from .relabelling import RelabelOfArrays
 
-_Saved = TypeVar("_Saved", bound="SavedState")
+_Local = TypeVar("_Local", bound="LocalBuffer")
 
 
 @dataclass(frozen=True)
@@ -57,21 +67,122 @@ class Plain:
 
 
 @mixin
-class SavedState:
-    """The methods of a buffer that save, load and check its state.
+@only_from_python
+class LocalBuffer(Recipe, ArrayBuffer):
+    """A buffer whose rows this process owns: in memory, or in a folder of which it is the learner.
 
-    Only `state_dict`, `load_state_dict` and `check_valid` are for users. The others are for checkpoints, mixtures
-    and monitors.
+    Subclasses have the constructors. Results are arrays, unless a subclass makes others of them.
+
+    Attributes:
+        limiter (Union[RateLimiter, QueueLimiter, None]): What `insert` and `sample` wait for. A queue has a fixed one.
+        updates (numpy.ndarray): The numbers of updates, as in `state.whole_layout`.
     """
 
-    spec: BufferSpec
     _front: LocalFront
+    limiter: Waiting | None
+
+    def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
+        name, place = spec.cls_name, checked_storage(spec.cls_name, storage, HOST)
+        if backend not in ("native", "auto"):
+            raise ValueError(
+                f"For '{name}' of mindspore_replay.host, 'backend' must be 'native' or 'auto', but got {backend!r}."
+            )
+        if library_for("CPU").reason:
+            raise RuntimeError(f"For '{name}', the kernels of the CPU are needed: {library_for('CPU').reason}.")
+        relabelling = spec.relabelling
+        if relabelling is not None and "bfloat16" in (relabelling.goal_type, relabelling.reward_type):
+            raise TypeError(f"For '{name}' of mindspore_replay.host, HindsightRelabel cannot compute with bfloat16.")
+        check_compressed(spec, place)
+        shared = SharedRows(folder_of(spec, place))
+        tensors = Tensors(guard=library.calls.Guard(shared.lock))
+        ArrayBuffer.__init__(self, spec, self._front_on(make_store(spec, tensors, shared.folder), spec, shared))
+        self._front.begin_queue()
+        vars(self).update(limiter=self._front.limiter, updates=self._front.calls.updates)
+
+    @staticmethod
+    def _front_on(store: Store, spec: BufferSpec, shared: SharedRows) -> LocalFront:
+        front = LocalFront(store, spec, shared)
+        if spec.relabelling is not None:
+            front.relabel = RelabelOfArrays(spec.relabelling)
+        return front
+
     @staticmethod
     def _find(name: str) -> Any:
         """Return the class of a name that a file contains."""
-        raise NotImplementedError
+        return RateLimiter if name == "RateLimiter" else constructor_of(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "limiter":
+            self._front.set_limiter(value)
+        super().__setattr__(name, value)
 
     # For users.
+
+    def rows(self, *, as_dict: bool = False) -> Any:
+        """Read all rows of a full buffer as one batch, oldest first, for learners that fill, learn and `reset`.
+
+        Args:
+            as_dict (bool): Whether to return a dict by name. Default: ``False``.
+
+        Returns:
+            Union[tuple[Tensor, ...], dict]: Copies of the rows, ``[C, *F]`` for each column in the order of `shapes`.
+
+        Raises:
+            RuntimeError: If fewer than `capacity` rows are stored. See `full`. In a graph the operator raises it.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12, 13, 14]])
+            >>> print(*buffer.rows())
+            [11 12 13 14]
+        """
+        return self._front.rows(as_dict)
+
+    def reset(self: _Local) -> _Local:
+        """Remove all rows. Serial numbers and the random sequence continue. The next row goes to slot 0.
+
+        The learner's clock, the largest priority, beta and, from Python, the limiter's counts are reset too. Cost O(1),
+        or O(C) in a buffer with weights.
+
+        Returns:
+            Buffer: The buffer itself. In a graph a tuple with the number of rows stored, int32 ``[]``.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]]).reset()
+            >>> print(buffer.size())
+            0
+        """
+        self._front.reset()
+        return self
+
+    def with_sample_size(self: _Local, sample_size: int) -> _Local:
+        """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
+
+        Another call for the same size returns the same object. A limiter set afterwards applies to one of the two only,
+        and another call then makes another object.
+
+        Args:
+            sample_size (int): Rows of one sample.
+
+        Returns:
+            Buffer: A buffer of the same class.
+
+        Raises:
+            TypeError: If `sample_size` is no int.
+            ValueError: If it is not positive, or larger than any possible sample.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer = buffer.insert([[10, 11, 12]])
+            >>> larger = buffer.with_sample_size(3)
+            >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
+            (2,) (3,) 3
+        """
+        return self._sized(sample_size)  # type: ignore[no-any-return]
 
     @property
     def folder(self) -> Path | None:
@@ -109,12 +220,12 @@ class SavedState:
 
     @classmethod
     def open(
-        cls: type[_Saved],
+        cls: type[_Local],
         folder: str | os.PathLike[str],
         *,
         views: Sequence[object] | None = None,
         verify: bool = False,
-    ) -> _Saved:
+    ) -> _Local:
         """Open the buffer in a folder, made with ``storage=folder``, with all rows whose insertion had returned.
 
         The random sequence continues. An operation that a dead process left unfinished is completed or undone. If the
@@ -202,7 +313,59 @@ class SavedState:
         """
         self._front.close()
 
+    @property
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        """The arrays of the state by name, in this buffer's own memory."""
+        return self._front.calls.arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays. Of compressed columns, those now."""
+        return sum(array.nbytes for array in {**self.arrays, **self._front.calls.compressed}.values())
+
     # For the rest of the package.
+
+    def state_arrays(self) -> Mapping[str, Any]:
+        """Return the arrays of the state by name, the limiter's too."""
+        calls, limiter = self._front.calls, self.limiter
+        limits = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
+        layout = state.layout(self.spec.columns, self.spec.options)
+        arrays = {key: Plain(array, layout[key][1]) for key, array in {**calls.arrays, **calls.compressed}.items()}
+        return arrays | {f"limiter.{key}": Plain(array, array.dtype.name) for key, array in limits.items()}
+
+    def _resized(self: _Local, size: int) -> _Local:
+        made, front, spec = self._copied(), self._front, self.spec.resized(size)
+        resized = self._front_on(front.calls.resized(spec.options), spec, front.shared)
+        resized.limit(front.limiter)
+        ArrayBuffer.__init__(made, spec, resized)
+        vars(made)["limiter"] = front.limiter
+        return made
+
+    def _copied(self: _Local) -> _Local:
+        made: _Local = object.__new__(type(self))
+        vars(made).update({key: value for key, value in vars(self).items() if key != "_sizes"})
+        return made
+
+    def __deepcopy__(self: _Local, memo: dict[Any, Any]) -> _Local:
+        """Make an independent buffer with the same rows in memory, and a copy of the limiter.
+
+        Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
+        """
+        rows = "rows", id(self._front.shared)
+        if rows in memo:
+            memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
+            return made  # type: ignore[no-any-return]
+        with self.snapshot(columns=True) as arrays:
+            memo[id(self)] = memo[rows] = made = self._copied()
+            made._make(self.spec, HOST, "native")
+            if isinstance(self.limiter, RateLimiter):
+                made.limiter = copy.deepcopy(self.limiter, memo)
+            for key, one in made.state_arrays().items():  # no kernel may run: the block may keep it out too
+                if isinstance(one.array, CompressedColumn):
+                    one.array.load_checked(arrays[key])
+                else:
+                    one.array[...] = arrays[key]
+        return made
 
     def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
@@ -217,10 +380,6 @@ class SavedState:
     def last_saved(self, record: object) -> None:
         self._front.shared.last_saved = record
 
-    def state_arrays(self) -> Mapping[str, Any]:
-        """Return the arrays of the state by name, the limiter's too, each a `Plain` or with its methods."""
-        raise NotImplementedError
-
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the whole state, as `Buffer.state_dict` does."""
         with self.snapshot(columns=True) as arrays:
@@ -234,7 +393,16 @@ class SavedState:
             self.load_checked(arrays)
 
     def check_valid(self) -> None:
-        """Raise a ValueError if the state is inconsistent. The rows' own data are not checked. Cost O(C)."""
+        """Check the invariants of the state. They hold between any two operations.
+
+        Raises:
+            ValueError: If cursors or weights are out of range or inconsistent.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> buffer.insert([[10, 11, 12]]).check_valid()
+        """
         with self.snapshot() as arrays:
             self.check_state(arrays)
 
