@@ -1,9 +1,11 @@
 """The base class of all buffers."""
 
 import itertools
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar, cast
 
 import mindspore as ms
+import numpy as np
 from mindspore import ParameterTuple, Tensor, nn
 
 from .. import mindspore_api
@@ -14,7 +16,9 @@ from ..ops.composite import CompositeOperators
 from ..ops.eager import give_graph_bodies, wait_for_work
 from ..ops.operators import Operators
 from ..ops.state import State
+from ..store.base.schema import Schema
 from ..store.faces.front import LocalFront, SharedRows
+from ..store.faces.local import LocalBuffer
 from ..store.faces.place import DEVICE, check_compressed, checked_storage, folder_of
 from ..store.kernels import library, state
 from ..store.kernels.call import Tensors
@@ -24,22 +28,23 @@ from ..store.rows.calls import Calls
 from ..store.rows.store import Store
 from ..store.spec.episodes import END, FINAL
 from ..store.spec.parts import Prioritized
+from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
 from .bodies import GraphBodies
 from .compile_time import compile_time
 from .compiled import CompiledCalls
-from .copying import Copying
+from .copying import deep_copy
 from .isolated_cell import IsolatedCell
 from .parameters import parameter_on, refuse_loads
 from .relabelling import Relabel, RelabelFromPython
-from .saving import Saving
+from .state import CellState
 from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, default_storage, refusal
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
-class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
+class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
     """Base class of all buffers: columns, the state of each row, and operators on them.
 
     The methods are those of the buffers on arrays, with Tensors as results and a body each for the compiler.
@@ -106,7 +111,8 @@ class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
         0 5 (100, 3)
     """
 
-    _columns_of = Columns
+    _columns_of: ClassVar[type[Schema]] = Columns
+    _find = staticmethod(find)  # type: ignore[assignment]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Give methods the bodies for graphs that the class defines."""
@@ -219,11 +225,12 @@ class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
 
     def _make_operators(self, calls: Calls | None, shared: SharedRows) -> None:
         """Make the operators of graphs, and the front of the calls from Python, which run graphs without `calls`."""
+        parameters: dict[str, Any] = dict(self.parameters_and_names())
         relabel = self.spec.relabelling
         finish = None if relabel is None else Relabel(relabel)
         operators: Any = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
         if self._in_graphs:
-            parameters = self.state_parameters() | {"updates": self.updates}
+            parameters = {**parameters, "updates": self.updates}
             graph_state = State(self.buffer[: len(self.columns)], parameters, self.options)
             given = graph_state, self.columns, self.options
             operators = Operators(*given, finish) if self.backend == "native" else CompositeOperators(*given)
@@ -234,7 +241,7 @@ class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
         # No flag, and those for all rows.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if calls is None:
-            calls = CompiledCalls(operators, self.state_parameters(), self.columns, self.options, self._block)
+            calls = CompiledCalls(operators, parameters, self.columns, self.options, self._block)
         self.__dict__["_front"] = front = LocalFront(calls, self.spec, shared, share, share, share, wait_for_work)
         if relabel is not None:
             front.relabel = RelabelFromPython(relabel)
@@ -256,6 +263,67 @@ class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
         made.__dict__["limiter"] = self._front.limiter
         return made
 
+    # The state.
+
+    @property
+    def state(self) -> CellState:
+        """What the rest of the package asks of a buffer. Users need none of it."""
+        return CellState(self._front, dict(self.parameters_and_names()), self.compressed, self._direct)
+
+    def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
+        """Copy the whole state.
+
+        The copy contains columns, cursors, serials, random state, the state of each row, capacity and layout version.
+
+        With arguments, which MindSpore passes for an enclosing Cell, it is ``nn.Cell.state_dict``.
+
+        Returns:
+            dict[str, numpy.ndarray]: Copies, by name, for `load_state_dict` of this or another buffer.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> state = buffer.insert([[10, 11, 12]]).state_dict()
+            >>> print(state["count"], state["column.0"])
+            3 [10 11 12  0]
+        """
+        if args or kwargs:
+            return nn.Cell.state_dict(self, *args, **kwargs)
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
+        """Load a state from `state_dict`. The same samples follow as after the copy.
+
+        Args:
+            state_dict (Mapping[str, numpy.ndarray]): The state of a buffer with the same columns and capacity.
+            args (Any): More arguments of ``nn.Cell.load_state_dict``, for a state of another origin.
+            kwargs (Any): As `args`.
+
+        In a folder that has already issued handles, the rows get new serial numbers: a handle never names another row.
+
+        Raises:
+            ValueError: If version, keys, shapes, dtypes, cursors or weights do not fit. Nothing is changed then.
+            RuntimeError: If it would replace the rows of a folder to which a process is attached.
+
+        Examples:
+            >>> from mindspore_replay import ReplayBuffer
+            >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+            >>> state = buffer.insert([[10, 11, 12]]).state_dict()
+            >>> print(*buffer.sample())
+            [11 12]
+            >>> buffer.load_state_dict(state)
+            >>> print(*buffer.sample())
+            [11 12]
+        """
+        if "version" not in state_dict:
+            return nn.Cell.load_state_dict(self, state_dict, *args, **kwargs)
+        return super().load_state_dict(state_dict)
+
+    def _load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+        self.state.load_from_cell(arrays)
+
+    __deepcopy__ = deep_copy
+
     @property
     def nbytes(self) -> int:
         """Bytes of the whole state at full capacity. Compressed columns count their current size.
@@ -266,7 +334,7 @@ class Buffer(GraphBodies, Copying, Saving, IsolatedCell, nn.Cell):
             >>> print(buffer.nbytes)
             7056040
         """
-        own = (parameter for key, parameter in self.state_parameters().items() if "." not in key)
+        own = (parameter for key, parameter in self.state.state_parameters().items() if "." not in key)
         return sum(array.nbytes for array in (*self.buffer, *own))
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 from mindspore import Parameter, nn
 
 from ..mindspore_api import cells_of
-from ..store.faces.front import LocalFront, SharedRows
+from ..store.faces.front import SharedRows
 from ..store.rows.store import Store
-from ..store.waits.waiting import Waiting
 from .compile_time import compile_time
 from .parameters import overwrite
 
@@ -27,62 +26,58 @@ def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mappi
             made.name = name
 
 
-class Copying:
-    """The methods by which Python copies and pickles."""
+def deep_copy(buffer: Any, memo: dict[Any, Any]) -> Any:
+    """Make an independent buffer with the same rows, random state and options, and a copy of the limiter.
 
-    sample_size: int
-    limiter: Waiting | None
-    _front: LocalFront
-
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
-        """Make an independent buffer with the same rows, random state and options, and a copy of the limiter.
-
-        It has no folder. Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
-        """
-        rows = "rows", id(self._front.shared)
-        if rows in memo:
-            memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
-            return made
-        with self._front.lock:
-            memo[id(self)] = memo[rows] = made = self._without_limiter(memo)
-            made._front.begin_queue()
-            made.__dict__["limiter"] = made._front.limiter
-            if isinstance(self.limiter, nn.Cell):
-                made.limiter = copy.deepcopy(self.limiter, memo)
-            elif self.limiter is not None:
-                made.limiter.timeout = self.limiter.timeout
+    It has no folder. Buffers that `with_sample_size` made on the same rows are so in a copy of their owner too.
+    """
+    front = buffer._front
+    rows = "rows", id(front.shared)
+    if rows in memo:
+        memo[id(buffer)] = made = memo[rows].with_sample_size(buffer.sample_size)
         return made
+    with front.lock:
+        memo[id(buffer)] = memo[rows] = made = _without_limiter(buffer, memo)
+        made._front.begin_queue()
+        made.__dict__["limiter"] = made._front.limiter
+        if isinstance(buffer.limiter, nn.Cell):
+            made.limiter = copy.deepcopy(buffer.limiter, memo)
+        elif buffer.limiter is not None:
+            made.limiter.timeout = buffer.limiter.timeout
+    return made
 
-    def _without_limiter(self: Any, memo: dict[Any, Any]) -> Any:
-        cls: Any = type(self)
-        made = cls.__new__(cls)
-        nn.Cell.__init__(made)
-        for key in vars(self).keys() - vars(made).keys() - _OWN:
-            if not isinstance(getattr(type(self), key, None), compile_time):
-                value = vars(self)[key]
-                made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
-        shared = SharedRows(None)
-        calls = made._make_state(shared)
-        self._copy_state(made, calls)
-        made._make_operators(calls, shared)
-        there = dict(made.parameters_and_names(expand=False))
-        for name, parameter in dict(self.parameters_and_names(expand=False)).items():
-            if name not in there:  # of a subclass, as are sub-cells
-                made.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
-        for name, cell in cells_of(self).items():
-            if name != "limiter":
-                made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
-        keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
-        return made
 
-    def _copy_state(self: Any, made: Any, calls: Store | None) -> None:
-        with self.snapshot(columns=True) as arrays:
-            if calls is not None:  # nothing of MindSpore, which may wait for graphs that wait for a folder
-                for key, array in calls.arrays.items():
-                    if key in made.compressed:
-                        made.compressed[key].load_checked(arrays[key])
-                    else:
-                        array[...] = arrays[key]
-            else:
-                for key, parameter in made.state_parameters().items():
-                    overwrite(parameter, arrays[key])
+def _without_limiter(buffer: Any, memo: dict[Any, Any]) -> Any:
+    cls: Any = type(buffer)
+    made = cls.__new__(cls)
+    nn.Cell.__init__(made)
+    for key in vars(buffer).keys() - vars(made).keys() - _OWN:
+        if not isinstance(getattr(type(buffer), key, None), compile_time):
+            value = vars(buffer)[key]
+            made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
+    shared = SharedRows(None)
+    calls = made._make_state(shared)
+    _copy_state(buffer, made, calls)
+    made._make_operators(calls, shared)
+    there = dict(made.parameters_and_names(expand=False))
+    for name, parameter in dict(buffer.parameters_and_names(expand=False)).items():
+        if name not in there:  # of a subclass, as are sub-cells
+            made.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
+    for name, cell in cells_of(buffer).items():
+        if name != "limiter":
+            made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
+    keep_names(type(buffer).__name__, buffer.state.state_parameters(), made.state.state_parameters())
+    return made
+
+
+def _copy_state(buffer: Any, made: Any, calls: Store | None) -> None:
+    with buffer.state.snapshot(columns=True) as arrays:
+        if calls is not None:  # nothing of MindSpore, which may wait for graphs that wait for a folder
+            for key, array in calls.arrays.items():
+                if key in made.compressed:
+                    made.compressed[key].load_checked(arrays[key])
+                else:
+                    array[...] = arrays[key]
+        else:
+            for key, parameter in made.parameters_and_names():
+                overwrite(parameter, arrays[key])

@@ -115,7 +115,7 @@ class EpochReplayBuffer(Buffer, classes.EpochReplayBuffer):
         if self.columns.compressed:
             raise ValueError(f"For '{name}', 'as_dataset' needs columns that are not compressed.")
         workers = check_size(name, "num_parallel_workers", num_parallel_workers)
-        with self.snapshot(columns=True) as arrays:
+        with self.state.snapshot(columns=True) as arrays:
             slots = stored_slots(arrays, self.capacity)
             if self.weighted:
                 slots = slots[arrays["weights"][slots] > 0]

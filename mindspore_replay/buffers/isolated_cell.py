@@ -70,7 +70,7 @@ class IsolatedCell:
                 if parameter.name == key:
                     parameter.name = name
 
-    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+    def _load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Check and load all arrays of the Cell and its sub-cells, by the names of the Parameters, or none."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class IsolatedCell:
             return
         wait_for_work()
         try:
-            self.load_from_cell({key: as_array(value) for key, value in arrays.items()})
+            self._load_from_cell({key: as_array(value) for key, value in arrays.items()})
         except (RuntimeError, ValueError) as error:
             error_msgs.append(str(error))
         else:  # sub-cells have nothing left to load

@@ -2,12 +2,11 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
 from ..ops.eager import graph_body
 from ..ops.mixture import PickRows
@@ -17,9 +16,7 @@ from ..store.base.habits import NoContainer
 from ..store.base.nested import Step
 from ..store.base.types import Experience, Values
 from ..store.faces.mixture import LARGEST_RATIO, SMALLEST_RATIO, MixedRecipe
-from ..store.kernels.locks import Event
 from ..store.spec.registry import registered
-from .base import Buffer
 from .compile_time import TENSOR, compile_time, stand_in
 from .copying import keep_names
 from .isolated_cell import IsolatedCell
@@ -76,8 +73,6 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         0
     """
 
-    _source_class = Buffer
-
     def _checked_sources(self, name: str, parts: object) -> tuple[Any, ...]:
         sources = super()._checked_sources(name, parts)
         for i, source in enumerate(sources):
@@ -89,9 +84,9 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         for i, buffer in enumerate(self.sources):
             self.insert_child_to_cell(f"source_{i}", buffer)  # setting it would rename its Parameters
         front, prefix = self._front, f"{type(self).__name__}_{next(_numbers)}."
-        for key, held in front.state.items():
+        for key, held in front.own.items():
             parameter = state_parameter(key, held.asnumpy())
-            front.state[key] = Held(parameter)
+            front.own[key] = Held(parameter)
             nn.Cell.__setattr__(self, key, parameter)  # users cannot
             parameter.name = prefix + key
             load_in_place(parameter)
@@ -107,10 +102,6 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
         self._check_given = ops.Assert()
         if self.adjustable:
             self._pick = PickRows(self.sample_size, len(self.sources))
-
-    def state_parameters(self) -> dict[str, Parameter]:
-        """Return the mixture's state by name, without the sources."""
-        return {key: held.parameter for key, held in self._front.state.items()}
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the states of the mixture and all sources, as NumPy arrays.
@@ -160,19 +151,15 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     def __deepcopy__(self, memo: dict[int, object]) -> "MixedReplay":
         """Make an independent mixture of copies of the sources, with the same ratios and random state."""
         made: MixedReplay = super().__deepcopy__(memo)
-        keep_names(type(self).__name__, self.state_parameters(), made.state_parameters())
+        own, copies = ({k: held.parameter for k, held in one._front.own.items()} for one in (self, made))
+        keep_names(type(self).__name__, own, copies)
         return made
 
-    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+    def _load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the mixture's state from the ``state_dict`` of an enclosing Cell."""
         for i, buffer in enumerate(self.sources):
-            arrays = buffer._completed(arrays, f"source_{i}.")
+            arrays = buffer.state.completed(arrays, f"source_{i}.")
         self.load_state_dict(arrays)
-
-    @property
-    def runs_graphs(self) -> bool:
-        """True if `sample` called from Python runs a compiled graph."""
-        return any(buffer.runs_graphs for buffer in self.sources)
 
     def _batch_of(self, i):
         """Return handles, importance weights and the other outputs of source i."""
@@ -279,10 +266,6 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
     @compile_time
     def _steps_of_names(self, with_indices: bool) -> tuple[Step, ...]:
         return self._front.sample_names(with_indices).steps
-
-    def turn_to_sample(self, stop: Event | None) -> AbstractContextManager[Any]:
-        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
-        return self._front.turn_to_sample(stop)
 
     @graph_body(IsolatedCell._len_graph)
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from ..store.base.checks import check_bool, check_size
 from ..store.faces.mixture import MixedRecipe
@@ -15,7 +15,7 @@ from ..store.spec.described import read
 from ..store.waits.limiter import RateLimiter
 from .file_format import MIXTURE, check_description, descriptions, summary
 from .loading import load_parts
-from .parts import Part, Saved, SavedBuffer, is_buffer
+from .parts import Part, is_buffer
 from .saving import save_parts
 from .sources import Source, open_sources
 
@@ -188,13 +188,7 @@ def _arguments_of(mixed: object) -> dict[str, Any]:
     return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
 
 
-class SavedMixture(Saved, Protocol):
-    """A mixture, on the device or on arrays."""
-
-    sources: Sequence[SavedBuffer]
-
-
-def is_mixture(buffer: object) -> TypeGuard[SavedMixture]:
+def is_mixture(buffer: object) -> TypeGuard[MixedRecipe]:
     """Return True if an object draws from several buffers."""
     return isinstance(buffer, MixedRecipe)
 
@@ -213,7 +207,7 @@ def parts_of(function: str, buffers: object) -> list[Part]:
     return [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
 
 
-def _owners(function: str, buffers: object) -> Iterator[Saved]:
+def _owners(function: str, buffers: object) -> Iterator[Any]:
     if is_buffer(buffers):
         yield buffers
     elif is_mixture(buffers):

@@ -104,7 +104,7 @@ class Restored:
         if self.part.is_buffer:
             self._read_rows_of_state(cursors)
         with _explained(self._sources[-1]), np.errstate(all="ignore"):
-            self.part.owner.check_state(self._row_state)
+            self.part.saved.check_state(self._row_state)
 
     def check_columns(self) -> None:
         """Raise a ValueError if columns do not match their checksums."""
@@ -119,11 +119,11 @@ class Restored:
     def begin(self) -> None:
         """Declare that the rows are about to be replaced. The buffer's lock must be held."""
         if self.part.is_buffer:
-            self._row_state = dict(self.part.owner.begin_replacing(self._row_state))
+            self._row_state = dict(self.part.owner.state.begin_replacing(self._row_state))
 
     def read_columns(self) -> None:
         """Read the columns into their Parameters, whose previous rows are lost."""
-        self.part.owner.last_saved = None
+        self.part.saved.last_saved = None
         for key in self._contents:
             parameter, array = self._parameters[key], self._in_memory.get(key)
             if array is None:
@@ -372,7 +372,7 @@ def load_checked(
     total = sum(source.header.nbytes for source in sources)
     if not new:
         total += sum(state.column_bytes() for state in states)
-    alone = Locks(*(state.part.owner.sole_use({}) for state in states if state.part.is_buffer))
+    alone = Locks(*(state.part.owner.state.sole_use({}) for state in states if state.part.is_buffer))
     with progress_bar("load", total, progress) as done, alone:
         for source in sources:
             source.progress = done

@@ -1,22 +1,18 @@
 """The parts of a file: their arrays, and the slots of their rows."""
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
+from ..store.faces.local import LocalBuffer
 from ..store.kernels.state import is_by_slot
 from ..store.rows.compressed import CompressedColumn
-from ..store.spec.options import Options
-from ..store.spec.spec import BufferSpec, Recipe
-from ..store.waits.waiting import Waiting
 
 
 class Saved(Protocol):
-    """An object whose own state is saved."""
+    """A state that is saved: that of a buffer or a mixture, or plain values."""
 
     #: Record of the last `save`: only rows with larger serial numbers, and those updated since, differ from its files.
     last_saved: object
@@ -28,47 +24,9 @@ class Saved(Protocol):
         """Raise a ValueError if a state, without columns, is inconsistent."""
 
 
-class SavedBuffer(Saved, Protocol):
-    """A buffer, on the device or on arrays."""
-
-    @property
-    def spec(self) -> BufferSpec:
-        """What the buffer is."""
-
-    @property
-    def capacity(self) -> int:
-        """Most rows stored."""
-
-    @property
-    def options(self) -> Options:
-        """How rows are stored and drawn."""
-
-    @property
-    def lock(self) -> contextlib.AbstractContextManager[object]:
-        """The lock that calls from Python hold."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the rows, or ``None`` if they are in memory."""
-
-    @property
-    def limiter(self) -> Waiting | None:
-        """What calls from Python wait for, or ``None`` for nothing."""
-
-    @property
-    def updates(self) -> Any:
-        """The numbers of updates, as in `state.whole_layout`."""
-
-    def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Declare that all rows are about to be replaced, and return the state to write."""
-
-    def reset(self) -> object:
-        """Remove all rows."""
-
-
-def is_buffer(value: object) -> TypeGuard[SavedBuffer]:
+def is_buffer(value: object) -> TypeGuard[LocalBuffer]:
     """Return True if an object is a buffer, not a mixture."""
-    return isinstance(value, Recipe)
+    return isinstance(value, LocalBuffer)
 
 
 class Part(NamedTuple):
@@ -76,7 +34,7 @@ class Part(NamedTuple):
 
     Args:
         prefix (str): Prefix of the names of its arrays.
-        owner (Saved): The object.
+        owner (Any): A buffer, a mixture, or another `Saved`.
         is_buffer (bool): Whether it has rows. Default: ``False``.
     """
 
@@ -84,9 +42,14 @@ class Part(NamedTuple):
     owner: Any
     is_buffer: bool = False
 
-    def state(self) -> dict[str, Any]:
+    @property
+    def saved(self) -> Saved:
+        """The state of the owner."""
+        return getattr(self.owner, "state", self.owner)  # type: ignore[no-any-return]
+
+    def state(self) -> Mapping[str, Any]:
         """Return the arrays of the state by name, each a `Plain` or with its methods."""
-        return self.owner.state_arrays()  # type: ignore[no-any-return]
+        return self.saved.state_arrays()
 
     def updates(self) -> np.ndarray:
         """Return the numbers of updates. A part without rows has none."""

@@ -266,15 +266,15 @@ def save_parts(
             target_file.seek(0)
             WriteAll(target_file, lambda _: None)(header)
         for i, part in enumerate(parts):
-            part.owner.last_saved = written, i
+            part.saved.last_saved = written, i
     if last is None and not staged:
         remove_increments(file, written.id)
 
 
 def _last_written(parts: Sequence[Part], views: Sequence[_View], path: Path, description: str) -> _Written | None:
     """Return the record of these buffers' last file, if that is unchanged and no state was loaded since."""
-    last, _ = getattr(parts[0].owner, "last_saved", None) or (None, 0)
-    if last is None or any(getattr(part.owner, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
+    last, _ = getattr(parts[0].saved, "last_saved", None) or (None, 0)
+    if last is None or any(getattr(part.saved, "last_saved", None) != (last, i) for i, part in enumerate(parts)):
         return None
     if (last.path, last.description, last.loads) != (path, description, [view.loads for view in views]):
         return None

@@ -256,7 +256,7 @@ def to_minari(
     export = _EpisodeExport(env_spaces, dataset_id)
     _check_ends(buffer, names, tuple(export.observations))
     with (
-        buffer.snapshot(columns=True) as state,
+        buffer.state.snapshot(columns=True) as state,
         progress_bar("to_minari", int(state["count"]), progress, "row", "datasets") as done,
         warnings.catch_warnings(),
     ):

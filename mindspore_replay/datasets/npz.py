@@ -309,7 +309,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
     if taken := sorted(more.keys() & fields.keys()):
         raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are flags or lengths.")
     fields |= more
-    with buffer.snapshot(columns=True) as state:
+    with buffer.state.snapshot(columns=True) as state:
         stored = StoredRows(buffer.spec, state)
         if buffer.has_episodes and buffer.num_envs > 1:
             stored.end_episodes(buffer.spec.options.end_flags)

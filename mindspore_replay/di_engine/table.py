@@ -148,7 +148,8 @@ class RowTable:
     # Which rows there are.
 
     def _state(self, name: str) -> np.ndarray:
-        return self.held.arrays[name] if self._is_on_arrays else self.held.state_arrays()[name].asnumpy()  # type: ignore[no-any-return]
+        held = self.held
+        return held.arrays[name] if self._is_on_arrays else held.state.state_arrays()[name].asnumpy()  # type: ignore[no-any-return]
 
     def count(self) -> int:
         """Return the number of rows that were not removed."""
@@ -313,8 +314,9 @@ class RowTable:
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        with self.held.exclusive():
-            self.held.state_arrays()["beta"].overwrite(np.array([beta]))
+        state = self.held.state
+        with state.exclusive():
+            state.state_arrays()["beta"].overwrite(np.array([beta]))
 
     def draw(self, size: int, again: bool = False, sample_range: slice | None = None) -> list[BufferedData]:
         """Draw rows, also `again` the same, or of a slice of all, oldest first, or none if there are too few."""

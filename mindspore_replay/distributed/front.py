@@ -171,9 +171,9 @@ class ShardFront(InsertionFront, LimitedFront):
         """True: samples take turns."""
         return True
 
-    def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
+    def turn_to_sample(self, stop: Event | None, rows: int | None = None) -> Held:
         """Wait until the limiter allows a sample, and no other thread draws one. End the wait once `stop` is set."""
-        limiter = self.limiter
+        limiter, rows = self.limiter, rows or self.spec.sample_size
         self.calls.writers.land()
         if limiter is not None and not limiter.lets_sample(rows):
             self.calls.settled()  # other processes may have inserted

@@ -292,7 +292,7 @@ class Shard:
 
     def statistics(self) -> Statistics:
         """Return statistics of the rows."""
-        with self.rows.snapshot() as state:
+        with self.rows.state.snapshot() as state:
             return statistics_of(state)
 
     def check_valid(self) -> None:

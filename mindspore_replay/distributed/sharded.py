@@ -14,7 +14,6 @@ from ..store.base.checks import check_number, check_size
 from ..store.base.habits import wrong_sample
 from ..store.base.mixins import Closing
 from ..store.faces.arrays import FrontMethods
-from ..store.kernels.locks import Event, Held
 from ..store.spec.needs import need_episodes
 from ..store.spec.registry import registered
 from ..store.waits.limiter import check_limiter
@@ -271,9 +270,10 @@ class ShardedReplay(FrontMethods, Closing):
             raise wrong_sample(_NAME, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(None, beta, as_dict, with_indices)
 
-    def turn_to_sample(self, stop: Event | None) -> Held:
-        """Wait until the limiter allows a sample, for the block to draw. Raise a RuntimeError once `stop` is set."""
-        return self._front.turn_to_sample(stop, self.sample_size)
+    @property
+    def state(self) -> ShardFront:
+        """What the rest of the package asks beside public methods: a turn to sample."""
+        return self._front  # type: ignore[no-any-return]
 
     def can_sample(self) -> Tensor:
         """Return True if `sample_size` rows of the shards that answer are eligible and the limiter allows the sample.

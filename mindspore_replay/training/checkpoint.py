@@ -17,7 +17,8 @@ from ..checkpoint.loading import Restored, load_checked
 from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
 from ..checkpoint.sources import Source, open_sources
-from ..store.faces.local import LocalBuffer, Plain
+from ..store.faces.local import LocalBuffer
+from ..store.faces.state import Plain
 from ..store.folder.files import sync
 from .values import GENERATORS, RandomStates, decoded, encoded
 
@@ -85,7 +86,7 @@ class TrainingCheckpoint:
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
         found = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
-        held = [one for part in found for one in part.owner.state_arrays().values()]
+        held = [one for part in found for one in part.state().values()]
         known = {id(one.parameter) for one in held if isinstance(one, Held)}
         # Those in folders stay there with all of their state; a file holds the numbers of their rows alone.
         self._in_folders = [part.owner for part in found if part.is_buffer and part.owner.folder is not None]
@@ -277,5 +278,5 @@ class _Values:
 
 def _inserted(buffer: LocalBuffer) -> int:
     """Return the number of rows inserted so far."""
-    with buffer.snapshot() as arrays:
+    with buffer.state.snapshot() as arrays:
         return int(arrays["serials"][0])

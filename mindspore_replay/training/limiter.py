@@ -67,6 +67,6 @@ class RateLimiter(limiter.RateLimiter, IsolatedCell, nn.Cell):
         super()._on(counts, rule)
         self.counts, self.rule = parameter_on("counts", counts, True), parameter_on("rule", rule, True)
 
-    def load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
+    def _load_from_cell(self, arrays: dict[str, np.ndarray]) -> None:
         """Load the rule and the counts from the ``state_dict`` of an enclosing Cell."""
         self.load_arrays(arrays)

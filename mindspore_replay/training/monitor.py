@@ -171,7 +171,7 @@ class ReplayMonitor(Closing):
 def _reading(buffer: LocalBuffer | Measured) -> Statistics:
     if not isinstance(buffer, LocalBuffer):
         return buffer.statistics()
-    with buffer.snapshot() as state:
+    with buffer.state.snapshot() as state:
         return statistics_of(state)
 
 

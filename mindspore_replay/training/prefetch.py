@@ -109,7 +109,7 @@ class _Drawing:
         """Draw a batch in this thread when the buffer's limiters allow it. `close` ends the wait."""
         start = time.perf_counter()
         try:
-            with self._buffer.turn_to_sample(self.ending):
+            with self._buffer.state.turn_to_sample(self.ending):
                 start = time.perf_counter()
                 return _Drawn(self._buffer.sample(**self._arguments), time.perf_counter() - start)
         except BaseException as error:
@@ -217,13 +217,13 @@ class Prefetch(Closing):
     """
 
     def __init__(self, buffer: Any, depth: int = 2, **sample_arguments: Any) -> None:
-        if not hasattr(buffer, "turn_to_sample"):
+        if not hasattr(getattr(buffer, "state", None), "turn_to_sample"):
             raise TypeError(
                 f"For 'Prefetch', 'buffer' must be a ReplayBuffer, MixedReplay or ShardedReplay, but got {buffer!r}."
             )
         self.buffer = buffer
         depth = check_size("Prefetch", "depth", depth)
-        self.depth = 0 if getattr(buffer, "runs_graphs", False) else depth
+        self.depth = 0 if getattr(buffer.state, "runs_graphs", False) else depth
         self._drawing = _Drawing(buffer, sample_arguments, self.depth)
         weakref.finalize(self, self._drawing.end).atexit = False  # at exit `_Ending` ends it
         self._turn = threading.Lock()  # held by a caller of `sample`; `close` takes no lock

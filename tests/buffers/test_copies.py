@@ -97,7 +97,7 @@ def test_a_limiter_is_copied_with_its_counts():
     made = copy.deepcopy(buffer)
     insert(made, 3)
     assert (buffer.limiter.inserted, made.limiter.inserted, made.limiter.timeout) == (11, 14, 0.1)
-    assert made.state_parameters()["limiter.counts"] is made.limiter.counts
+    assert made.state.state_parameters()["limiter.counts"] is made.limiter.counts
     queue = filled("queue that evicts")
     made = copy.deepcopy(queue)
     made.reset()
@@ -147,7 +147,7 @@ def test_attributes_of_a_subclass_are_copied():
     made = copy.deepcopy(buffer)
     made.noted.append(2)
     assert buffer.noted == [1]
-    assert made.state_parameters().keys() == buffer.state_parameters().keys()
+    assert made.state.state_parameters().keys() == buffer.state.state_parameters().keys()
     assert made.layer is not buffer.layer
     assert made.scale is not buffer.scale
 

@@ -318,7 +318,7 @@ def changes_within_a_snapshot(seconds: float) -> bool:
         done.set()
 
     def look() -> bool:
-        with buffer.snapshot() as arrays:
+        with buffer.state.snapshot() as arrays:
             before = {name: array.copy() for name, array in arrays.items()}
             started.set()
             done.wait(seconds)

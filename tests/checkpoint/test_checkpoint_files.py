@@ -520,7 +520,7 @@ def test_graphs_wait_until_a_state_is_loaded_into_a_folder(monkeypatch: pytest.M
     buffer = filled(RINGS["limits"], storage="./rows")
     update, given = updating(buffer, 77)
     save(buffer, PATH)
-    state, real = buffer.state_dict(), buffer.begin_replacing
+    state, real = buffer.state_dict(), buffer.state.begin_replacing
     other = threading.Thread(target=lambda: update(*given))
 
     def begin(arrays: Any) -> Any:
@@ -529,7 +529,7 @@ def test_graphs_wait_until_a_state_is_loaded_into_a_folder(monkeypatch: pytest.M
         assert other.is_alive()
         return real(arrays)
 
-    monkeypatch.setitem(vars(buffer), "begin_replacing", begin)
+    monkeypatch.setattr(type(buffer.state), "begin_replacing", lambda _, arrays: begin(arrays))
     load(PATH, buffer=buffer) if way == "load" else buffer.load_state_dict(state)
     other.join()
     loaded = buffer.state_dict()

@@ -371,11 +371,11 @@ def test_files_that_were_exchanged():
 def test_a_file_that_was_written_after_another_state():
     """Two processes continue from one file: the second finds files that it has not written, and writes all rows."""
     first = chain(1)
-    record = first.last_saved
+    record = first.state.last_saved
     add(first, 2)
     save_more(first)
     branch = Path(f"{PATH}.1").read_bytes()
-    first.last_saved = record
+    first.state.last_saved = record
     add(first, 3)
     save_more(first)
     add(first, 3)
@@ -393,11 +393,11 @@ def test_a_file_that_was_written_after_another_state():
 def test_a_last_file_that_another_wrote():
     """Two processes continue from one file: the second finds that the last file is not its own."""
     buffer = chain(1)
-    record = buffer.last_saved
+    record = buffer.state.last_saved
     add(buffer, 2)
     save_more(buffer)
     branch = Path(f"{PATH}.1").read_bytes()
-    buffer.last_saved = record
+    buffer.state.last_saved = record
     add(buffer, 1)
     save_more(buffer)
     Path(f"{PATH}.1").write_bytes(branch)

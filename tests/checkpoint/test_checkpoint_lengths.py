@@ -181,7 +181,7 @@ def test_rows_longer_than_max_length_are_refused(module: Any, tmp_path: Path):
 def test_a_state_with_rows_that_are_too_long_is_not_valid(module: Any):
     buffer = make("uniform", module)
     insert(buffer, 0, 5)
-    references = buffer.state_arrays()["column.tokens"].asnumpy()
+    references = buffer.state.state_arrays()["column.tokens"].asnumpy()
     references[3, 1] = 6
     with pytest.raises(ValueError, match="the offsets and lengths of column 'tokens' must be"):
         buffer.check_valid()

@@ -115,7 +115,7 @@ def test_it_does_what_a_buffer_does(kind: str):
         shard.report({"clock": 5, "largest": 0.0})
         buffer.advance(3)
     assert_same_state(shard, buffer)
-    with buffer.snapshot() as state:
+    with buffer.state.snapshot() as state:
         assert shard.statistics().values == statistics_of(state).values
     shard.check_valid()
     assert shard.reset().rows == 0

@@ -110,10 +110,10 @@ def test_statistics_add_up_to_those_of_one_buffer():
         for one in (buffer, whole):
             one.insert([np.arange(rows, dtype=np.int32)], priority=np.arange(1, rows + 1) * (i + 1))
         buffer.delete([0])
-        with buffer.snapshot() as state:
+        with buffer.state.snapshot() as state:
             parts[i] = statistics_of(state)
     whole.delete([0, 10])
-    with whole.snapshot() as state:
+    with whole.state.snapshot() as state:
         values, expected = merged(parts).values, statistics_of(state).values
     for key in expected.keys() - {"age_mean", "age_max", "beta"}:  # ages are counted in rows of one shard
         assert values[key] == pytest.approx(expected[key]), key

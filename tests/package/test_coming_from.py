@@ -44,7 +44,7 @@ def our_names() -> set[str]:
     row: Any = {"sample_size": 1, "capacity": 4, "shapes": [()], "types": ["float32"], "names": ["x"]}
     made = mindspore_replay.PrioritizedReplayBuffer(**row, views=[mindspore_replay.FrameStack(1, observation="x")])
     queue = mindspore_replay.ReplayQueue(**row)
-    return found | set(vars(made)) | set(made.state_parameters()) | {"buffer"} | set(dir(queue.limiter))
+    return found | set(vars(made)) | set(made.state.state_parameters()) | {"buffer"} | set(dir(queue.limiter))
 
 
 def names_of_ours(text: str) -> set[str]:

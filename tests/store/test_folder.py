@@ -680,7 +680,7 @@ def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
         fill(learner)
     with contextlib.ExitStack() as stack:
         attached.close()
-        stack.enter_context(learner.sole_use({}))
+        stack.enter_context(learner.state.sole_use({}))
         opening = threading.Thread(target=lambda: opened.append(attach(tmp_path / "rows")))
         opened: list[Any] = []
         opening.start()

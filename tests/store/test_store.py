@@ -113,7 +113,7 @@ def same_arrays(store: Store, state: dict[str, np.ndarray]) -> None:
 
 def assert_shared(buffer: Any) -> None:
     """Check that every Parameter shares the memory of an array of the store, and the reverse."""
-    parameters, arrays = buffer.state_parameters(), buffer._front.calls.arrays
+    parameters, arrays = buffer.state.state_parameters(), buffer._front.calls.arrays
     assert parameters.keys() == arrays.keys()
     for name, parameter in parameters.items():
         seen = parameter.asnumpy()
@@ -146,8 +146,8 @@ def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
     buffer.insert(rows(12, 0), **({"end": [False] * 12} if buffer.has_episodes else {}))
     assert_shared(buffer)
     assert [column[0] for column in buffer._front.calls.read(np.array([3]))[0].asnumpy()] == [3.0]
-    other = make_filled(kind, 7).state_parameters()
-    for name, parameter in buffer.state_parameters().items():
+    other = make_filled(kind, 7).state.state_parameters()
+    for name, parameter in buffer.state.state_parameters().items():
         parameter.set_data(Tensor(other[name].asnumpy().copy()))
         assert buffer._front.calls.arrays[name].tobytes() == other[name].asnumpy().tobytes(), name
         assert_shared(buffer)
@@ -155,7 +155,7 @@ def test_parameters_lie_in_the_arrays_of_the_store(kind: str):
     buffer.load_state_dict(make_filled(kind, 3).state_dict())
     assert_shared(buffer)
     ms.load_param_into_net(
-        buffer, {name: Parameter(value) for name, value in make_filled(kind, 4).state_parameters().items()}
+        buffer, {name: Parameter(value) for name, value in make_filled(kind, 4).state.state_parameters().items()}
     )
     assert_shared(buffer)
     same_arrays(buffer._front.calls, make_filled(kind, 4).state_dict())
@@ -256,7 +256,7 @@ import contextlib
 from mindspore_replay import host
 buffers = [host.ReplayBuffer(1, 4, [()], ["int32"], seed=0).insert([7]) for _ in range(80)]
 with contextlib.ExitStack() as stack:
-    states = [stack.enter_context(buffer.snapshot()) for buffer in buffers]
+    states = [stack.enter_context(buffer.state.snapshot()) for buffer in buffers]
     print(sum(int(buffer.insert([8]).sample()[0].size) for buffer in buffers[::-1]))
 """
 

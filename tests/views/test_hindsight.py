@@ -455,8 +455,8 @@ def test_functions_that_serve_mixtures(adjustable: bool):
 
 
 def test_numpy_functions_run_no_graph():
-    assert not pairs(distance).runs_graphs
-    assert pairs(graph_distance).runs_graphs
+    assert not pairs(distance).state.runs_graphs
+    assert pairs(graph_distance).state.runs_graphs
 
 
 @pytest.mark.slow

@@ -184,11 +184,11 @@ def test_a_store_gives_what_the_buffer_gives():
         for ours, theirs in zip(buffer.sample(), store.sample(), strict=True):
             assert ours.asnumpy().tobytes() == theirs.tobytes()
     state = store.state_dict()
-    assert same_states({key: state[key] for key in buffer.state_parameters()}, state_of(buffer))
+    assert same_states({key: state[key] for key in buffer.state.state_parameters()}, state_of(buffer))
 
 
 def state_of(buffer: Any) -> dict[str, np.ndarray]:
-    return {key: parameter.asnumpy() for key, parameter in buffer.state_parameters().items()}
+    return {key: parameter.asnumpy() for key, parameter in buffer.state.state_parameters().items()}
 
 
 @pytest.mark.parametrize("cls", [SequenceReplayBuffer, EpisodeReplayBuffer])

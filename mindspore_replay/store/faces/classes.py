@@ -458,7 +458,7 @@ class EpisodeReplayBuffer(LocalBuffer, kind="EpisodeReplayBuffer"):
              [0 2 0]]
         """
         given = key, groups, size_in_group, ordered
-        return self._front.sample_groups(given, as_dict, lambda name: self.state_arrays()[name].asnumpy())
+        return self._front.sample_groups(given, as_dict, lambda name: self.state.state_arrays()[name].asnumpy())
 
 
 @mixin
@@ -537,8 +537,9 @@ class ElasticReplayBuffer(LocalBuffer, kind="ElasticReplayBuffer"):
             [82 85 69]
         """
         size = self._front.checked_window(window)
-        with self.exclusive():
-            self.state_arrays()["window"].overwrite(size)
+        state = self.state
+        with state.exclusive():
+            state.state_arrays()["window"].overwrite(size)
         return self
 
     def sample(

@@ -343,10 +343,12 @@ class LimitedFront(BaseFront):
         limiter = self.limiter
         return limiter is None or limiter.lets_sample(rows)
 
-    def turn_to_sample(self, stop: Event | None, rows: int) -> Held:
+    def turn_to_sample(self, stop: Event | None, rows: int | None = None) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
         limiter = self.limiter
-        return contextlib.nullcontext() if limiter is None or not limiter.waits else limiter.turn("sample", rows, stop)
+        if limiter is None or not limiter.waits:
+            return contextlib.nullcontext()
+        return limiter.turn("sample", rows or self.spec.sample_size, stop)
 
     @property
     def is_limited(self) -> bool:

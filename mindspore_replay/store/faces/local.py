@@ -4,18 +4,16 @@ import contextlib
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..base.habits import only_from_python
 from ..base.mixins import mixin
-from ..kernels import library, state
+from ..kernels import library
 from ..kernels.call import Tensors
 from ..kernels.library import library_for
-from ..kernels.locks import Event, Held, Locks, first
 from ..rows.any_length import make_store
 from ..rows.compressed import CompressedColumn
 from ..rows.store import STATE_VERSION, Store
@@ -27,43 +25,9 @@ from .arrays import ArrayBuffer
 from .front import LocalFront, SharedRows
 from .place import HOST, check_compressed, checked_storage, folder_of, open_buffer
 from .relabelling import RelabelOfArrays
+from .state import BufferState
 
 _Local = TypeVar("_Local", bound="LocalBuffer")
-
-
-@dataclass(frozen=True)
-class Plain:
-    """An array of a state, in host memory.
-
-    Args:
-        array (Any): The array, or a `CompressedColumn`.
-        dtype (str): Name of its dtype in files.
-    """
-
-    array: Any
-    dtype: str
-
-    #: Calls of ``set_data``, which only Parameters have; and whether `asnumpy` is the memory of the state itself.
-    loads: ClassVar[int] = 0
-    in_memory: ClassVar[bool] = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape  # type: ignore[no-any-return]
-
-    @property
-    def numpy_type(self) -> np.dtype[Any]:
-        """NumPy dtype of the array."""
-        return self.array.dtype  # type: ignore[no-any-return]
-
-    def asnumpy(self) -> np.ndarray:
-        """Return the array."""
-        return self.array  # type: ignore[no-any-return]
-
-    def overwrite(self, array: np.ndarray | np.generic) -> None:
-        """Overwrite the array with values of the same shape and dtype."""
-        self.array[...] = array
 
 
 @mixin
@@ -323,15 +287,10 @@ class LocalBuffer(Recipe, ArrayBuffer):
         """Bytes of all arrays. Of compressed columns, those now."""
         return sum(array.nbytes for array in {**self.arrays, **self._front.calls.compressed}.values())
 
-    # For the rest of the package.
-
-    def state_arrays(self) -> Mapping[str, Any]:
-        """Return the arrays of the state by name, the limiter's too."""
-        calls, limiter = self._front.calls, self.limiter
-        limits = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
-        layout = state.layout(self.spec.columns, self.spec.options)
-        arrays = {key: Plain(array, layout[key][1]) for key, array in {**calls.arrays, **calls.compressed}.items()}
-        return arrays | {f"limiter.{key}": Plain(array, array.dtype.name) for key, array in limits.items()}
+    @property
+    def state(self) -> BufferState:
+        """What the rest of the package asks of a buffer. Users need none of it."""
+        return BufferState(self._front)
 
     def _resized(self: _Local, size: int) -> _Local:
         made, front, spec = self._copied(), self._front, self.spec.resized(size)
@@ -355,42 +314,27 @@ class LocalBuffer(Recipe, ArrayBuffer):
         if rows in memo:
             memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
             return made  # type: ignore[no-any-return]
-        with self.snapshot(columns=True) as arrays:
+        with self.state.snapshot(columns=True) as arrays:
             memo[id(self)] = memo[rows] = made = self._copied()
             made._make(self.spec, HOST, "native")
             if isinstance(self.limiter, RateLimiter):
                 made.limiter = copy.deepcopy(self.limiter, memo)
-            for key, one in made.state_arrays().items():  # no kernel may run: the block may keep it out too
+            for key, one in made.state.state_arrays().items():  # no kernel may run: the block may keep it out too
                 if isinstance(one.array, CompressedColumn):
                     one.array.load_checked(arrays[key])
                 else:
                     one.array[...] = arrays[key]
         return made
 
-    def turn_to_sample(self, stop: Event | None) -> Held:
-        """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
-        return self._front.turn_to_sample(stop, self.spec.sample_size)
-
-    @property
-    def last_saved(self) -> object:
-        """Record of the last `save`."""
-        return self._front.shared.last_saved
-
-    @last_saved.setter
-    def last_saved(self, record: object) -> None:
-        self._front.shared.last_saved = record
-
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the whole state, as `Buffer.state_dict` does."""
-        with self.snapshot(columns=True) as arrays:
+        with self.state.snapshot(columns=True) as arrays:
             copies = {key: array.copy() for key, array in arrays.items()}
         return {"version": np.array(STATE_VERSION), **copies}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state, as `Buffer.load_state_dict` does."""
-        arrays = self.checked_state(state_dict)
-        with self.sole_use(arrays):
-            self.load_checked(arrays)
+        self.state.load(state_dict)
 
     def check_valid(self) -> None:
         """Check the invariants of the state. They hold between any two operations.
@@ -403,75 +347,9 @@ class LocalBuffer(Recipe, ArrayBuffer):
             >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
             >>> buffer.insert([[10, 11, 12]]).check_valid()
         """
-        with self.snapshot() as arrays:
-            self.check_state(arrays)
-
-    def exclusive(self) -> Held:
-        """Keep calls from Python, and on the CPU native kernels in graphs, from the state during the block."""
-        front = self._front
-        return Locks(front.lock, first(front.ready), front.calls.kernels_kept_out())
-
-    def sole_use(self, arrays: Mapping[str, np.ndarray]) -> Held:
-        """Prevent attaching during the block, for a state with other rows. Raise a RuntimeError if one is attached."""
-        return self._front.calls.sole_use(arrays)
-
-    def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Declare that all rows are about to be replaced, and return the state to write, without its columns.
-
-        The caller has `sole_use` for the state, and keeps others out. If the process dies before it lets them in, a
-        buffer in a folder is empty. There a serial number is never used twice.
-        """
-        return self._front.calls.begin_replacing(arrays)
-
-    def snapshot(self, columns: bool = False) -> contextlib.AbstractContextManager[dict[str, Any]]:
-        """Return the capacity and the state, with or without columns. Nothing changes it in the block.
-
-        Arrays are views of host memory if the state is there, else copies. A compressed column is a `CompressedColumn`.
-        The columns that say where the items of rows are always come.
-        """
-        front, arrays = self._front, {"capacity": np.array(self.spec.capacity)}
-        references = {f"column.{kind.name}" for kind in self.spec.options.kinds}
-
-        def read() -> None:
-            front.ready()
-            for key, one in self.state_arrays().items():
-                if columns or key in references or not key.startswith(state.OF_ROWS):
-                    arrays[key] = one.asnumpy()
-
-        # Reading may wait for graphs, which may wait for the kernels.
-        return Locks(front.lock, first(read), front.calls.kernels_kept_out(), first(lambda: arrays))
-
-    def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
-        held = self.state_arrays().items()
-        others = {key: (one.shape, one.dtype) for key, one in held if key.startswith("limiter.")}
-        arrays = state.checked(self.spec.columns, self.spec.options, state_dict, STATE_VERSION, others)
-        self._check_limiter(arrays)
-        return arrays
-
-    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state. The caller has `sole_use` for them."""
-        with self._front.lock:
-            self._front.ready()
-            held = self.state_arrays()
-            memory = {key: one.asnumpy() for key, one in held.items() if one.in_memory}
-            with self.exclusive():  # graphs may wait for this, and nothing here for them
-                arrays = self.begin_replacing(arrays)
-                self.last_saved = None
-                for key, array in memory.items():
-                    array[...] = arrays[key]
-                for key in held.keys() - memory.keys():
-                    held[key].overwrite(arrays[key])
-
-    def check_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Check a state without its columns, as `check_valid` does."""
-        state.check(self.spec.options, arrays)
-        self._check_limiter(arrays)
-
-    def _check_limiter(self, arrays: Mapping[str, np.ndarray]) -> None:
-        limiter = self._front.limiter
-        if isinstance(limiter, RateLimiter) and "limiter.rule" in arrays and "limiter.counts" in arrays:
-            limiter.check_state(arrays["limiter.rule"], arrays["limiter.counts"])
+        state = self.state
+        with state.snapshot() as arrays:
+            state.check_state(arrays)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(

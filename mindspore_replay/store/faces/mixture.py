@@ -3,10 +3,9 @@
 Axes: ``B`` sample_size, ``m`` sources, ``n`` handles.
 """
 
-import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,8 +24,9 @@ from ..rows.inputs import as_array, as_priority
 from ..spec.arguments import given_arguments, keeps_arguments
 from ..spec.spec import BufferSpec, Recipe
 from .front import LocalFront
-from .local import Plain
+from .local import LocalBuffer
 from .showing import title
+from .state import Plain
 
 SMALLEST_RATIO, LARGEST_RATIO = 1e-30, 1e30
 #: A share of rows less than this below a whole number is rounded up: 0.29 * 100 is 28.999999999999996.
@@ -37,39 +37,12 @@ _Mixed = TypeVar("_Mixed", bound="MixedRecipe")
 _WITH_HANDLES = ("indices", "weights")
 
 
-class Source(Protocol):
-    """A buffer of which a mixture draws."""
-
-    spec: BufferSpec
-
-    @property
-    def lock(self) -> contextlib.AbstractContextManager[Any]:
-        """Held for exclusive use of the rows."""
-
-    def with_sample_size(self, sample_size: int) -> "Source":
-        """Make a buffer on the same rows for another sample size."""
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copy the state."""
-
-    def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Check a state, and return the arrays for `load_checked`."""
-
-    def sole_use(self, arrays: Mapping[str, Any]) -> contextlib.AbstractContextManager[None]:
-        """Prevent attaching during the block, for a state with other rows."""
-
-    def load_checked(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy checked arrays into the state."""
-
-    def __len__(self) -> int: ...
-
-
 class Mixture:
     """The calls from Python on a `MixedReplay`, made through the fronts of its sources.
 
     Args:
         cls_name (str): Class to name in errors.
-        sources (Sequence[Source]): The buffers.
+        sources (Sequence[LocalBuffer]): The buffers.
         front_of (Callable): Returns the front of a buffer.
         ratios (Sequence[float]): A ratio for each source.
         sample_size (int): ``B``, rows of a batch.
@@ -78,7 +51,7 @@ class Mixture:
         seed (Union[int, None]): Seed of the random sequence that chooses rows to keep.
 
     Attributes:
-        parts (tuple[Source]): Buffers on the rows of the sources, for the number of rows of each.
+        parts (tuple[LocalBuffer]): Buffers on the rows of the sources, for the number of rows of each.
         counts (list[int]): The number of these rows.
         steps (tuple[str, ...]): Outputs of a sample that describe its steps: lengths and masks.
         relative (list[bool]): Whether the importance weights of a source are divided by the largest of its rows.
@@ -89,8 +62,8 @@ class Mixture:
     def __init__(
         self,
         cls_name: str,
-        sources: Sequence[Source],
-        front_of: Callable[[Source], LocalFront],
+        sources: Sequence[LocalBuffer],
+        front_of: Callable[[LocalBuffer], LocalFront],
         ratios: Sequence[float],
         sample_size: int,
         rewards: Sequence[float | None] | None,
@@ -107,10 +80,13 @@ class Mixture:
         self.parts = tuple(source.with_sample_size(n) for source, n in zip(sources, self.counts))
         self._limited, self.fronts = ([*map(front_of, buffers)] for buffers in (sources, self.parts))
         self.rewards = self._checked_rewards(rewards)
-        self.state: dict[str, Any] = {}
+        #: Its own state, without that of the sources.
+        self.own: dict[str, Any] = {}
+        #: Record of the last `save`.
+        self.last_saved: object = None
         if adjustable:
             arrays = {"ratios": first, "random_state": initial_state(check_seed(cls_name, seed))}
-            self.state |= {key: Plain(array, array.dtype.name) for key, array in arrays.items()}
+            self.own |= {key: Plain(array, array.dtype.name) for key, array in arrays.items()}
 
     # Checks of the arguments.
 
@@ -274,11 +250,11 @@ class Mixture:
 
     def _kept_rows(self) -> list[np.ndarray]:
         """Choose the rows to keep of each source's batch of B, as `ops.mixture.PickRows` does."""
-        counts, n = exact_counts(self.state["ratios"].asnumpy().tolist(), self.sample_size), self.sample_size
-        key, counter = self.state["random_state"].asnumpy().tolist()
+        counts, n = exact_counts(self.own["ratios"].asnumpy().tolist(), self.sample_size), self.sample_size
+        key, counter = self.own["random_state"].asnumpy().tolist()
         bits = random_bits(key, counter + np.arange(len(counts)))
         first = ((bits >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-        self.state["random_state"].overwrite(np.array([key, counter + len(counts)]))
+        self.own["random_state"].overwrite(np.array([key, counter + len(counts)]))
         points = (np.ceil((np.arange(k) + first[i]) * n / k) - 1 for i, k in enumerate(counts))
         return [rows.clip(0, n - 1).astype(np.int64) for rows in points]
 
@@ -319,7 +295,7 @@ class Mixture:
         checked = self.checked_ratios(ratios)
         with hold_locks(self.sources):
             self.fronts[0].ready()
-            self.state["ratios"].overwrite(checked)
+            self.own["ratios"].overwrite(checked)
 
     def size(self) -> int:
         """Return the number of rows stored in all sources together."""
@@ -327,9 +303,18 @@ class Mixture:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the states of all sources, and the ratios and the random state."""
-        own = {key: held.asnumpy().copy() for key, held in self.state.items()}
+        own = {key: held.asnumpy().copy() for key, held in self.own.items()}
         states = enumerate(source.state_dict().items() for source in self.sources)
         return own | {f"source_{i}.{key}": value for i, items in states for key, value in items}
+
+    def state_arrays(self) -> Mapping[str, Any]:
+        """Return its own state by name, without that of the sources, for a file."""
+        return self.own
+
+    @property
+    def runs_graphs(self) -> bool:
+        """True if a sample drawn from Python runs a compiled graph."""
+        return any(source.state.runs_graphs for source in self.sources)
 
     def check_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Raise a ValueError unless rows can be drawn by the ratios of a state."""
@@ -342,14 +327,15 @@ class Mixture:
         for i in range(len(self.sources)):
             prefix = f"source_{i}."
             states.append({key.removeprefix(prefix): own.pop(key) for key in state_dict if key.startswith(prefix)})
-        expected = {key: (held.shape, held.dtype) for key, held in self.state.items()}
+        expected = {key: (held.shape, held.dtype) for key, held in self.own.items()}
         arrays = fitting(self.cls_name, own, expected)
         self.check_state(arrays)
-        checked = [source.checked_state(state) for source, state in zip(self.sources, states)]
-        with Locks(*(source.sole_use(state) for source, state in zip(self.sources, checked))):
-            for source, state in zip(self.sources, checked):
+        of_sources = [source.state for source in self.sources]
+        checked = [source.checked_state(state) for source, state in zip(of_sources, states)]
+        with Locks(*(source.sole_use(state) for source, state in zip(of_sources, checked))):
+            for source, state in zip(of_sources, checked):
                 source.load_checked(state)
-        for key, held in self.state.items():
+        for key, held in self.own.items():
             held.overwrite(arrays[key])
 
 
@@ -429,24 +415,18 @@ class MixedRecipe:
 
     # The state, for files and copies.
 
-    #: Record of the last `save`.
-    last_saved: object = None
-
-    def state_arrays(self) -> dict[str, Any]:
-        """Return its own state by name, without that of the sources, for a file."""
-        return self._front.state
-
-    def check_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Raise a ValueError unless rows can be drawn by the ratios of a state."""
-        self._front.check_state(state)
+    @property
+    def state(self) -> Mixture:
+        """What the rest of the package asks of a mixture. Users need none of it."""
+        return self._front
 
     def __deepcopy__(self: _Mixed, memo: dict[int, object]) -> _Mixed:
         """Make an independent mixture of copies of the sources, with the same ratios and random state."""
         given = given_arguments(self)
         pairs = [(copy.deepcopy(buffer, memo), ratio) for buffer, ratio in given["parts"]]
         made = type(self)(**{**given, "parts": pairs, "seed": 0})
-        for key, held in made.state_arrays().items():
-            held.overwrite(self.state_arrays()[key].asnumpy())
+        for key, held in made.state.state_arrays().items():
+            held.overwrite(self._front.own[key].asnumpy())
         return made
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
@@ -462,7 +442,7 @@ class MixedRecipe:
         """Return the sample size, and of each source its ratio and the first line of what it shows."""
         ratios = [ratio for _, ratio in given_arguments(self)["parts"]]
         if self.adjustable:
-            ratios = self._front.state["ratios"].asnumpy().tolist()
+            ratios = self._front.own["ratios"].asnumpy().tolist()
         sources = [f"{ratio} of {title(source)}" for source, ratio in zip(self.sources, ratios)]
         return "\n  ".join([f"{type(self).__name__}: sample_size={self.sample_size}", *sources])
 
@@ -479,10 +459,6 @@ class ArrayMixture(MixedRecipe, NoContainer):
         if _misplaced or _unknown:
             raise wrong_sample(type(self).__name__, self, _misplaced, _unknown, self._OTHER_SIZE)
         return self._front.sample(as_dict, with_indices)
-
-    def turn_to_sample(self, stop: Event | None) -> Held:
-        """Wait until the limiters of the sources allow a sample, as a buffer's method does."""
-        return self._front.turn_to_sample(stop)
 
     def can_sample(self) -> bool:
         """Return True if each source has enough eligible rows for a batch, and its limiter allows the sample now."""
@@ -504,7 +480,7 @@ class ArrayMixture(MixedRecipe, NoContainer):
     @property
     def ratios(self) -> np.ndarray:
         """The ratios, if they can change. Shape ``[m]``, float64."""
-        return self._front.state["ratios"].asnumpy().copy()
+        return self._front.own["ratios"].asnumpy().copy()
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the states of all sources and its own, as `MixedReplay.state_dict` does."""

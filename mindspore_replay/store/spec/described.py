@@ -11,7 +11,7 @@ from .spec import BufferSpec, Recipe, recipes
 
 def spec_of(cls: type, arguments: Mapping[str, Any], columns: type[Schema] = Schema) -> BufferSpec:
     """Return what a buffer of a class with these arguments is, without making it. Errors are the constructor's."""
-    recipe: type[Recipe] | None = getattr(cls, "recipe", None)
+    recipe: type[Recipe] | None = getattr(cls, "_recipe", None)
     if recipe is None or getattr(cls, "__init__") is not getattr(recipe, "__init__"):  # noqa: B009
         raise ValueError(f"For '{cls.__name__}', the constructor must be that of a public class.")
     return _described(cls.__name__, recipe, arguments, columns)

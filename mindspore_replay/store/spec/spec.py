@@ -107,7 +107,7 @@ class BufferSpec:
     @property
     def kind(self) -> str | None:
         """The public class whose constructor the buffer's class has, or ``None`` for another constructor."""
-        return None if self.recipe is None else self.recipe.kind
+        return None if self.recipe is None else self.recipe.__name__
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the constructor of its `kind`, without the capacity, the seed and the place."""
@@ -274,9 +274,8 @@ class Recipe:
 
     #: A class for the columns.
     _columns_of: ClassVar[type[Schema]] = Schema
-    #: The class with the constructor, and the public class of which that is.
-    recipe: ClassVar[Any] = None
-    kind: ClassVar[str | None] = None
+    #: The public class whose constructor it has.
+    _recipe: ClassVar[Any] = None
 
     spec: BufferSpec
 
@@ -284,7 +283,7 @@ class Recipe:
         """Keep the name of the public class whose constructor it has."""
         super().__init_subclass__(**others)
         if kind is not None:
-            cls.kind, cls.recipe, recipes[kind] = kind, cls, cls
+            cls._recipe = recipes[kind] = cls
 
     def __init__(
         self,
@@ -320,7 +319,7 @@ class Recipe:
         parts = parts.checked(name, size, most)
         rows = parts.rows_to_hold(size, num_envs)
         columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
-        spec = BufferSpec(name, self.recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
+        spec = BufferSpec(name, self._recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
         self._make(spec, storage, backend)
 
     def _sized(self: Any, sample_size: object) -> Any:
