@@ -113,6 +113,7 @@ class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
 
     _columns_of: ClassVar[type[Schema]] = Columns
     _find = staticmethod(find)  # type: ignore[assignment]
+    _class_of_limiters = nn.Cell
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Give methods the bodies for graphs that the class defines."""
@@ -163,7 +164,10 @@ class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
     def __getattr__(self, name: str) -> Any:
         # A Parameter, or the operators of graphs: from now on MindSpore may have work in flight on the memory.
         watched = vars(self).get("_watched", {})
-        found = watched[name] if name in watched else super().__getattr__(name)
+        if name == "_graph":
+            found = self._operators()
+        else:
+            found = watched[name] if name in watched else super().__getattr__(name)
         if "_guard" in vars(self):
             vars(self)["_guard"].watch()
         return found
@@ -224,28 +228,34 @@ class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
         return store
 
     def _make_operators(self, calls: Calls | None, shared: SharedRows) -> None:
-        """Make the operators of graphs, and the front of the calls from Python, which run graphs without `calls`."""
-        parameters: dict[str, Any] = dict(self.parameters_and_names())
-        relabel = self.spec.relabelling
-        finish = None if relabel is None else Relabel(relabel)
-        operators: Any = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
-        if self._in_graphs:
-            parameters = {**parameters, "updates": self.updates}
-            graph_state = State(self.buffer[: len(self.columns)], parameters, self.options)
-            given = graph_state, self.columns, self.options
-            operators = Operators(*given, finish) if self.backend == "native" else CompositeOperators(*given)
-        self.__dict__["_watched"] = {"buffer": self.buffer, "_graph": operators}
+        """Make the constants of graphs, and the front of the calls from Python, which run graphs without `calls`."""
+        self.__dict__["_watched"] = {"buffer": self.buffer}
         self.__dict__.pop("buffer", None)
         # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
         self._zero = Tensor(0, ms.int32)
         # No flag, and those for all rows.
         self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if calls is None:
-            calls = CompiledCalls(operators, parameters, self.columns, self.options, self._block)
+            parameters = dict(self.parameters_and_names())
+            calls = CompiledCalls(self._operators(), parameters, self.columns, self.options, self._block)
         self.__dict__["_front"] = front = LocalFront(calls, self.spec, shared, share, share, share, wait_for_work)
-        if relabel is not None:
-            front.relabel = RelabelFromPython(relabel)
+        if self.spec.relabelling is not None:
+            front.relabel = RelabelFromPython(self.spec.relabelling)
         self._watch(calls)
+
+    def _operators(self) -> Any:
+        """Return the operators of graphs, which are made when a graph is compiled first."""
+        watched = vars(self)["_watched"]
+        if "_graph" not in watched:
+            watched["_graph"] = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
+            if self._in_graphs:
+                parameters = {**dict(self.parameters_and_names()), "updates": self.updates}
+                graph_state = State(watched["buffer"][: len(self.columns)], parameters, self.options)
+                given, relabel = (graph_state, self.columns, self.options), self.spec.relabelling
+                finish = None if relabel is None else Relabel(relabel)
+                native_ones = self.backend == "native"
+                watched["_graph"] = Operators(*given, finish) if native_ones else CompositeOperators(*given)
+        return watched["_graph"]
 
     def _resized(self: _Buffer, size: int) -> _Buffer:
         made = type(self).__new__(type(self))
@@ -338,8 +348,9 @@ class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
         return sum(array.nbytes for array in (*self.buffer, *own))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "limiter":
-            self._front.set_limiter(value, nn.Cell)
+        if "_front" not in vars(self):  # nothing is read-only yet
+            nn.Cell.__setattr__(self, name, value)
+            return
         if isinstance(value, Tensor) and name in mindspore_api.parameters_of(self):
             nn.Cell.__setattr__(self, name, value)  # it becomes the Parameter's data
             return

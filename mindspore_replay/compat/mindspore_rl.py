@@ -71,7 +71,7 @@ class _FieldByField(Buffer):
     """Common methods of MindSpore RL's buffers with priorities and reservoirs."""
 
     def _push_graph(self, *transition):
-        return self._insert_graph(transition)
+        return self._add_graph(transition)
 
     @graph_body(_push_graph)
     def push(self: _Buffer, *transition: Values) -> _Buffer:

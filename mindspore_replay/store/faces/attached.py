@@ -208,7 +208,7 @@ class AttachedFront(Front):
             with self._exclusive():
                 in_progress = self._folder.arrays["shared.in_progress"]
                 allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
-                return bool(allowed and self.has_rows())
+                return bool(allowed and self.calls.has_rows())
 
     def close(self) -> None:
         """Give up the folder."""

@@ -175,12 +175,6 @@ class BaseFront:
             self.ready()
             return self.calls.eligible()
 
-    def has_rows(self) -> bool:
-        """Return True if as many rows are eligible as `can_sample` waits for."""
-        with self.lock:
-            self.ready()
-            return self.calls.has_rows()
-
 
 class Front(BaseFront):
     """The methods of a buffer whose rows are in one place: they have an order, positions and episodes."""
@@ -333,15 +327,13 @@ class LimitedFront(BaseFront):
     #: What insertions and samples wait for, or ``None`` for no waits.
     limiter: Waiting | None
 
-    def can_sample(self) -> bool:
-        """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
-        limiter = self.limiter
-        return self.has_rows() and (limiter is None or limiter.lets_sample(self.spec.sample_size))
-
-    def lets_sample(self, rows: int) -> bool:
-        """Return True if the limiter allows a sample of so many rows now."""
-        limiter = self.limiter
-        return limiter is None or limiter.lets_sample(rows)
+    def can_sample(self, limited: "LimitedFront | None" = None) -> bool:
+        """Return True if enough eligible rows are stored, and the limiter, of another front if given, allows a sample."""
+        with self.lock:
+            self.ready()
+            has_rows = self.calls.has_rows()
+        limiter = (limited or self).limiter
+        return has_rows and (limiter is None or limiter.lets_sample(self.spec.sample_size))
 
     def turn_to_sample(self, stop: Event | None, rows: int | None = None) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
@@ -459,8 +451,16 @@ class LocalFront(LimitedFront, Front):
 
     def limit(self, limiter: Waiting | None) -> None:
         """Let insertions and samples wait for a limiter, or for none."""
-        self.limiter = limiter
-        self.try_insert: Callable[..., Any] = self.calls.try_insert if limiter is None else self._insert_in_turn
+        with self.lock:
+            self.limiter = limiter
+            self.try_insert: Callable[..., Any] = self._insert_first if limiter is None else self._insert_in_turn
+
+    def _insert_first(self, *given: Any) -> Any:
+        """Store rows that obviously fit, and let others do so without this step: the store makes its call now."""
+        with self.lock:
+            if self.limiter is None:
+                self.try_insert = self.calls.try_insert
+        return self.calls.try_insert(*given)
 
     def set_limiter(self, limiter: RateLimiter | None, base: type = object) -> None:
         """Replace the limiter by one derived from `base`, which counts the rows that are stored."""

@@ -5,7 +5,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class LocalBuffer(Recipe, ArrayBuffer):
         updates (numpy.ndarray): The numbers of updates, as in `state.whole_layout`.
     """
 
+    #: A class that limiters have to derive from.
+    _class_of_limiters: ClassVar[type] = object
     _front: LocalFront
     limiter: Waiting | None
 
@@ -77,7 +79,7 @@ class LocalBuffer(Recipe, ArrayBuffer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "limiter":
-            self._front.set_limiter(value)
+            self._front.set_limiter(value, self._class_of_limiters)
         super().__setattr__(name, value)
 
     # For users.

@@ -260,9 +260,7 @@ class Mixture:
 
     def can_sample(self) -> bool:
         """Return True if each source has enough eligible rows, and its limiter allows the sample now."""
-        return all(
-            part.has_rows() and front.lets_sample(n) for front, part, n in zip(self._limited, self.fronts, self.counts)
-        )
+        return all(part.can_sample(front) for front, part in zip(self._limited, self.fronts))
 
     # The state.
 
