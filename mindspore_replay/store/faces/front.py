@@ -328,7 +328,7 @@ class LimitedFront(BaseFront):
     limiter: Waiting | None
 
     def can_sample(self, limited: "LimitedFront | None" = None) -> bool:
-        """Return True if enough eligible rows are stored, and the limiter, of another front if given, allows a sample."""
+        """Return True if enough rows are eligible, and the limiter, of another front if given, allows a sample now."""
         with self.lock:
             self.ready()
             has_rows = self.calls.has_rows()
