@@ -34,7 +34,6 @@ from .bodies import GraphBodies
 from .compile_time import compile_time
 from .compiled import CompiledCalls
 from .copying import deep_copy
-from .isolated_cell import IsolatedCell
 from .parameters import parameter_on, refuse_loads
 from .relabelling import Relabel, RelabelFromPython
 from .state import CellState
@@ -44,7 +43,7 @@ _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
 
 
-class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
+class Buffer(GraphBodies, LocalBuffer, nn.Cell):
     """Base class of all buffers: columns, the state of each row, and operators on them.
 
     The methods are those of the buffers on arrays, with Tensors as results and a body each for the compiler.
@@ -362,4 +361,4 @@ class Buffer(GraphBodies, LocalBuffer, IsolatedCell, nn.Cell):
                 parameter.name = prefix + key
 
 
-give_graph_bodies(Buffer, GraphBodies, IsolatedCell)
+give_graph_bodies(Buffer, GraphBodies)

@@ -33,6 +33,7 @@ from ..store.spec.needs import need_episodes, need_lengths
 from ..store.spec.options import Options
 from ..store.spec.spec import BufferSpec
 from .compile_time import MAPPING, NUMBER, TENSOR, compile_time, stand_in
+from .isolated_cell import IsolatedCell
 from .storage import need_kernels
 
 
@@ -62,7 +63,11 @@ _CHECKS: dict[str, Callable[..., object]] = {
 
 @mixin
 class GraphBodies:
-    """What graphs compile for the methods of a buffer."""
+    """What graphs compile for the methods of a buffer, a Cell that is isolated from its owner."""
+
+    add_flags, parameters_and_names = IsolatedCell.add_flags, IsolatedCell.parameters_and_names
+    _load_from_state_dict, _len_graph = IsolatedCell._load_from_state_dict, IsolatedCell._len_graph
+    _refuse_graph, _refuse_arguments = IsolatedCell._refuse_graph, IsolatedCell._refuse_arguments
 
     spec: BufferSpec
     columns: Columns

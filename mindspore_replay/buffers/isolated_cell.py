@@ -105,7 +105,7 @@ def _refuse_loads(load: Any) -> Any:
 
     @functools.wraps(load)
     def load_state_dict(self: nn.Cell, *arguments: Any, **keywords: Any) -> Any:
-        if any(isinstance(cell, IsolatedCell) for _, cell in self.cells_and_names()):
+        if any(hasattr(cell, "_load_from_cell") for _, cell in self.cells_and_names()):
             need("'load_state_dict' of a Cell that holds a buffer", "LOAD")
         return load(self, *arguments, **keywords)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..store.base.checks import any_number, check_bool, need
+from ..store.faces.classes import PrioritizedReplayBuffer
 
 #: DI-engine's keys, with the argument that each stands for.
 RENAMED = {
@@ -48,9 +49,6 @@ MAPPINGS = (LIMITER, "monitor")
 _LIMITS = ("max_use", "max_staleness")
 _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
 
-#: The class whose rows are always drawn by priority.
-PRIORITIZED = "PrioritizedReplayBuffer"
-
 
 def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], Any]) -> type:
     """Return the uniform or the prioritized class by the key `priority`. Other classes are unchanged.
@@ -66,7 +64,7 @@ def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], 
     Raises:
         TypeError: If `priority` is no bool.
     """
-    names = "ReplayBuffer", PRIORITIZED
+    names = "ReplayBuffer", "PrioritizedReplayBuffer"
     if priority is None or buffer_cls not in map(find, names):
         return buffer_cls
     made: type = find(names[check_bool("create_buffer", "priority", priority)])
@@ -118,7 +116,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
     }
     values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
-    prioritized = getattr(buffer_cls, "kind", None) == PRIORITIZED
+    prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
     either = "prioritized" in accepted
     if either:
         if priority is not None:

@@ -11,11 +11,14 @@ import numpy as np
 from mindspore import Tensor
 
 from ..store.base.checks import check_number, check_size
-from ..store.base.habits import wrong_sample
+from ..store.base.habits import NoContainer, wrong_sample
 from ..store.base.mixins import Closing
-from ..store.faces.arrays import FrontMethods
+from ..store.base.types import Values
+from ..store.faces.methods import BufferMethods, describe
 from ..store.spec.needs import need_episodes
+from ..store.spec.options import Options
 from ..store.spec.registry import registered
+from ..store.spec.spec import BufferSpec
 from ..store.waits.limiter import check_limiter
 from ..training.limiter import RateLimiter
 from ..training.statistics import Statistics, merged
@@ -33,7 +36,7 @@ _NAME = "ShardedReplay"
 
 
 @registered
-class ShardedReplay(FrontMethods, Closing):
+class ShardedReplay(NoContainer, Closing):
     r"""A buffer for one learner, with its rows in several processes on one or more machines.
 
     Each shard is a Ray actor with a buffer of `mindspore_replay.host`, without MindSpore. Writers, in any process,
@@ -111,6 +114,16 @@ class ShardedReplay(FrontMethods, Closing):
         1 101
     """
 
+    spec: BufferSpec
+    options: Options
+    capacity: int
+    sample_size: int
+    _front: ShardFront
+    insert = add = BufferMethods.insert
+    update, update_priorities = BufferMethods.update, BufferMethods.update_priorities
+    delete, info, advance = BufferMethods.delete, BufferMethods.info, BufferMethods.advance
+    check_valid, __len__, __bool__ = BufferMethods.check_valid, BufferMethods.__len__, BufferMethods.__bool__
+
     def __init__(
         self,
         config: Mapping[str, Any],
@@ -164,7 +177,7 @@ class ShardedReplay(FrontMethods, Closing):
         spec = whole.called(_NAME)
         batches = Batches(self._exchange, spec, np.random.default_rng(seed))
         self.prioritized, self.weighted = spec.prioritized, spec.weighted
-        super().__init__(spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
+        describe(self, spec, ShardFront(ShardCalls(self._exchange, self._writers, batches, spec), spec))
 
     @property
     def limiter(self) -> RateLimiter | None:
@@ -202,7 +215,7 @@ class ShardedReplay(FrontMethods, Closing):
         if self.limiter is not None:
             self.limiter.check_sizes(self._writers.batch, size)
         made, spec = copy.copy(self), self.spec.resized(size)
-        FrontMethods.__init__(made, spec, ShardFront(self._front.calls.resized(spec), spec))
+        describe(made, spec, ShardFront(self._front.calls.resized(spec), spec))
         return made
 
     # Rows in.
@@ -241,7 +254,7 @@ class ShardedReplay(FrontMethods, Closing):
     def sample(
         self,
         *_misplaced: NoReturn,
-        beta: object = None,
+        beta: Values | None = None,
         as_dict: bool = False,
         with_indices: bool = False,
         **_unknown: NoReturn,
@@ -273,7 +286,7 @@ class ShardedReplay(FrontMethods, Closing):
     @property
     def state(self) -> ShardFront:
         """What the rest of the package asks beside public methods: a turn to sample."""
-        return self._front  # type: ignore[no-any-return]
+        return self._front
 
     def can_sample(self) -> Tensor:
         """Return True if `sample_size` rows of the shards that answer are eligible and the limiter allows the sample.

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..store.base.checks import LAST_CLOCK
 from ..store.base.schema import is_tensor
-from ..store.faces.arrays import Insertable
+from ..store.faces.methods import BufferMethods, describe
 from ..store.rows.inputs import NewRows, as_new_rows, check_versions
 from ..store.spec.episodes import END, FINAL, continues, marks_of
 from ..store.spec.needs import need_episodes
@@ -55,7 +55,7 @@ class InsertionFront:
         self._store(new)
 
 
-class ShardWriter(Insertable):
+class ShardWriter:
     """Collects rows, and inserts them into one shard in batches.
 
     Make it with `ShardedReplay.writer`, and pass it to other Ray actors, each of which gets a separate copy. A batch is
@@ -94,6 +94,9 @@ class ShardWriter(Insertable):
         >>> replay.close()
     """
 
+    spec: BufferSpec
+    insert = add = BufferMethods.insert
+
     def __init__(
         self,
         actors: Sequence[ShardActor | None],
@@ -104,7 +107,7 @@ class ShardWriter(Insertable):
         timeout: float | None = None,
     ) -> None:
         spec = spec.called("ShardWriter")
-        super().__init__(spec, InsertionFront(spec, self._check_open, self._collect, lambda: LAST_CLOCK))
+        describe(self, spec, InsertionFront(spec, self._check_open, self._collect, lambda: LAST_CLOCK))
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0

@@ -20,13 +20,11 @@ MODULES = ("mindspore_replay", *(f"mindspore_replay.{name}" for name in ("compat
 
 #: Public in Python, for the rest of the package and not for users.
 INNER = {
-    "add_flags", "exclusive", "apply_to", "begin_replacing", "check_sizes", "check_state", "checked_state", "collected",
-    "begin", "count_inserted", "deaths", "extend_repr", "has_room", "last_saved", "lets_sample",
-    "limiter", "move_to", "on_their_way", "parameters_and_names", "runs_graphs", "send", "signals", "turn",
-    "arrays", "completed", "load_arrays", "load_from_cell", "snapshot", "state_arrays", "state_parameters",
-    "load_checked", "timeouts", "turn_to_sample", "closed", "folder", "sole_use", "try_sample",
-    "achieved_goal", "has_episodes", "kind", "names", "num_envs", "recipe", "try_insert", "types", "waits",
-    "await_turn", "end", "further", "leave", "settle", "take", "waiting",
+    "achieved_goal", "add_flags", "apply_to", "arrays", "await_turn", "begin", "check_sizes", "check_state", "closed",
+    "collected", "completed", "count_inserted", "deaths", "end", "extend_repr", "folder", "further", "has_episodes",
+    "has_room", "leave", "lets_sample", "limiter", "load_arrays", "move_to", "names", "num_envs", "on_their_way",
+    "parameters_and_names", "send", "settle", "signals", "state", "take", "timeouts", "try_insert", "try_sample",
+    "turn", "types", "waiting", "waits",
 }  # fmt: skip
 
 

@@ -213,12 +213,9 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 
 
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
-OF_NO_ROWS = {
-    "achieved_goal", "columns", "folder", "has_groups", "kind", "recipe", "last_saved", "names", "nbytes", "open",
-    "runs_graphs",
-    "spec", "shapes", "state_arrays", "state_parameters", "types", "check_state", "checked_state", "load_checked",
-    "turn_to_sample", "extend_repr", "signals",
-}  # fmt: skip
+OF_NO_ROWS = {"achieved_goal", "columns", "extend_repr", "folder", "nbytes", "open", "spec", "state"}
+#: Members of a buffer's state.
+OF_STATE = {"begin_replacing", "exclusive", "snapshot", "sole_use"}
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "insert": ([np.zeros(1, np.int32)],),
     "add": ([np.zeros(1, np.int32)],),
@@ -266,7 +263,7 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     mixed = [MixedReplay([(buffer, 1.0)], 2)] if kind != "composite" else []  # of which there are no mixtures
     states = [front.state_dict() for front in (buffer, twin)]
     own = {name for name in dir(cls) if not name.startswith("_") and name not in dir(nn.Cell)} - OF_NO_ROWS
-    own = own - {"close", "flush"} | {"__len__", "state_dict", "load_state_dict"}
+    own = own - {"close", "flush"} | {"__len__", "state_dict", "load_state_dict"} | OF_STATE
     own -= {"sample_packed"}  # needs rows that differ in length
     if not buffer.has_episodes:
         own -= {"end_episodes"}
@@ -278,7 +275,11 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     for front, state in zip((buffer, twin), states):
         for name in own:
             with pytest.raises(RuntimeError, match=f"^For '{limited}', the buffer .*was closed: {way_out}") as caught:
-                call(front, name, *ARGUMENTS.get(name, (state,) if name.startswith("load_") else ()))
+                call(
+                    front.state if name in OF_STATE else front,
+                    name,
+                    *ARGUMENTS.get(name, (state,) if name.startswith("load_") else ()),
+                )
             assert caught.type is RuntimeError, name
     for use in (use for each in mixed for use in (each.sample, each.can_sample, each.state_dict, each.__len__)):
         with pytest.raises(RuntimeError, match=f"the buffer .*was closed: {way_out}"):

@@ -63,32 +63,43 @@ def _read_only(cls: type) -> set[str]:
     return _READ_ONLY.union(*(inspect.signature(vars(base)["__init__"]).parameters for base in ours))
 
 
+def refuse_change(buffer: Any, name: str, value: object) -> None:
+    """Raise an AttributeError for an attribute that follows from how a buffer was made."""
+    if "_front" in vars(buffer) and name in _read_only(type(buffer)):  # type: ignore[arg-type]
+        way_out = f"give the constructor of another {type(buffer).__name__} other arguments"
+        if name == "sample_size":
+            way_out = f"write {buffer._OTHER_SIZE.format(value)}"  # noqa: SLF001  of this package
+        elif name == "window":
+            way_out = f"call set_window({value})"
+        raise AttributeError(f"For '{type(buffer).__name__}', '{name}' is read-only, but got {value!r}: {way_out}.")
+
+
+def refuse_iteration(buffer: object) -> NoReturn:
+    """Raise the TypeError of a loop over a buffer."""
+    raise TypeError(
+        f"For '{type(buffer).__name__}', a buffer cannot be iterated: sample() returns a batch, and "
+        "get_item(range(len(buffer))) returns all rows, the oldest first. For epochs use "
+        "EpochReplayBuffer.minibatches()."
+    )
+
+
+def refuse_item(buffer: object, index: object) -> NoReturn:
+    """Raise the TypeError of a row by ``[...]``."""
+    raise TypeError(f"For '{type(buffer).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
+
+
 @mixin
 class NoContainer:
-    """A buffer refuses the syntax of containers, and to be another than it was made: its errors name what to call."""
+    """What is no buffer of one store refuses too the syntax of containers, and to be another than it was made."""
 
     #: Code for a sample of ``{}`` rows, for errors.
     _OTHER_SIZE: ClassVar[str] = "with_sample_size({}).sample()"
 
     def __setattr__(self, name: str, value: object) -> None:
-        if "_front" in vars(self) and name in _read_only(type(self)):  # type: ignore[arg-type]
-            way_out = f"give the constructor of another {type(self).__name__} other arguments"
-            if name == "sample_size":
-                way_out = f"write {self._OTHER_SIZE.format(value)}"
-            elif name == "window":
-                way_out = f"call set_window({value})"
-            raise AttributeError(f"For '{type(self).__name__}', '{name}' is read-only, but got {value!r}: {way_out}.")
+        refuse_change(self, name, value)
         super().__setattr__(name, value)
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError(
-            f"For '{type(self).__name__}', a buffer cannot be iterated: sample() returns a batch, and "
-            "get_item(range(len(buffer))) returns all rows, the oldest first. For epochs use "
-            "EpochReplayBuffer.minibatches()."
-        )
-
-    def __getitem__(self, index: object) -> NoReturn:
-        raise TypeError(f"For '{type(self).__name__}', rows are read by get_item, not by [...]: get_item({index!r}).")
+    __iter__, __getitem__ = refuse_iteration, refuse_item
 
 
 def package_of(value: object) -> str:

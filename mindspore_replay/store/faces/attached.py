@@ -21,8 +21,8 @@ from ..rows.any_length import make_store
 from ..rows.store import Store
 from ..spec.spec import BufferSpec
 from ..waits.rate_rule import Account, QueueAccount, Wait, delivered
-from .arrays import ArrayBuffer
 from .front import Front
+from .methods import BufferMethods, describe
 
 _Result = TypeVar("_Result")
 
@@ -64,7 +64,7 @@ def attach(
     return AttachedBuffer(folder, sample_size, seconds_of(timeout, "attach"))
 
 
-class AttachedBuffer(ArrayBuffer):
+class AttachedBuffer(BufferMethods):
     """The buffer in a folder, for another process than its learner. Make it with `attach`.
 
     Methods have the arguments, results and errors of the buffer's class, with NumPy arrays instead of Tensors. All
@@ -112,7 +112,7 @@ class AttachedBuffer(ArrayBuffer):
                 raise bad_folder("attach", opened.path, f"is damaged: {error}") from error
         opened.begin("attach")
         self._folder = opened
-        super().__init__(spec, AttachedFront(store, opened, spec, timeout))
+        describe(self, spec, AttachedFront(store, opened, spec, timeout))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AttachedBuffer, (os.fspath(self._folder.path), self.sample_size, self._front.timeout)

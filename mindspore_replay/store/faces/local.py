@@ -9,43 +9,96 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
+from ..base.checks import check_size
 from ..base.habits import only_from_python
+from ..base.kinds import LengthOptions
 from ..base.mixins import mixin
+from ..base.schema import Schema
 from ..kernels import library
 from ..kernels.call import Tensors
 from ..kernels.library import library_for
 from ..rows.any_length import make_store
 from ..rows.compressed import CompressedColumn
 from ..rows.store import STATE_VERSION, Store
+from ..spec.arguments import keeps_arguments
 from ..spec.described import constructor_of
-from ..spec.spec import BufferSpec, Recipe
+from ..spec.parts import Parts
+from ..spec.spec import BufferSpec, recipes, spec_for
 from ..waits.limiter import RateLimiter
 from ..waits.waiting import Waiting
-from .arrays import ArrayBuffer
 from .front import LocalFront, SharedRows
+from .methods import BufferMethods, describe
 from .place import HOST, check_compressed, checked_storage, folder_of, open_buffer
 from .relabelling import RelabelOfArrays
 from .state import BufferState
+
+#: Most sample sizes of which a buffer remembers the objects, the last ones used.
+_MOST_SIZES = 32
 
 _Local = TypeVar("_Local", bound="LocalBuffer")
 
 
 @mixin
 @only_from_python
-class LocalBuffer(Recipe, ArrayBuffer):
+@keeps_arguments
+class LocalBuffer(BufferMethods):
     """A buffer whose rows this process owns: in memory, or in a folder of which it is the learner.
 
-    Subclasses have the constructors. Results are arrays, unless a subclass makes others of them.
+    Subclasses have the constructors: one that names its ``kind`` has that of the public class of this name. Results are
+    arrays, unless a subclass makes others of them.
+
+    Args:
+        sample_size (int): ``B``, rows of one sample.
+        capacity (int): ``C``, most rows stored.
+        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
+        types (Sequence): Dtype of each column.
+        parts (Parts): How rows are drawn and stored, and the contents of a sample.
+        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
+        num_envs (int): Environments that insert in step. Default: ``1``.
+        late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
+        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
+        lengths (LengthOptions): The arguments for columns whose rows differ in length. Default: none.
+        seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
+        storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
+        backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
         limiter (Union[RateLimiter, QueueLimiter, None]): What `insert` and `sample` wait for. A queue has a fixed one.
         updates (numpy.ndarray): The numbers of updates, as in `state.whole_layout`.
     """
 
+    #: A class for the columns, and the public class whose constructor it has.
+    _columns_of: ClassVar[type[Schema]] = Schema
+    _recipe: ClassVar[Any] = None
     #: A class that limiters have to derive from.
     _class_of_limiters: ClassVar[type] = object
     _front: LocalFront
     limiter: Waiting | None
+
+    def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
+        """Keep the public class whose constructor it has."""
+        super().__init_subclass__(**others)
+        if kind is not None:
+            cls._recipe = recipes[kind] = cls
+
+    def __init__(
+        self,
+        sample_size: int,
+        capacity: int,
+        shapes: Sequence[Sequence[int]],
+        types: Sequence[object],
+        parts: Parts,
+        names: Sequence[str] | None = None,
+        num_envs: int = 1,
+        late: Sequence[str | int] = (),
+        compress: Sequence[str | int] = (),
+        lengths: LengthOptions = LengthOptions(),  # noqa: B008
+        seed: int | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        backend: str = "auto",
+    ) -> None:
+        columns = shapes, types, parts, names, num_envs, late, compress, lengths
+        self._make(spec_for(type(self), sample_size, capacity, *columns, seed), storage, backend)
 
     def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
         name, place = spec.cls_name, checked_storage(spec.cls_name, storage, HOST)
@@ -61,7 +114,7 @@ class LocalBuffer(Recipe, ArrayBuffer):
         check_compressed(spec, place)
         shared = SharedRows(folder_of(spec, place))
         tensors = Tensors(guard=library.calls.Guard(shared.lock))
-        ArrayBuffer.__init__(self, spec, self._front_on(make_store(spec, tensors, shared.folder), spec, shared))
+        describe(self, spec, self._front_on(make_store(spec, tensors, shared.folder), spec, shared))
         self._front.begin_queue()
         vars(self).update(limiter=self._front.limiter, updates=self._front.calls.updates)
 
@@ -148,7 +201,15 @@ class LocalBuffer(Recipe, ArrayBuffer):
             >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
             (2,) (3,) 3
         """
-        return self._sized(sample_size)  # type: ignore[no-any-return]
+        size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
+        with self.lock:  # not of a closed buffer
+            made = known.pop(size, None)
+        if made is None or made.limiter is not self.limiter:
+            made = self._resized(size)
+        known[size] = made
+        if len(known) > _MOST_SIZES:
+            known.pop(next(iter(known)), None)
+        return made  # type: ignore[no-any-return]
 
     @property
     def folder(self) -> Path | None:
@@ -298,7 +359,7 @@ class LocalBuffer(Recipe, ArrayBuffer):
         made, front, spec = self._copied(), self._front, self.spec.resized(size)
         resized = self._front_on(front.calls.resized(spec.options), spec, front.shared)
         resized.limit(front.limiter)
-        ArrayBuffer.__init__(made, spec, resized)
+        describe(made, spec, resized)
         vars(made)["limiter"] = front.limiter
         return made
 

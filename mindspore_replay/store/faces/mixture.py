@@ -22,7 +22,7 @@ from ..kernels.locks import Event, Held, Locks, hold_locks
 from ..kernels.state import fitting
 from ..rows.inputs import as_array, as_priority
 from ..spec.arguments import given_arguments, keeps_arguments
-from ..spec.spec import BufferSpec, Recipe
+from ..spec.spec import BufferSpec
 from .front import LocalFront
 from .local import LocalBuffer
 from .showing import title
@@ -400,7 +400,7 @@ class MixedRecipe:
         if not isinstance(parts, (list, tuple)) or not parts:
             raise TypeError(f"For '{name}', 'parts' must be a list of pairs (buffer, ratio), but got {parts!r}.")
         for part in parts:
-            if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], Recipe):
+            if not isinstance(part, (list, tuple)) or len(part) != 2 or not isinstance(part[0], LocalBuffer):
                 raise TypeError(f"For '{name}', each of 'parts' must be a pair (buffer, ratio), but got {part!r}.")
             if package_of(part[0]) != package_of(self):
                 raise TypeError(

@@ -3,9 +3,8 @@
 import copy
 import functools
 import inspect
-import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from ..base.checks import MAX_CAPACITY, check_seed, check_size
 from ..base.kinds import LengthOptions, least_items
@@ -13,16 +12,14 @@ from ..base.lengths import kinds_of
 from ..base.naming import sample_names
 from ..base.nested import NO_NAMES, Names
 from ..base.schema import Schema
-from .arguments import encoded, keeps_arguments, positional_arguments, without
+from .arguments import encoded, positional_arguments, without
 from .layout import RelabelPlan, SampleLayout
 from .needs import need_handles
 from .options import Options
 from .parts import Episodes, Parts, Sequences
 
-#: Most sample sizes of which a buffer remembers the objects, the last ones used.
-_MOST_SIZES = 32
 #: For each public class, that with its constructor.
-recipes: dict[str, type["Recipe"]] = {}
+recipes: dict[str, type] = {}
 
 
 class BufferSpec:
@@ -46,7 +43,7 @@ class BufferSpec:
     def __init__(
         self,
         cls_name: str,
-        recipe: type["Recipe"] | None,
+        recipe: Any,
         columns: Schema,
         sample_size: int,
         capacity: int,
@@ -250,90 +247,37 @@ class BufferSpec:
         return self.layout.relabelling(len(self.parts.span.bookkeeping(self.layout)))
 
 
-@keeps_arguments
-class Recipe:
-    """Base of all classes of buffers: makes the `spec` of the arguments of their constructors.
-
-    A class that names its ``kind`` has the constructor of the public class of this name, without MindSpore.
-
-    Args:
-        sample_size (int): ``B``, rows of one sample.
-        capacity (int): ``C``, most rows stored.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
-        types (Sequence): Dtype of each column.
-        parts (Parts): How rows are drawn and stored, and the contents of a sample.
-        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
-        num_envs (int): Environments that insert in step. Default: ``1``.
-        late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
-        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
-        lengths (LengthOptions): The arguments for columns whose rows differ in length. Default: none.
-        seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
-        storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
-        backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
-    """
-
-    #: A class for the columns.
-    _columns_of: ClassVar[type[Schema]] = Schema
-    #: The public class whose constructor it has.
-    _recipe: ClassVar[Any] = None
-
-    spec: BufferSpec
-
-    def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
-        """Keep the name of the public class whose constructor it has."""
-        super().__init_subclass__(**others)
-        if kind is not None:
-            cls._recipe = recipes[kind] = cls
-
-    def __init__(
-        self,
-        sample_size: int,
-        capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        parts: Parts,
-        names: Sequence[str] | None = None,
-        num_envs: int = 1,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        lengths: LengthOptions = LengthOptions(),  # noqa: B008
-        seed: int | None = None,
-        storage: str | os.PathLike[str] | None = None,
-        backend: str = "auto",
-    ) -> None:
-        name = type(self).__name__
-        size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
-        if size > most and not parts.sampler.replace:
-            raise ValueError(
-                f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={size} and "
-                f"capacity={most}. The order of the arguments is {positional_arguments(type(self))}; give the sizes by "
-                "name."
-            )
-        num_envs = check_size(name, "num_envs", num_envs)
-        columns = self._columns_of(name, shapes, types, names, late, compress)
-        without: dict[str, object] = {
-            "a reservoir, which evicts rows in no order": parts.reservoir,
-            "'views', which join steps of one length": parts.views,
-            "'compress', which stores rows of one length": columns.compressed,
-        }
-        parts = parts.checked(name, size, most)
-        rows = parts.rows_to_hold(size, num_envs)
-        columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
-        spec = BufferSpec(name, self._recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
-        self._make(spec, storage, backend)
-
-    def _sized(self: Any, sample_size: object) -> Any:
-        """Return a buffer on the same rows for another sample size: that of the last call, while the limiter is one."""
-        size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
-        with self.lock:  # not of a closed buffer
-            made = known.pop(size, None)
-        if made is None or made.limiter is not self.limiter:
-            made = self._resized(size)
-        known[size] = made
-        if len(known) > _MOST_SIZES:
-            known.pop(next(iter(known)), None)
-        return made
-
-    def _make(self, spec: BufferSpec, storage: str | os.PathLike[str] | None, backend: str) -> None:
-        """Make the buffer. A class without rows has only its `spec`."""
-        self.spec = spec
+def spec_for(
+    cls: Any,
+    sample_size: int,
+    capacity: int,
+    shapes: Sequence[Sequence[int]],
+    types: Sequence[object],
+    parts: Parts,
+    names: Sequence[str] | None,
+    num_envs: int,
+    late: Sequence[str | int],
+    compress: Sequence[str | int],
+    lengths: LengthOptions,
+    seed: int | None,
+) -> BufferSpec:
+    """Return what a buffer of a class is, with the arguments of `LocalBuffer`. Raise an error if one is wrong."""
+    name = cls.__name__
+    size, most = check_size(name, "sample_size", sample_size), check_size(name, "capacity", capacity)
+    if size > most and not parts.sampler.replace:
+        raise ValueError(
+            f"For '{name}', 'sample_size' must be at most 'capacity', but got sample_size={size} and "
+            f"capacity={most}. The order of the arguments is {positional_arguments(cls)}; give the sizes by "
+            "name."
+        )
+    num_envs = check_size(name, "num_envs", num_envs)
+    columns = cls._columns_of(name, shapes, types, names, late, compress)
+    without: dict[str, object] = {
+        "a reservoir, which evicts rows in no order": parts.reservoir,
+        "'views', which join steps of one length": parts.views,
+        "'compress', which stores rows of one length": columns.compressed,
+    }
+    parts = parts.checked(name, size, most)
+    rows = parts.rows_to_hold(size, num_envs)
+    columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
+    return BufferSpec(name, cls._recipe, columns, size, most, num_envs, check_seed(name, seed), parts)

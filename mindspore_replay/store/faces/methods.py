@@ -1,30 +1,37 @@
-"""The methods of buffers that a `Front` answers, on NumPy arrays or on Tensors."""
+"""The methods of buffers that a `Front` answers, with arrays or with Tensors as results."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
-from ..base.habits import NoContainer, only_from_python, wrong_sample
+from ..base.habits import only_from_python, refuse_change, refuse_item, refuse_iteration, wrong_sample
 from ..base.kinds import Form
 from ..base.mixins import mixin
 from ..base.types import Experience, Values
 from ..rows.items import with_lengths
 from ..spec.needs import need_priorities
+from ..spec.options import Options
 from ..spec.spec import BufferSpec
 from .showing import table, text
 
-_Self = TypeVar("_Self", bound="Insertable")
+_Self = TypeVar("_Self", bound="BufferMethods")
+
+
+def describe(buffer: Any, spec: BufferSpec, front: Any) -> None:
+    """Set the attributes that say what a buffer is, and the front, which does what its methods are called for."""
+    vars(buffer).pop("_front", None)  # that of the buffer that this one is a copy of
+    buffer.spec, buffer.options, columns = spec, spec.options, spec.columns
+    buffer.names, buffer.shapes, buffer.types = columns.given_names, columns.given_shapes, columns.types
+    buffer.capacity, buffer.sample_size, buffer.num_envs = spec.capacity, spec.sample_size, spec.num_envs
+    buffer.has_episodes, buffer.achieved_goal = spec.has_episodes, spec.achieved_goal
+    vars(buffer)["_front"] = front  # nothing is set from here on
 
 
 @mixin
 @only_from_python
-class Insertable:
-    """What rows are inserted into: it has their columns, and checks them.
-
-    Args:
-        spec (BufferSpec): What the buffer is.
-        front (Any): Does what a method is called for.
+class BufferMethods:
+    """The methods of a buffer, which its front answers.
 
     Attributes:
         spec (BufferSpec): What the buffer is.
@@ -33,12 +40,13 @@ class Insertable:
         sample_size (int): Rows of one sample.
     """
 
-    def __init__(self, spec: BufferSpec, front: Any) -> None:
-        vars(self).pop("_front", None)  # that of the buffer that this one is a copy of
-        self.spec, self.options, columns = spec, spec.options, spec.columns
-        self.names, self.shapes, self.types = columns.given_names, columns.given_shapes, columns.types
-        self.capacity, self.sample_size, self.num_envs = spec.capacity, spec.sample_size, spec.num_envs
-        self.has_episodes, self.achieved_goal, self._front = spec.has_episodes, spec.achieved_goal, front
+    spec: BufferSpec
+    options: Options
+    capacity: int
+    sample_size: int
+    _front: Any
+    #: Code for a sample of ``{}`` rows, for errors.
+    _OTHER_SIZE: ClassVar[str] = "with_sample_size({}).sample()"
 
     def insert(
         self,
@@ -118,12 +126,6 @@ class Insertable:
 
     #: `insert` under the other name that buffers have for it.
     add = insert
-
-
-@mixin
-@only_from_python
-class FrontMethods(Insertable, NoContainer):
-    """The methods of a buffer that need no order of its rows, with arrays or with Tensors."""
 
     def update_priorities(self, indices: Values, priorities: Values) -> Any:
         """Set the priorities of rows, for example to the absolute TD errors of a sample.
@@ -280,13 +282,12 @@ class FrontMethods(Insertable, NoContainer):
     def __bool__(self) -> bool:
         return True
 
-
-@mixin
-@only_from_python
-class ArrayBuffer(FrontMethods):
-    """A buffer: the methods that need an order of its rows, or one store of them."""
-
     __repr__, _repr_html_ = text, table
+    __iter__, __getitem__ = refuse_iteration, refuse_item
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        refuse_change(self, name, value)
+        super().__setattr__(name, value)
 
     def _wrong_sample(self, misplaced: Sequence[object], unknown: Mapping[str, object]) -> TypeError:
         """Return the error for a sample with other arguments than `sample` has."""
