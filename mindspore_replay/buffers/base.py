@@ -1,5 +1,6 @@
 """The base class of all buffers."""
 
+import functools
 import itertools
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar, cast
@@ -41,6 +42,12 @@ from .storage import GRAPHS_OF_HOST, NoOperators, backend_of, default_storage, r
 
 _numbers = itertools.count()
 _Buffer = TypeVar("_Buffer", bound="Buffer")
+
+
+@functools.cache
+def _constants() -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return constants of graph bodies, where a Tensor would fall back to Python: zero, no flag, and those of all."""
+    return Tensor(0, ms.int32), tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
 
 
 class Buffer(GraphBodies, LocalBuffer, nn.Cell):
@@ -147,8 +154,9 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         self._lengths_differ = bool(self.columns.kinds)
         self._stored_shapes, self._stored_types = self.columns.references.shapes, self.columns.references.types
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
+        self._zero, self._flag_values = _constants()
         shared = SharedRows(folder_of(spec, place))
-        self._make_operators(self._make_state(shared), shared)
+        self._make_front(self._make_state(shared), shared)
         self._front.begin_queue()
         self.__dict__["limiter"] = self._front.limiter
         self._begin()
@@ -226,14 +234,10 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
             self.__dict__["buffer"] = tuple(columns[f"column.{name}"] for name in self.columns.names)
         return store
 
-    def _make_operators(self, calls: Calls | None, shared: SharedRows) -> None:
-        """Make the constants of graphs, and the front of the calls from Python, which run graphs without `calls`."""
+    def _make_front(self, calls: Calls | None, shared: SharedRows) -> None:
+        """Make the front of the calls from Python, which run graphs without `calls`."""
         self.__dict__["_watched"] = {"buffer": self.buffer}
         self.__dict__.pop("buffer", None)
-        # Constants of the graph bodies, since a Tensor made in a compiled body would fall back to Python.
-        self._zero = Tensor(0, ms.int32)
-        # No flag, and those for all rows.
-        self._flag_values = tuple(Tensor([value], ms.uint8) for value in (0, END, FINAL))
         if calls is None:
             parameters = dict(self.parameters_and_names())
             calls = CompiledCalls(self._operators(), parameters, self.columns, self.options, self._block)
@@ -267,7 +271,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
             made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
         made._is(self.spec.resized(size))
         calls = self._front.calls
-        made._make_operators(calls.resized(made.options) if isinstance(calls, Store) else None, self._front.shared)
+        made._make_front(calls.resized(made.options) if isinstance(calls, Store) else None, self._front.shared)
         made._front.limit(self._front.limiter)
         made.__dict__["limiter"] = self._front.limiter
         return made
@@ -277,7 +281,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
     @property
     def state(self) -> CellState:
         """What the rest of the package asks of a buffer. Users need none of it."""
-        return CellState(self._front, dict(self.parameters_and_names()), self.compressed, self._direct)
+        return CellState(self)
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
         """Copy the whole state.

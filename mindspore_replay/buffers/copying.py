@@ -14,8 +14,8 @@ from .compile_time import compile_time
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
-_SHARED = {"spec", "columns", "names", "shapes", "types", "layout", "options", "_check"}
-_OWN = {"updates", "compressed", "_front", "limiter", "_block", "_watched", "_zero", "_flag_values", "_sizes", "_guard"}
+_SHARED = {"spec", "columns", "names", "shapes", "types", "layout", "options", "_check", "_zero", "_flag_values"}
+_OWN = {"updates", "compressed", "_front", "limiter", "_block", "_watched", "_sizes", "_guard"}
 
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
@@ -58,7 +58,7 @@ def _without_limiter(buffer: Any, memo: dict[Any, Any]) -> Any:
     shared = SharedRows(None)
     calls = made._make_state(shared)
     _copy_state(buffer, made, calls)
-    made._make_operators(calls, shared)
+    made._make_front(calls, shared)
     there = dict(made.parameters_and_names(expand=False))
     for name, parameter in dict(buffer.parameters_and_names(expand=False)).items():
         if name not in there:  # of a subclass, as are sub-cells

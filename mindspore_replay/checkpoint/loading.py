@@ -55,7 +55,8 @@ class Restored:
         self._references = {f"column.{kind.name}": kind for kind in part.owner.options.kinds} if part.is_buffer else {}
         self._contents = [key for key in self._columns if key not in self._references]
         # Arrays of which a file has one entry for each stored row; of the tree of weights it has the leaves alone.
-        self._of_rows = [key for key in self._parameters if key == "weights" or key in part.row_keys()]
+        of_rows = part.row_keys() | {"weights"}
+        self._of_rows = [key for key in self._parameters if key in of_rows]
         self._row_state: dict[str, np.ndarray] = {}
         #: The memory of Parameters that are in host memory, once `find_memory` ran.
         self._in_memory: dict[str, np.ndarray] = {}

@@ -1,8 +1,9 @@
 """The parts of a file: their arrays, and the slots of their rows."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -29,7 +30,8 @@ def is_buffer(value: object) -> TypeGuard[LocalBuffer]:
     return isinstance(value, LocalBuffer)
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """An object whose own state is saved.
 
     Args:
@@ -42,7 +44,7 @@ class Part(NamedTuple):
     owner: Any
     is_buffer: bool = False
 
-    @property
+    @functools.cached_property
     def saved(self) -> Saved:
         """The state of the owner."""
         return getattr(self.owner, "state", self.owner)  # type: ignore[no-any-return]

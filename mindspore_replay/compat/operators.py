@@ -57,7 +57,7 @@ class BufferAppend(RingOperator):
         self.check_rows = self._check_in_graph(self._check_rows, "Rows")
 
     def _check_rows(self, shapes: Shapes, types: Types) -> bool:
-        self.columns.check(shapes, [type_name(dtype) for dtype in self.columns.in_order(types)])
+        self.columns.check(shapes, [type_name(dtype) for dtype in self.columns.in_order(types)])  # type: ignore[arg-type]
         return True
 
     def _append(self, buffer, exp, count, head):

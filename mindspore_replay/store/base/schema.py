@@ -37,6 +37,7 @@ _OF_TYPES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES if na
 _OF_TYPES |= {bool: "bool", int: "int64", float: "float64"}
 
 
+@functools.lru_cache(256)
 def type_name(dtype: object) -> str:
     """Return the name of a dtype of MindSpore or NumPy, such as ``"float32"``."""
     return str(dtype).lower()

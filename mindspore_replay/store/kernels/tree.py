@@ -9,6 +9,7 @@ same in every backend, and does not drift.
 Axes: ``C`` capacity, ``M`` numbers of the tree.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ def _round_up(size: int) -> int:
     return -(-size // FANOUT) * FANOUT
 
 
+@functools.lru_cache(64)
 def levels(capacity: int) -> tuple[Level, ...]:
     """Return the levels of a tree for this many slots, from the one above the leaves to the root."""
     nodes = [-(-capacity // FANOUT)]
