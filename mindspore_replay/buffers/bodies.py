@@ -198,7 +198,7 @@ class GraphBodies:
 
     def _row(self, i, value):
         if isinstance(value, Tensor):
-            return value
+            return value if value.dtype == self.types[i] else ops.cast(value, self.types[i])
         if not isinstance(value, (bool, int, float)) or not isconstant(value):
             raise TypeError("In a graph, 'exp' must hold Tensors or constant Python numbers: pass a Tensor.")
         return self._constant(i, value)
@@ -296,7 +296,8 @@ class GraphBodies:
         handles = self._as_handles(indices)
         invalid = self._zero + 0
         for i in range(len(columns)):
-            rows = ops.reshape(self._at(values, paths[i]), (-1, *self.shapes[columns[i]]))
+            rows = self._row(columns[i], self._at(values, paths[i]))
+            rows = ops.reshape(rows, (-1, *self.shapes[columns[i]]))
             invalid = self._graph.update(columns[i], i == 0, handles, rows)
         return invalid
 

@@ -18,6 +18,8 @@ TENSOR, MAPPING, NUMBER = "(a Tensor)", "(a dict)", "(a number)"
 class Tensor:
     """A stand-in for a Tensor of a graph: zeros of its dtype and shape, all that is known at compile time."""
 
+    stands_in = True
+
     def __init__(self, dtype: object, shape: tuple[int, ...]) -> None:
         self.dtype, self.shape = dtype, shape
 

@@ -51,6 +51,7 @@ class RingOperator(Operator):
         name = type(self).__name__
         self.capacity = check_size(name, "capacity", capacity)
         self.columns = Columns(name, buffer_shape, buffer_dtype)
+        self.types = self.columns.types
         self.backend = native.choose_backend(backend, name)
         if self.backend == "composite":
             self.columns.check_composite()

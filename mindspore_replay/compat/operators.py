@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from ..buffers.compile_time import Tensor as StandIn
 from ..ops import composite, native
 from ..ops.checks import blank
 from ..ops.eager import graph_body
@@ -57,7 +58,8 @@ class BufferAppend(RingOperator):
         self.check_rows = self._check_in_graph(self._check_rows, "Rows")
 
     def _check_rows(self, shapes: Shapes, types: Types) -> bool:
-        self.columns.check(shapes, [type_name(dtype) for dtype in self.columns.in_order(types)])  # type: ignore[arg-type]
+        rows = zip(self.columns.in_order(types), shapes)  # type: ignore[arg-type]
+        self.columns.layout(self.columns.as_fields([StandIn(dtype, shape) for dtype, shape in rows]), 0)
         return True
 
     def _append(self, buffer, exp, count, head):
@@ -76,7 +78,10 @@ class BufferAppend(RingOperator):
             shapes = shapes + (row.shape,)
             types = types + (row.dtype,)
         self.check_rows(shapes, types)
-        return self._append(buffer, exp, count, head)
+        rows = ()
+        for i in range(len(types)):
+            rows = rows + (exp[i] if types[i] == self.types[i] else ops.cast(exp[i], self.types[i]),)
+        return self._append(buffer, rows, count, head)
 
     @graph_body(_call_graph)
     def __call__(self, buffer: Sequence[Tensor], exp: Experience, count: Tensor, head: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..checkpoint.files import progress_bar
 from ..config.configuration import buffer_class
+from ..store.base.casts import cast, holds
 from ..store.base.checks import check_size
-from ..store.base.schema import Schema, bits_of_bfloat16, cast_exactly, given_type_name
+from ..store.base.schema import Schema, given_type_name
 from ..store.faces.attached import AttachedBuffer
 from ..store.faces.classes import EpisodeReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
 from ..store.faces.local import LocalBuffer
@@ -396,7 +397,7 @@ class Filler:
 def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
     """Cast and reshape an array to a column.
 
-    A dtype must be of the same kind, ints must keep their value, and shapes may differ in axes of length 1 only.
+    The dtype must be one that the column holds, and shapes may differ in axes of length 1 only.
     """
     shape, dtype = field
     if _long_axes(array.shape[1:]) != _long_axes(shape):
@@ -406,12 +407,12 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     array = array.reshape(len(array), *shape)
     if array.dtype == dtype:
         return array
-    array, kind = numbers_of(array), np.dtype(np.float32) if dtype == BFLOAT16 else dtype
-    if not np.can_cast(array.dtype, kind, "same_kind"):
-        raise TypeError(f"For '{what}', {name!r} of {label} must be of the same kind as {kind}, but got {array.dtype}.")
-    if dtype == BFLOAT16:
-        return bits_of_bfloat16(array).view(dtype)
-    return cast_exactly(array, dtype, f"For '{what}', {name!r} of {label} must fit {dtype}, but got")
+    array, column = numbers_of(array), "bfloat16" if dtype == BFLOAT16 else dtype.name
+    if not holds(column, array.dtype.name):
+        raise TypeError(
+            f"For '{what}', {name!r} of {label} must have a dtype that {column} holds, but got {array.dtype}."
+        )
+    return cast(array, column, dtype, f"For '{what}', {name!r} of {label} must fit {column}, but got")
 
 
 def _long_axes(shape: Sequence[int]) -> list[int]:

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..store.base.casts import cast, holds
 from ..store.base.nested import at, dotted, leaves, paths
-from ..store.base.schema import cast_exactly, type_name
+from ..store.base.schema import type_name
 from ..store.base.types import Nested
 
 # Values of gymnasium.vector.AutoresetMode; gymnasium itself is not needed here.
@@ -57,7 +58,7 @@ def _numpy_type(dtype: object) -> np.dtype:
 
 
 def _cast(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return cast_exactly(array, dtype, f"For 'VectorRows', column {name!r} is {dtype} and cannot hold")
+    return cast(array, dtype.name, dtype, f"For 'VectorRows', column {name!r} is {dtype} and cannot hold")
 
 
 class NamedColumns(Protocol):
@@ -179,7 +180,7 @@ class VectorRows:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the rows of one step: ``exp, flags = rows.step(observation, action, *envs.step(action))``.
 
-        Values are cast to the columns' dtypes by NumPy's rule "same_kind". Ints must fit exactly.
+        Values are cast to the columns' dtypes, as `insert` casts them.
 
         Args:
             observation (Union[array, dict, tuple]): The observation that the agent acted on. Arrays ``[E, *F]``. For a
@@ -339,10 +340,10 @@ class VectorRows:
         wrong = [
             f"column {name!r}: expected {dtype}, but got {arrays[name].dtype}"
             for name, dtype in self._types.items()
-            if not np.can_cast(arrays[name].dtype, dtype, "same_kind")
+            if arrays[name].dtype != dtype and not holds(dtype.name, arrays[name].dtype.name)
         ]
         if wrong:
-            raise TypeError(f"For 'VectorRows', values must be of the same kind as their columns. {'; '.join(wrong)}.")
+            raise TypeError(f"For 'VectorRows', values must have dtypes that the columns hold. {'; '.join(wrong)}.")
         wrong = [
             f"column {name!r}: expected ({self.num_envs}, ...), but got {array.shape}"
             for name, array in arrays.items()
@@ -362,7 +363,7 @@ class VectorRows:
                 value = np.asarray(_final_value(final, i, path))
             except (LookupError, TypeError):
                 value = np.asarray(None)
-            if value.shape != rows.shape[1:] or not np.can_cast(value.dtype, rows.dtype, "same_kind"):
+            if value.shape != rows.shape[1:] or not holds(rows.dtype.name, value.dtype.name):
                 raise ValueError(
                     f"For 'VectorRows', info['final_obs'][{i}] must have {name.removeprefix('next_')!r} of shape "
                     f"{rows.shape[1:]} and kind {rows.dtype}, but got shape {value.shape}, {value.dtype}."

@@ -215,15 +215,19 @@ def test_groups_are_columns_by_name(tmp_path: Path):
     assert rows(given)["next_goal"].tolist() == [1, 2, 3, 3]
 
 
-def test_values_are_cast_only_within_their_kind(write: Any):
+def test_values_are_cast_as_insert_casts_them(write: Any):
     read = write({**D4RL, "actions": np.arange(9) * 100})
     buffer = ReplayBuffer(
         sample_size=1, capacity=9, shapes=[(2,), ()], types=["float64", "int16"], names=["observation", "action"]
     )
     read(buffer=buffer)
     assert rows(buffer)["action"].tolist() == list(range(0, 900, 100))  # no next observation, so no step is dropped
-    for dtype, error, text in [("int8", ValueError, "must fit int8, but got 200"), ("bool", TypeError, "same kind")]:
-        buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=["action"])
+    for name, dtype, error, text in [
+        ("action", "int8", ValueError, "must fit int8, but got 200"),
+        ("action", "bool", ValueError, "must fit bool, but got 100"),
+        ("reward", "bool", TypeError, "must have a dtype that bool holds, but got float32"),
+    ]:
+        buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=[name])
         with pytest.raises(error, match=text):
             read(buffer=buffer)
 

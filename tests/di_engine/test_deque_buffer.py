@@ -399,7 +399,7 @@ def test_columns_are_those_of_the_first_row():
     ("row", "error"),
     [
         ({"obs": np.zeros(4, np.float32), "reward": 1.0}, r"\{'obs': \(3,\), 'reward': \(\)\} .*got \{'obs': \(4,\),"),
-        ({"obs": np.zeros(3), "reward": 1.0}, "column 'obs': expected float32, but got float64"),
+        ({"obs": np.zeros(3, complex), "reward": 1.0}, "column 'obs': expected float32, but got complex128"),
         ({"obs": np.zeros(3, np.float32), "reward": "x"}, "column 'reward': expected float32, but got "),
         ({"obs": np.zeros((1, 3), np.float32), "reward": 1.0}, r"but got \{'obs': \(1, 3\), 'reward': \(\)\}"),
         ({"obs": np.zeros(3, np.float32), "reward": [1.0, 2.0]}, r"but got \{'obs': \(3,\), 'reward': \(2,\)\}"),

@@ -25,15 +25,15 @@ struct Lead {
   npy_intp rows() const { return sizes[0] * sizes[1]; }
 };
 
-// Input(axes, or_one, casts, shape, dtype, is_bfloat16, dtype of Tensors): how many leading axes it has at most, whether
-// one number does for all rows, whether arrays of other numbers are cast, and what it holds.
+// Input(axes, or_one, bools, shape, dtype, is_bfloat16, dtype of Tensors): how many leading axes it has at most, whether
+// one number does for all rows, whether bools are numbers, and what it holds.
 class Input {
  public:
   // Returns false with an exception set unless these are such arguments.
   bool Init(PyObject *args) {
     PyObject *shape, *dtype, *of_tensors;
     int is_bfloat16;
-    if (!PyArg_ParseTuple(args, "ippO!OpO", &axes_, &or_one_, &casts_, &PyTuple_Type, &shape, &dtype, &is_bfloat16,
+    if (!PyArg_ParseTuple(args, "ippO!OpO", &axes_, &or_one_, &bools_, &PyTuple_Type, &shape, &dtype, &is_bfloat16,
                           &of_tensors) ||
         !form_.Init(shape, dtype)) {
       return false;
@@ -46,7 +46,7 @@ class Input {
   }
 
   // Takes a value. Returns false, perhaps with an exception set, unless it is an array or Tensor of the dtype, or numbers
-  // that can be cast to it by value, as `Schema.to_array` does.
+  // that can be cast to it, as `store/base/casts.py` has it.
   bool Take(PyObject *value, const Tensors &tensors, Inside *inside) {
     if (PyArray_CheckExact(value) && HasDtype(Array(value)) && IsPlain(value)) return Hold(Py_NewRef(value));
     return TakeOther(value, tensors, inside);
@@ -110,7 +110,7 @@ class Input {
   // Not inlined, so that taking an array costs little.
   __attribute__((noinline)) bool TakeOther(PyObject *value, const Tensors &tensors, Inside *inside) {
     place_.memory = reinterpret_cast<char *>(&number_);
-    if (form_.shape.empty() && !(casts_ != 0 && IsBool(value)) && WriteNumber(value, place_)) {
+    if (form_.shape.empty() && (bools_ != 0 || !IsBool(value)) && WriteNumber(value, place_)) {
       axes_found_ = 0;
       memory_ = &number_;
       return true;
@@ -119,7 +119,7 @@ class Input {
     if (tensors.Are(value)) return HoldTensor(value, tensors, inside);
     const bool is_array = PyArray_CheckExact(value);
     if (is_array && HasDtype(Array(value))) return Hold(Plain(value));
-    if (is_array ? casts_ == 0 : !AreNumbers(value)) return false;
+    if (is_array ? place_.kind == '\0' && PyArray_TYPE(Array(value)) == NPY_UINT16 : !AreNumbers(value)) return false;
     const Held numbers(Plain(value));
     return numbers.get() != nullptr && Hold(Cast(numbers.get()));
   }
@@ -131,7 +131,7 @@ class Input {
     return made;
   }
 
-  // Returns numbers cast by value; null, perhaps with an exception set, if one does not fit.
+  // Returns numbers cast; null, perhaps with an exception set, if one does not fit.
   PyObject *Cast(PyObject *numbers) const {
     PyArrayObject *given = Array(numbers);
     const char kind = PyArray_DESCR(given)->kind;
@@ -141,7 +141,7 @@ class Input {
     place.memory = PyArray_BYTES(Array(made.get()));
     bool fits = false;
     if (kind == 'b') {
-      fits = casts_ == 0 && WriteAll<npy_bool>(numbers, place, WriteBool);
+      fits = bools_ != 0 && WriteAll<npy_bool>(numbers, place, WriteBool);
     } else if (kind == 'i' || (kind == 'u' && PyArray_ITEMSIZE(given) < 8)) {
       const Held ints(PyArray_FROM_OTF(numbers, NPY_INT64, NPY_ARRAY_CARRAY_RO));
       fits = ints.get() != nullptr && WriteAll<int64_t>(ints.get(), place, WriteInt<int64_t>);
@@ -196,7 +196,7 @@ class Input {
     return axes == lead.axes && (axes < 1 || sizes_[0] == lead.sizes[0]) && (axes < 2 || sizes_[1] == lead.sizes[1]);
   }
 
-  int axes_ = 0, or_one_ = 0, casts_ = 0;
+  int axes_ = 0, or_one_ = 0, bools_ = 0;
   Form form_;
   Place place_{};
   Held of_tensors_;

@@ -1,4 +1,4 @@
-// Numbers of Python and NumPy as fields of a row, cast to the column's dtype by value, as `Schema.to_array` does.
+// Numbers of Python and NumPy as fields of a row, cast to the column's dtype, as `store/base/casts.py` has it.
 #pragma once
 
 #include "arrays.h"
@@ -79,6 +79,7 @@ bool WriteInRange(T value, const Place &place) {
 
 template <typename T>
 bool WriteInt(T value, const Place &place) {
+  if (place.kind == 'b') return (value == 0 || value == 1) && Write(static_cast<uint8_t>(value), place);
   if (place.kind != 'i' && place.kind != 'u') return WriteFloat(value, place);
   const bool is_signed = place.kind == 'i';
   switch (place.item_bytes) {
@@ -89,9 +90,7 @@ bool WriteInt(T value, const Place &place) {
   }
 }
 
-inline bool WriteBool(bool value, const Place &place) {
-  return place.kind == 'b' ? Write(static_cast<uint8_t>(value), place) : WriteInt(int64_t{value}, place);
-}
+inline bool WriteBool(bool value, const Place &place) { return WriteInt(int64_t{value}, place); }
 
 inline bool WritePythonInt(PyObject *value, const Place &place) {
   int overflow;

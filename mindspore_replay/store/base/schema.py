@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
+from .casts import are_numbers, cast, holds
 from .habits import wrong_insert
 from .kinds import Kind, LengthOptions
 from .late import MOST_LATE
@@ -57,13 +58,12 @@ def given_type_name(dtype: object) -> str:
     return _OF_TYPES[dtype] if isinstance(dtype, type) and dtype in _OF_TYPES else type_name(dtype)
 
 
-def cast_exactly(array: np.ndarray, dtype: np.dtype, message: str) -> np.ndarray:
-    """Return a copy in a dtype. Raise a ValueError, with message and value, if an int does not fit."""
-    with np.errstate(over="ignore"):
-        copy = array.astype(dtype, order="C")
-    if dtype.kind in "iu" and array.dtype != dtype and (changed := copy != array).any():
-        raise ValueError(f"{message} {array[changed][0]}.")
-    return copy
+class Misfit(NamedTuple):
+    """What a column cannot hold: the error for it, and what its message says."""
+
+    error: type[Exception]
+    reason: str
+    cause: str = ""
 
 
 class Batch(NamedTuple):
@@ -291,7 +291,7 @@ class Schema:
 
     def _with_zeros(self, fields: Sequence[Values]) -> list[Values]:
         first, column = fields[0], self.present[0]
-        shape = first.shape if is_tensor(first) else self.to_array(column, first).shape
+        shape = first.shape if is_tensor(first) else self._as_array(column, first).shape
         lead = tuple(shape)[: max(len(shape) - len(self.shapes[column]), 0)]
         zeros = {i: np.zeros((*lead, *self.shapes[i]), self.numpy_types[i]) for i in self.late}
         by_column: dict[int, Values] = {**zeros, **dict(zip(self.present, fields))}
@@ -314,31 +314,17 @@ class Schema:
         return values
 
     def as_fields(self, exp: Sequence[Values]) -> list[ArrayOrTensor]:
-        """Return the fields of a transition as Tensors and arrays."""
-        return [value if is_tensor(value) else self.to_array(i, value) for i, value in enumerate(exp)]
+        """Return the fields of a transition as the columns store them, Tensors and arrays."""
+        return self.checked("exp", range(len(self)), map(self.fitted, range(len(self)), exp))
 
     def wrong_insert(self, exp: object, misplaced: Collection[object], unknown: Collection[str]) -> TypeError:
         """Return the error for an insertion with other arguments than `insert` has."""
         names = None if self.given_names is None else [self.names[i] for i in self.present]
         return wrong_insert(self.cls_name, names, len(self.present), exp, misplaced, unknown)
 
-    def names_of(self, columns: Iterable[int], fields: Iterable[ArrayOrTensor]) -> list[str]:
-        """Return the names of the dtypes of fields for these columns. Bits of bfloat16 are of that dtype."""
-        return [
-            self.dtypes[i]
-            if type(field) is np.ndarray and field.dtype == self.numpy_types[i]
-            else type_name(field.dtype)
-            for i, field in zip(columns, fields)
-        ]
-
     def layout(self, fields: Sequence[ArrayOrTensor], num_envs: int) -> Batch:
-        """Return the layout of rows that are Tensors and arrays. Errors are those of `check`."""
-        return self.check([field.shape for field in fields], self.names_of(range(len(self)), fields), num_envs)
-
-    def check(self, shapes: Sequence[tuple[int, ...]], types: Sequence[str], num_envs: int = 1) -> Batch:
-        """Return the layout of rows with these shapes and dtype names. Raise an error that lists every wrong column."""
-        columns = range(len(self))
-        self.check_types(columns, types)
+        """Return the layout of rows that are Tensors and arrays. Raise a ValueError that lists every wrong column."""
+        columns, shapes = range(len(self)), [field.shape for field in fields]
         single = len(shapes[0]) == len(self.shapes[0])
         rows = 1 if single or not shapes[0] else shapes[0][0]
         lead = () if single else (rows,)
@@ -354,16 +340,6 @@ class Schema:
             )
         return Batch(rows, single)
 
-    def check_types(self, columns: Sequence[int], types: Sequence[str]) -> None:
-        """Raise a TypeError that lists each of these columns whose rows have another dtype."""
-        expected = [self.dtypes[i] for i in columns]
-        if wrong := self._wrong(columns, expected, types):
-            hint = self._cast_hint(expected, types)
-            raise TypeError(
-                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {'; '.join(wrong)}. No array is cast "
-                f"silently: {hint}.{self._cast_from(types)}"
-            )
-
     def chosen(self, values: object) -> dict[int, tuple[Any, ...]]:
         """Return the indices of the columns that there are values for, and the keys that lead to these."""
         if not isinstance(values, Mapping):
@@ -378,13 +354,9 @@ class Schema:
             )
         return {self.names.index(name): path for name, path in found.items()}
 
-    def check_values(
-        self, columns: Sequence[int], shapes: Sequence[tuple[int, ...]], types: Sequence[str], lead: tuple[int, ...]
-    ) -> None:
-        """Raise an error that lists each of these columns whose rows are not ``[*lead, *F]`` of its dtype."""
-        if wrong := self._wrong(columns, [self.dtypes[i] for i in columns], types):
-            raise TypeError(f"For '{self.cls_name}', 'values' must have the columns' dtypes. {'; '.join(wrong)}.")
-        if wrong := self._wrong(columns, [(*lead, *self.shapes[i]) for i in columns], map(tuple, shapes)):
+    def check_values(self, columns: Sequence[int], rows: Iterable[np.ndarray], lead: tuple[int, ...]) -> None:
+        """Raise an error that lists each of these columns whose rows are not ``[*lead, *F]``."""
+        if wrong := self._wrong(columns, [(*lead, *self.shapes[i]) for i in columns], (a.shape for a in rows)):
             raise ValueError(
                 f"For '{self.cls_name}', 'values' must hold a row of each column for each of 'indices'. "
                 f"{'; '.join(wrong)}."
@@ -395,42 +367,77 @@ class Schema:
         each = zip(columns, expected, got)
         return [f"{self._label(i)}: expected {right}, but got {found}" for i, right, found in each if right != found]
 
-    def _cast_from(self, types: Sequence[str]) -> str:
-        """Return the cause of a wrong dtype and the remedy, if mixed precision may have cast it."""
-        if self.owner_dtype not in types:
-            return ""
-        return (
-            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and has cast what it "
-            "takes: cast the rows back, or set mixed precision on the networks alone."
-        )
+    def checked(self, argument: str, columns: Iterable[int], found: Iterable[Any]) -> list[Any]:
+        """Return what `fitted` found for these columns. Raise an error that lists each of them that cannot hold it."""
+        columns, found = list(columns), list(found)
+        wrong = [(i, each) for i, each in zip(columns, found) if type(each) is Misfit]
+        types = [(i, each) for i, each in wrong if each.error is TypeError]
+        reasons = "; ".join(f"{self._label(i)}{each.reason}" for i, each in types or wrong)
+        if types:
+            raise TypeError(
+                f"For '{self.cls_name}', '{argument}' must have dtypes that the columns hold. {reasons}. "
+                f"{self._way_out(types[0][0])}{''.join({each.cause for _, each in types})}"
+            )
+        if wrong:
+            raise ValueError(f"For '{self.cls_name}', {reasons}.")
+        return found
 
-    def _cast_hint(self, expected: Sequence[str], types: Sequence[str]) -> str:
-        """Return how to cast the first array whose dtype is wrong."""
-        dtype = next(right for right, got in zip(expected, types) if right != got)
-        name = "bool_" if dtype == "bool" else dtype
+    def _way_out(self, i: int) -> str:
+        """Return how to cast what a column does not hold."""
+        name = "bool_" if self.dtypes[i] == "bool" else self.dtypes[i]
         if name != "bfloat16":
-            return f"call .astype(np.{name}) on an array, .astype(ms.{name}) on a Tensor"
-        if self.numpy_type(dtype) == np.uint16:
-            return "give bfloat16 as an array of its bits, uint16, or as numbers, .tolist() of an array"
-        return "call .astype(ms.bfloat16) on a Tensor"
+            return f"Cast it yourself: call .astype(np.{name}) on an array, .astype(ms.{name}) on a Tensor."
+        if self.numpy_types[i] == np.uint16:
+            return "Give numbers, or the bits of bfloat16 as an array of uint16."
+        return "Give numbers, or call .astype(ms.bfloat16) on a Tensor."
 
     def _label(self, i: int) -> str:
         return f"column {self.names[i]!r}" if self.given_names else f"column {i}"
 
     def to_array(self, i: int, value: object) -> np.ndarray:
-        """Convert field `i` to a NumPy array. Numbers and lists of numbers are cast to the column's dtype by value."""
-        if is_tensor(value):
-            return self._bits(i, value.asnumpy())
-        if isinstance(value, np.ndarray):
-            if value.dtype == self.numpy_types[i]:
-                return value
-        elif _is_of_numbers(value):
-            return self._cast(i, value)
-        array = self._bits(i, self._as_array(i, value))
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        """Return field `i` as the array that the column stores."""
+        return self.as_array(i, self.checked("exp", [i], [self.fitted(i, value)])[0])
 
-    def _bits(self, i: int, array: np.ndarray) -> np.ndarray:
-        """Return an array. If it and the column are bfloat16, its bits in the column's NumPy dtype of that name."""
+    def fitted(self, i: int, value: object) -> Any:
+        """Return field `i` as the column stores it, by the rule of `casts.py`: a Tensor, an array, or a `Misfit`."""
+        column, dtype = self.dtypes[i], self.numpy_types[i]
+        if is_tensor(value):
+            given, in_graph = type_name(value.dtype), hasattr(value, "stands_in")
+            if given == column or (in_graph and given != self.owner_dtype and holds(column, given, in_graph)):
+                return value
+            if in_graph or given == self.owner_dtype:
+                cause = self._mixed_precision() if given == self.owner_dtype else ""
+                return Misfit(TypeError, f": expected {column}, but got {given}", cause)
+            value = value.asnumpy()
+        elif isinstance(value, np.ndarray) and value.dtype == dtype:
+            return value
+        array = self._as_array(i, value)
+        if column == "bfloat16" and array.dtype == np.uint16 and are_numbers(value):
+            array = array.astype(np.uint32)  # numbers, not bits
+        array = self.as_array(i, array)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if array.dtype == dtype:
+            return array
+        if not holds(column, array.dtype.name):
+            is_one = isinstance(value, numbers.Number)
+            got = f"the {type(value).__name__} {value!r}" if is_one else array.dtype.name
+            return Misfit(TypeError, f": expected {column}, but got {got}")
+        try:
+            return cast(array, column, dtype, f" is {column} and cannot hold")
+        except ValueError as error:
+            return Misfit(ValueError, str(error).removesuffix("."))
+
+    def _mixed_precision(self) -> str:
+        """Return the cause of a wrong dtype and the remedy, if mixed precision may have cast it."""
+        return (
+            f" The Cell that holds the buffer computes in {self.owner_dtype}, by to_float or amp, and has cast what it "
+            "takes: cast the rows back, or set mixed precision on the networks alone."
+        )
+
+    def as_array(self, i: int, field: ArrayOrTensor) -> np.ndarray:
+        """Return a field as an array. If it and the column are bfloat16, its bits in the column's NumPy dtype."""
+        array = field.asnumpy() if is_tensor(field) else np.asarray(field)
         both = self.dtypes[i] == array.dtype.name == "bfloat16"
         return array.view(self.numpy_types[i]) if both else array
 
@@ -442,35 +449,3 @@ class Schema:
                 f"For '{self.cls_name}', the lists of a column in 'exp' must have equal lengths. {self._label(i)}: got "
                 f"{value!r}."
             ) from None
-
-    def _cast(self, i: int, value: object) -> np.ndarray:
-        """Cast numbers without a dtype to that of the column."""
-        dtype, array = self.numpy_types[i], self._as_array(i, value)
-        if self.dtypes[i] == array.dtype.name == "bfloat16":
-            return self._bits(i, array)
-        if self.dtypes[i] == "bfloat16" and dtype == np.uint16 and array.dtype.kind in "biuf":
-            return bits_of_bfloat16(array)
-        if not np.can_cast(array.dtype, dtype, "same_kind") and not (array.dtype.kind in "iu" and dtype.kind in "iuf"):
-            kind = type(value).__name__
-            got = f"a {kind} of {array.dtype}" if array.ndim else f"the {kind} {value!r}"
-            raise TypeError(
-                f"For '{self.cls_name}', 'exp' must have the columns' dtypes. {self._label(i)}: expected "
-                f"{self.dtypes[i]}, but got {got}."
-            )
-        message = f"For '{self.cls_name}', {self._label(i)} is {self.dtypes[i]} and cannot hold"
-        return cast_exactly(array, dtype, message)
-
-
-def bits_of_bfloat16(numbers: np.ndarray) -> np.ndarray:
-    """Round numbers to bfloat16, to the nearest or the even one, and return their bits, uint16."""
-    with np.errstate(over="ignore"):
-        bits = numbers.astype(np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    return np.where(np.isnan(numbers), np.uint32(0x7FC0), rounded).astype(np.uint16)
-
-
-def _is_of_numbers(value: object) -> bool:
-    """Return True for a number, and for a list or tuple, possibly nested, of numbers only."""
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_of_numbers, value))
-    return isinstance(value, (numbers.Number, np.generic))

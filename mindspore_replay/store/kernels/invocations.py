@@ -46,7 +46,7 @@ def inputs_of(operator: str, names: Sequence[str], tensors: Tensors) -> list[Inp
 def column_inputs(schema: Schema, tensors: Tensors) -> tuple[Input, ...]:
     """Return what a call may pass as the rows of each column."""
     return tuple(
-        (1, False, False, schema.shapes[i], schema.numpy_types[i], dtype == "bfloat16", tensors.dtypes.get(dtype))
+        (1, False, True, schema.shapes[i], schema.numpy_types[i], dtype == "bfloat16", tensors.dtypes.get(dtype))
         for i, dtype in enumerate(schema.dtypes)
     )
 
@@ -54,7 +54,7 @@ def column_inputs(schema: Schema, tensors: Tensors) -> tuple[Input, ...]:
 def _input(item: Item, tensors: Tensors) -> Input:
     (axes, shape), or_one = _axes(item), item.extents[0].startswith("1|")
     dtype = "int8" if item.dtype == "any" else item.dtype
-    return axes, or_one, True, shape, np.dtype(dtype), False, tensors.dtypes.get(dtype)
+    return axes, or_one, False, shape, np.dtype(dtype), False, tensors.dtypes.get(dtype)
 
 
 def _axes(item: Item) -> tuple[int, tuple[int, ...]]:

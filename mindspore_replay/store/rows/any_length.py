@@ -248,9 +248,11 @@ class RaggedStore(ArenaStore):
         """Return handles and, for each column given, its rows: `Items`, or an array."""
         schema = self._rows_schema
         found = {i: at(values, path) for i, path in schema.chosen(values).items()}
-        items = {i: as_items(schema, i, value) for i, value in found.items() if i in self.kind_of}
-        check_items(schema, items)
-        given = {i: items[i] if i in items else schema.to_array(i, value) for i, value in found.items()}
+        given: dict[int, Any] = {
+            i: as_items(schema, i, value) if i in self.kind_of else schema.fitted(i, value)
+            for i, value in found.items()
+        }
+        check_items(schema, "values", given)
         return as_handles(self.options.cls_name, handles), given
 
     def _converted(self, where: np.ndarray, given: Mapping[int, Any], by_name: bool) -> tuple[Any, list[Any]]:

@@ -184,8 +184,9 @@ def as_values(
     handles = as_handles(options.cls_name, indices)
     paths = schema.chosen(values)
     chosen = list(paths)
-    arrays = [schema.to_array(i, at(values, path)) for i, path in paths.items()]
-    schema.check_values(chosen, [a.shape for a in arrays], schema.names_of(chosen, arrays), handles.shape)
+    fields = schema.checked("values", chosen, (schema.fitted(i, at(values, path)) for i, path in paths.items()))
+    arrays = [schema.as_array(i, field) for i, field in zip(chosen, fields)]
+    schema.check_values(chosen, arrays, handles.shape)
     rows = [np.ascontiguousarray(a).reshape(handles.size, *schema.shapes[i]) for i, a in zip(chosen, arrays)]
     return handles.reshape(-1), chosen, rows
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.lengths import of_kind
-from ..base.schema import Schema, is_tensor
+from ..base.schema import Misfit, Schema, is_tensor
 from ..base.types import Experience, Values
 
 
@@ -42,7 +42,11 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
         given = given.astype(np.int64)
         for i in set(kind.columns) & set(schema.present):
             place = schema.present.index(i)
-            array = schema.to_array(i, fields[place])
+            field = schema.fitted(i, fields[place])
+            if type(field) is Misfit:
+                fields[place] = field
+                continue
+            array = schema.as_array(i, field)
             if array.ndim == len(schema.shapes[i]) + 1 and len(array) == len(given):
                 array = array[np.arange(array.shape[1]) < given[:, None]]
             if array.ndim < 1 or len(array) != given.sum():
@@ -64,23 +68,29 @@ def check_padded(schema: Schema, exp: object) -> None:
             )
 
 
-def as_items(schema: Schema, i: int, value: Any) -> Items:
+def as_items(schema: Schema, i: int, value: Any) -> Items | Misfit:
     """Return the rows of a column. Raise a ValueError if their shapes do not fit together."""
-    if type(value) is Items:
-        return value
-    rank = len(schema.shapes[i])
+    if type(value) in (Items, Misfit):
+        return value  # type: ignore[no-any-return]
+    rank, no_items = len(schema.shapes[i]), np.zeros((0, *schema.shapes[i][1:]), schema.numpy_types[i])
     if isinstance(value, (list, tuple)):
         if not value:
-            return Items(np.zeros((0, *schema.shapes[i][1:]), schema.numpy_types[i]), None)
+            return Items(no_items, None)
         if _rank(value[0]) == rank:
-            parts = [as_items(schema, i, ()).rows if _is_empty(row) else schema.to_array(i, row) for row in value]
-            if len(got := {f"{p.dtype.name} {p.shape[1:] if p.ndim else 'without items'}" for p in parts}) > 1:
+            fields = [no_items if _is_empty(row) else schema.fitted(i, row) for row in value]
+            if misfits := [field for field in fields if type(field) is Misfit]:
+                return misfits[0]
+            parts = [schema.as_array(i, field) for field in fields]
+            if len(got := {f"{p.shape[1:] if p.ndim else 'no items'}" for p in parts}) > 1:
                 raise ValueError(
-                    f"For '{schema.cls_name}', the rows of a column must have one dtype, and items of one shape. "
-                    f"Column {schema.names[i]!r}: got {sorted(got)}."
+                    f"For '{schema.cls_name}', the items of a column must have one shape. Column {schema.names[i]!r}: "
+                    f"got {sorted(got)}."
                 )
             return Items(np.concatenate(parts), np.fromiter(map(len, parts), np.int64, len(parts)))
-    array = schema.to_array(i, value)
+    field = schema.fitted(i, value)
+    if type(field) is Misfit:
+        return field
+    array = schema.as_array(i, field)
     if array.ndim == rank + 1:
         return Items(array.reshape(-1, *array.shape[2:]), np.full(len(array), array.shape[1]))
     return Items(array, None)
@@ -95,11 +105,11 @@ def _is_empty(row: Any) -> bool:
     return bool(row.shape[:1] == (0,)) if hasattr(row, "shape") else isinstance(row, (list, tuple)) and not row
 
 
-def check_items(schema: Schema, given: Mapping[int, Items]) -> None:
-    """Raise a TypeError or ValueError unless the items of these columns have their dtypes and shapes."""
-    schema.check_types(list(given), schema.names_of(given, [items.rows for items in given.values()]))
+def check_items(schema: Schema, argument: str, given: Mapping[int, Any]) -> None:
+    """Raise a TypeError or ValueError unless columns can hold what was found of them, and items have their shapes."""
+    schema.checked(argument, given, given.values())
     wrong = []
-    for i, (rows, _) in given.items():
+    for i, (rows, _) in ((i, items) for i, items in given.items() if type(items) is Items):
         if rows.shape[1:] != schema.shapes[i][1:] or not rows.ndim:
             expected = str(("n", *schema.shapes[i][1:])).replace("'", "")
             wrong.append(f"column {schema.names[i]!r}: expected {expected}, but got {rows.shape}")
@@ -136,8 +146,8 @@ def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]
     """Return the fields of new rows as kernels store them, of which only lengths are set, and the items by column."""
     fields = list(schema.present_fields(exp))
     places = {i: place for place, i in enumerate(schema.present) if i in schema.kind_of}
-    given = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
-    check_items(schema, given)
+    given: dict[int, Any] = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
+    check_items(schema, "exp", given)
     check_lengths(schema, given)
     for i, place in places.items():
         fields[place] = reference_of(schema, i, given[i])
