@@ -73,7 +73,7 @@ class Explorer(Actor):
         return np.where(self.rng.random(len(values)) < self.epsilon, guesses, values.argmax(1))
 
     def insert(self, buffer: Any, rows: dict[str, np.ndarray]) -> None:
-        discount = np.where(rows.pop("terminated"), 0, self.gamma).astype(np.float32)
+        discount = np.where(rows.pop("terminated"), 0, self.gamma)
         value = self.values(rows["observation"])[np.arange(len(discount)), rows["action"]]
         wanted = rows["reward"] + discount * self.values(rows["next_observation"]).max(1)
         buffer.insert({**rows, "discount": discount}, priority=np.abs(wanted - value))

@@ -82,7 +82,7 @@ def judge(folder: Path) -> None:
     answers, jobs = attach(folder / ANSWERS), attach(folder / JOBS)
     while True:
         length, handle, tokens = jobs.sample()  # waits for a group
-        answers.update(handle, {"reward": np.float32([is_right(row[:n]) for row, n in zip(tokens, length)])})
+        answers.update(handle, {"reward": [is_right(row[:n]) for row, n in zip(tokens, length)]})
 
 
 if __name__ == "__main__":

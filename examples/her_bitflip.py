@@ -79,7 +79,7 @@ class BitFlip(gym.vector.VectorEnv):
         self.steps += 1
         reached = (self.state == self.goal).all(1)
         truncated = ~reached & (self.steps == self.state.shape[1])
-        return self.observe(), reached.astype(np.float32) - 1, reached, truncated, {}
+        return self.observe(), reached - 1.0, reached, truncated, {}
 
 
 def reward(achieved: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:

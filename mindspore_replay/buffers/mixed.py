@@ -359,7 +359,7 @@ class MixedReplay(MixedRecipe, IsolatedCell, NoContainer, nn.Cell):
             Tensor: Number of invalid handles. They are skipped. Shape ``[]``, int32.
 
         Raises:
-            TypeError: If `source` or `indices` are not of ints, or a column has another dtype.
+            TypeError: If `source` or `indices` are not of ints, or a column does not hold a dtype.
             ValueError: If shapes do not fit, or there is no such source or column. Nothing is written then. In a graph
                 the operator raises a RuntimeError for an unknown source.
 

@@ -57,7 +57,7 @@ def from_minari(
         dataset (Union[minari.MinariDataset, str, Path]): The dataset, its folder, or the id of a local one.
         buffer (Union[ReplayBuffer, None]): A buffer with names to insert into, also of `mindspore_replay.host` or
             attached. Columns are matched by name, for observations also without ``observation.``. Values are cast
-            within their kind, and reshaped if only axes of length 1 differ. Default: ``None``, to make one.
+            as `insert` casts them, and reshaped if only axes of length 1 differ. Default: ``None``, to make one.
         episodes (Union[slice, Sequence, Callable, None]): Episodes to insert, in the order of the dataset: a slice,
             ints, one bool per episode, or a function from an `EpisodeTable` to one of these. Default: ``None``, for
             all.

@@ -191,9 +191,7 @@ def test_leaves_of_spaces_are_columns(nested: minari.MinariDataset):
     assert types[:7] == ["float64", "int64", "int8", "uint8", "float32", "int64", "float64"]
     assert buffer.shapes[:7] == ((2,), (), (3,), (4,), (), (2,), ())
     types = {"observation": "float32", "observation.arm.1": "int16", "observation.lights": "int32"}
-    with pytest.raises(
-        TypeError, match=r"arm\.0' of .* must have a dtype that bool holds, but got float64"
-    ):
+    with pytest.raises(TypeError, match=r"arm\.0' of .* must have a dtype that bool holds, but got float64"):
         from_minari(nested, types={"observation": "bool"})
     other = from_minari(nested, types=types)
     wanted = dict(zip(other.names, (str(dtype).lower() for dtype in other.types)))

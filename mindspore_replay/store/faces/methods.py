@@ -65,9 +65,10 @@ class BufferMethods:
         If a batch exceeds the capacity, its newest rows are stored. After an error nothing is stored.
 
         Args:
-            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name, of the column's dtype.
-                Shape ``[*F]`` for one row, or ``[n, *F]`` for n rows, n static in a graph. From Python also NumPy
-                arrays, and numbers and nested lists, which are cast to the column's dtype. Omit late columns.
+            exp (Union[Sequence, dict]): One Tensor for each column, or a dict of them by name. Shape ``[*F]`` for one
+                row, or ``[n, *F]`` for n rows, n static in a graph. From Python also NumPy arrays, numbers and nested
+                lists. Omit late columns. Values of other dtypes are cast if the column holds them: bools, ints and
+                floats in a column of floats, rounded; ints that fit in one of ints; 0 and 1 in one of bools.
             priority (Union[float, Tensor, Sequence, None]): One priority for all rows, or one per row: a number, or
                 shape ``[n]``, in a graph a Tensor. Cast to float32. Subnormal values become 0. Requires a buffer with
                 priorities. Default: ``None``, for the largest priority so far, initially 1.
@@ -96,11 +97,11 @@ class BufferMethods:
             number of rows stored, int32 ``[]``, instead of the buffer, since a chained call would leave the graph.
 
         Raises:
-            TypeError: If `exp` is not a list, tuple or dict, or columns have another dtype. The error lists all of
+            TypeError: If `exp` is not a list, tuple or dict, or columns do not hold a dtype. The error lists all of
                 them. If `priority` is not numeric, `end` or `final` not bool, or `version` not int.
-            ValueError: If columns, shapes or lengths do not fit, or the number of rows is not a multiple of `num_envs`.
-                If a priority is negative, NaN or infinite, or a version negative or newer than the clock. In a graph
-                the operator raises a RuntimeError instead.
+            ValueError: If columns, shapes, ints or lengths do not fit, or the number of rows is not a multiple of
+                `num_envs`. If a priority is negative, NaN or infinite, or a version negative or newer than the clock.
+                In a graph the operator raises a RuntimeError instead.
             RuntimeError: If an argument's requirement is not met.
 
         Examples:
@@ -166,16 +167,16 @@ class BufferMethods:
         Args:
             indices (Union[Tensor, Sequence[int], int]): Handles from `sample`, int32 or int64. Shape ``[]`` or ``[n]``,
                 in a graph a Tensor. If several name one row, the last counts.
-            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of the
-                column's dtype. Shape ``[n, *F]``, or ``[*F]`` for one handle ``[]``. From Python also NumPy arrays,
-                numbers and nested lists.
+            values (Union[dict, Sequence]): A dict of some columns by name, or one Tensor for each column, of a
+                dtype that `insert` takes. Shape ``[n, *F]``, or ``[*F]`` for one handle ``[]``. From Python also NumPy
+                arrays, numbers and nested lists.
 
         Returns:
             Tensor: Number of invalid handles. They are skipped. Shape ``[]``, int32.
 
         Raises:
             RuntimeError: If the buffer has no handles.
-            TypeError: If `indices` is not of ints, or a column has another dtype.
+            TypeError: If `indices` is not of ints, or a column does not hold a dtype.
             ValueError: If there is no such column, or shapes do not fit. Then nothing is written.
 
         Examples:
