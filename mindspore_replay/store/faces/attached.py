@@ -12,6 +12,7 @@ import numpy as np
 from ..base.checks import check_size, seconds_of
 from ..base.gone import left_by_forks
 from ..base.kinds import LONGEST, Form
+from ..base.types import Sample, Values
 from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import open_to_attach
@@ -193,6 +194,19 @@ class AttachedFront(Front):
         with self.lock:
             self.ready()
             return False if self._is_queue or self._limited[0] else self.calls.try_insert(*given)
+
+    def sample(
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+    ) -> Sample:
+        """Draw a batch, as `BaseFront.sample` does; in the default way by one call, unless it may have to wait."""
+        plain = sample_range is None and beta is None and form is None and not as_dict
+        if plain and self.spec.achieved_goal is None and (self.has_handles or not with_indices):
+            with self.lock:
+                self.ready()
+                batch = -1 if self.is_limited else self.calls.try_sample(self.drops_handles and not with_indices)
+            if type(batch) is tuple:
+                return batch
+        return super().sample(sample_range, beta, as_dict, with_indices, form)
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""
