@@ -182,6 +182,13 @@ def test_pynative_mode_casts_no_rows() -> None:
     np.testing.assert_array_equal(buffer.get_item(-1)[0].asnumpy(), np.full(40, np.float32(0.5) * np.float32(1 / 3)))
 
 
+def test_rows_from_python_are_no_owners() -> None:
+    buffer = made("uniform", "native")
+    with_precision(Passing(buffer), "to_float")
+    buffer.insert([ops.cast(row, ms.float16) for row in numbers(1)[:2]] + [numbers(1)[2]])
+    assert buffer.get_item(-1)[0].asnumpy().tolist() == [0.5] * 40
+
+
 def test_other_wrong_dtypes_have_no_such_cause() -> None:
     buffer = made("uniform", "auto")
     with_precision(Passing(buffer), "to_float")

@@ -48,8 +48,6 @@ def cast(array: np.ndarray, column: str, dtype: np.dtype, message: str) -> np.nd
     Raises:
         ValueError: If an int does not fit.
     """
-    if array.dtype.name == "bfloat16":
-        array = array.astype(np.float32)
     if column == "bfloat16":
         return bits_of_bfloat16(array).view(dtype)
     with np.errstate(over="ignore"):

@@ -402,11 +402,14 @@ class Schema:
         """Return field `i` as the column stores it, by the rule of `casts.py`: a Tensor, an array, or a `Misfit`."""
         column, dtype = self.dtypes[i], self.numpy_types[i]
         if is_tensor(value):
-            given, in_graph = type_name(value.dtype), hasattr(value, "stands_in")
-            if given == column or (in_graph and given != self.owner_dtype and holds(column, given, in_graph)):
+            given = type_name(value.dtype)
+            if given == column:
                 return value
-            if in_graph or given == self.owner_dtype:
-                cause = self._mixed_precision() if given == self.owner_dtype else ""
+            if hasattr(value, "stands_in"):
+                by_owner = given == self.owner_dtype
+                if holds(column, given, in_graph=True) and not by_owner:
+                    return value
+                cause = self._mixed_precision() if by_owner else ""
                 return Misfit(TypeError, f": expected {column}, but got {given}", cause)
             value = value.asnumpy()
         elif isinstance(value, np.ndarray) and value.dtype == dtype:
