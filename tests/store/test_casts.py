@@ -332,6 +332,8 @@ def test_every_bad_column_is_named_and_no_row_is_stored() -> None:
             match=r"^For 'ReplayBuffer', column 'a' is int8 and cannot hold 128; column 'c' is bool and cannot hold 2",
         ):
             buffer.insert([np.array([0, 128, 129]), np.ones((3, 2)), np.array([0, 1, 2])])
+        with pytest.raises(TypeError, match=r"hold\. column 'c': expected bool, but got float64\. Cast it yourself"):
+            buffer.insert([np.array([0, 128]), np.ones((2, 2)), np.ones(2)])
         assert buffer.size() == 0
 
 
