@@ -422,7 +422,7 @@ def test_episodes_are_not_joined_over_time_limits(cls: Any, more: list[str]):
     values |= {"next_observation": np.arange(4) + 0.5, "terminated": np.zeros(4, bool), "truncated": np.ones(4, bool)}
     buffer.insert({name: values[name] for name in names})
     given = {"observation_space": spaces.Box(-9, 9, (), np.float64), "action_space": spaces.Discrete(2), **METADATA}
-    name = f"limits/{cls.__module__.count('host')}-{cls.__name__.lower()}-{len(more)}{len(names[-1])}-v0"
+    name = f"limits/{cls.__module__.count('faces')}-{cls.__name__.lower()}-{len(more)}{len(names[-1])}-v0"
     if more == ["next_observation"]:
         assert [len(episode.actions) for episode in to_minari(buffer, name, **given)] == [1] * 4
         return

@@ -99,7 +99,10 @@ class NoContainer:
         refuse_change(self, name, value)
         super().__setattr__(name, value)
 
-    __iter__, __getitem__ = refuse_iteration, refuse_item
+    __iter__ = refuse_iteration
+
+    def __getitem__(self, index: object) -> NoReturn:
+        refuse_item(self, index)
 
 
 def package_of(value: object) -> str:

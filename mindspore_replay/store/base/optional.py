@@ -32,7 +32,7 @@ def wrong_numpy() -> str:
 
 def needs_mindspore(what: str, error: Exception) -> Exception:
     """Return the error of something that needs MindSpore, where that is missing or fails, else the error itself."""
-    if getattr(error, "name", None) != "mindspore":
+    if str(getattr(error, "name", None)).partition(".")[0] != "mindspore":
         reason = wrong_numpy()
         return ImportError(f"'{what}' needs MindSpore, which cannot be used. {reason}") if reason else error
     return ImportError(

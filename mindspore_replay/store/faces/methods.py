@@ -284,7 +284,10 @@ class BufferMethods:
         return True
 
     __repr__, _repr_html_ = text, table
-    __iter__, __getitem__ = refuse_iteration, refuse_item
+    __iter__ = refuse_iteration
+
+    def __getitem__(self, index: object) -> NoReturn:
+        refuse_item(self, index)
 
     def __setattr__(self, name: str, value: Any) -> None:
         refuse_change(self, name, value)
