@@ -104,6 +104,10 @@ KINDS = {
     "nested": Kind("uniform", {"names": ["a.x", "a.y"], "weighted": True}),
     "mixture": Kind("mixture", {}),
     "adjustable mixture": Kind("mixture", {"adjustable": True}),
+    "shorter": Kind(
+        "uniform", {**_LENGTHS, "weighted": True}, lambda b: b.insert(row(tokens=TWO[:1], logits=FIVE_PAIRS[:1]))
+    ),
+    "mixture of any length": Kind("mixture", {"of": ("any length", "shorter")}),
     "steps": Kind("uniform", columns("observation", **STEP)),
     "whole steps": Kind("uniform", columns("observation", "next_observation", **STEP)),
     "steps with a discount": Kind("uniform", columns("observation", **STEP, discount="float32")),
@@ -576,6 +580,11 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample(8)": TypeError("'sample' takes as_dict, with_indices … or for 8 rows MixedReplay(parts, 8).sample()."),
         "__iter__()": TypeError("a buffer cannot be iterated: sample() returns a batch, and …", PYTHON),
         "set_ratios([1.0, 1.0])": RuntimeError("'set_ratios' needs adjustable=True in the constructor.", PYTHON),
+    },
+    "mixture of any length": {  # the first source, which would take its row, is left as it is
+        'update([0, 1], [0, 0], {"tokens": [TWO + 1, TWO]})': ValueError(
+            "For 'ReplayBuffer', rows keep their lengths, but got 2 items of column 'tokens' for the row 0, which has "
+            "1. Insert another row.", PYTHON),
     },
     "adjustable mixture": {
         "set_ratios([1, 2, 3])": ValueError("'ratios' must be 2 numbers, one for each source, but got [1, 2, 3]."),
@@ -1302,7 +1311,8 @@ def make(kind: str, package: Any, **more: Any) -> Any:
     name, _, empty = kind.partition(", ")
     of, options, fill = KINDS[name]
     if of == "mixture":
-        return package.MixedReplay([(make(source, package), 1) for source in ("weighted", "prioritized")], 4, **options)
+        sources, more = options.get("of", ("weighted", "prioritized")), {k: v for k, v in options.items() if k != "of"}
+        return package.MixedReplay([(make(source, package), 1) for source in sources], 4, **more)
     buffer = getattr(package, get_buffer_cls({"type": of}).__name__)(**{**COLUMNS, **options, **more})
     if not empty:
         fill(buffer)
