@@ -1,4 +1,4 @@
-"""Fixtures, and the record of which combinations ran."""
+"""Fixtures, and the record of which ways to call ran."""
 
 import functools
 import gc
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,12 +18,12 @@ import programs
 import pytest
 import sources
 from bodies import kept
-from drivers import COMBINATIONS, MODES, Combination, missing, shared_driver, shared_drivers
+from faces import MODES, WAYS, face_of, missing, shared
 from places import ROOT
 
 from mindspore_replay.distributed.cluster import connect
 
-#: Files that run in one process, by group: those that share drivers, and so compiled graphs; a Ray cluster; the process
+#: Files that run in one process, by group: those that share buffers, and so compiled graphs; a Ray cluster; the process
 #: from which programs fork.
 _GROUPS = {
     file: group
@@ -35,7 +36,6 @@ _GROUPS = {
             "test_impala.py",
             "test_offline_cql.py",
         ),
-        "weighted": ("test_limits.py", "test_prioritized.py"),
     }.items()
     for file in files
 }
@@ -52,7 +52,7 @@ _SLOW = re.compile(
 #: From then on each operator is waited for busily, also with `pynative_synchronize`: five times the processor's time.
 _FIRST = "ray", "programs", "test_backends.py"
 
-#: For each test that takes the fixture `combination`: the combinations in which it ran to its end.
+#: For each test that takes the fixture `way_to_call`: the ways in which it ran to its end.
 _RAN = pytest.StashKey[dict[str, set[str]]]()
 
 sources.remember()
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except (RuntimeError, ValueError) as error:
         raise pytest.UsageError(f"--device {device}: {str(error).strip().splitlines()[0]}") from None
     config.stash[_RAN] = {}
-    config.pluginmanager.register(_Guard(config), "combinations-guard")
+    config.pluginmanager.register(_Guard(config), "ways-guard")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
@@ -130,15 +130,14 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
-    if "combination" in getattr(item, "fixturenames", ()):
+    if "way_to_call" in getattr(item, "fixturenames", ()):
         name = f"{item.path.name}::{item.originalname}"  # type: ignore[attr-defined]
-        combination = str(item.callspec.params["combination"])  # type: ignore[attr-defined]
-        report.user_properties.append(("combination", (name, combination)))
+        report.user_properties.append(("way", (name, item.callspec.params["way_to_call"])))  # type: ignore[attr-defined]
     return report
 
 
 class _Guard:
-    """Fails a run of whole files if a test did not run in every combination.
+    """Fails a run of whole files if a test did not run in every way.
 
     Tests may run in several processes; their reports come together in the first.
     """
@@ -148,11 +147,11 @@ class _Guard:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for key, value in report.user_properties:
-            if key == "combination":
-                name, combination = value
+            if key == "way":
+                name, way = value
                 ran = self.config.stash[_RAN].setdefault(name, set())
                 if report.when == "call" and not report.skipped:
-                    ran.add(combination)
+                    ran.add(way)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         option = self.config.option
@@ -161,7 +160,7 @@ class _Guard:
             return
         lacking = missing(self.config.stash[_RAN])
         if lacking:
-            print(f"\nnot run in every combination: {lacking}")
+            print(f"\nnot run in every way: {lacking}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -222,9 +221,9 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=COMBINATIONS, ids=str)
-def combination(request: pytest.FixtureRequest) -> Combination:
-    """Return one of {native, composite} x {eager, compiled}."""
+@pytest.fixture(params=WAYS)
+def way_to_call(request: pytest.FixtureRequest) -> str:
+    """Return a way to call buffers."""
     return request.param  # type: ignore[no-any-return]
 
 
@@ -236,7 +235,7 @@ def _graphs_are_freed(request: pytest.FixtureRequest) -> None:
     """Free the graphs of other files: MindSpore keeps them, and they grow to several GB in a process."""
     group = _group_of(request.node)
     if _group[0] not in ("", group):
-        shared_drivers.clear()
+        shared.clear()
         _recycle()
         kept.clear()
         gc.collect()
@@ -257,7 +256,6 @@ def _recycle() -> None:
 
 
 @pytest.fixture
-def make(combination: Combination) -> Callable[..., Any]:
-    """Return a maker of drivers of empty buffers. Equal arguments give the same driver, and so its compiled graphs."""
-
-    return functools.partial(shared_driver, combination)
+def make(way_to_call: str, tmp_path: Path) -> Callable[..., Any]:
+    """Return a maker of empty buffers that are called in this way."""
+    return functools.partial(face_of, way_to_call, tmp_path)

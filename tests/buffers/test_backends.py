@@ -1,46 +1,55 @@
-"""Composite operators give what the kernels give, bit for bit: results, state and errors.
+"""Composite operators beside the slow twin: bodies that run operator by operator, and one that is compiled."""
 
-Their bodies run operator by operator here, which takes a fraction of the time to compile them, and compiled for a few.
-"""
-
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import mindspore as ms
-import numpy as np
 import pytest
-from twins import LIMITS, PRIORITIES, STEPS, Kind, Twins, calls_of, not_compiled
+from faces import OfOneSize
+from twin_pairs import RandomPair
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
-from mindspore_replay.buffers.compiled import CompiledCalls
-from mindspore_replay.store.rows.store import Store
+import mindspore_replay
+from mindspore_replay.ops import composite, primitives
 
-pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
-
-#: All that composite operators serve: single rows.
-KINDS: dict[str, Kind] = {
-    "uniform": Kind(ReplayBuffer, STEPS, {}),
-    "distinct": Kind(ReplayBuffer, STEPS, {"replace": False, "ordered": True, "num_envs": 2}),
-    "weighted": Kind(ReplayBuffer, STEPS, {"weighted": True, "ordered": True}),
-    "limits": Kind(ReplayBuffer, STEPS, LIMITS | {"replace": False}),
-    "prioritized": Kind(PrioritizedReplayBuffer, STEPS, PRIORITIES | {"default_priority": "largest_held"}),
-    "prioritized, limits": Kind(PrioritizedReplayBuffer, STEPS, PRIORITIES | LIMITS | {"normalize": "buffer"}),
-}
+#: What composite operators serve: single rows.
+COMPOSITE = [
+    "fixed: plain, ordered",
+    "fixed: plain, distinct",
+    "fixed: used twice",
+    "fixed: by the root",
+    "fixed: by priority",
+    "fixed: largest held",
+]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _operators_run_at_once() -> Iterator[None]:
-    """Run operators in the thread that calls them: one by one they are several times as fast so."""
+@contextlib.contextmanager
+def not_compiled() -> Iterator[None]:
+    """Make the package run the bodies of graphs operator by operator: a fraction of the time to compile them."""
+
+    def searchsorted_int32(order: Any, values: Any) -> Any:  # MindSpore's own fails outside graphs
+        return ms.ops.cast(primitives.searchsorted(order, values), ms.int32)
+
+    # Operators run in the thread that calls them: one by one they are several times as fast so.
     ms.set_context(pynative_synchronize=True)
-    yield
+    with (
+        mock.patch.object(ms, "jit", lambda body: body),
+        mock.patch.object(composite, "searchsorted_int32", searchsorted_int32),
+    ):
+        yield
     ms.set_context(pynative_synchronize=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_calls(kind: str):
-    twins = Twins(KINDS[kind].make(backend="native"), lambda: KINDS[kind].make(backend="composite"), not_compiled)
-    assert (type(twins.direct._front.calls), type(twins.compiled._front.calls)) == (Store, CompiledCalls)
-    failed = []
-    for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 2, 5, 14), 60, versions=False):
-        failed.append(isinstance(twins.both(call)[0], type))
-        twins.compare()
-    assert not all(failed)
+@pytest.mark.parametrize("kind", COMPOSITE)
+def test_random_operations_of_composite_operators(kind: str, tmp_path: Path):
+    with not_compiled():
+        pair = RandomPair(kind, mindspore_replay, 2, tmp_path, backend="composite")
+        pair.run(45)
+    assert pair.drawn > 1
+
+
+def test_random_operations_of_composite_operators_that_are_compiled(tmp_path: Path):
+    """`ways.py` compiles others."""
+    RandomPair("fixed: plain, ordered", mindspore_replay, 2, tmp_path, face=OfOneSize, backend="composite").run(60)

@@ -13,131 +13,78 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
+from checks import same_states
+from faces import OfOneSize
+from kinds import KINDS, ends_every
 from mindspore import Tensor
-from pairs import same_states
-from twins import KINDS, Twins, calls_of, elsewhere, outcome, rows
+from twin_pairs import RandomPair
 
-from mindspore_replay import EpisodeReplayBuffer, ReplayBuffer, load, save
+import mindspore_replay
+from mindspore_replay import ReplayBuffer, load, save
 from mindspore_replay.buffers.compiled import CompiledCalls
 from mindspore_replay.ops import native
 from mindspore_replay.store.kernels.library import KernelError, Library, library_for
-from mindspore_replay.store.rows.store import Store
 
 pytestmark = pytest.mark.cpu_only("compares with kernels that are called directly")
 
 
 @pytest.fixture
 def away() -> Iterator[None]:
-    with elsewhere():
+    """Make the package treat the memory of Parameters as a device's."""
+    with mock.patch.object(native, "on_cpu", return_value=False):
         yield
 
 
 def make(kind: str, seed: int = 0) -> Any:
-    return KINDS[kind].make(backend="native", seed=seed)
+    return KINDS[kind].make(2, 12, [(2,), ()], ["float32", "int32"], seed=seed, backend="native")
 
 
-def twins_of(make_one: Callable[[], Any]) -> Twins:
-    return Twins(make_one(), make_one)
+def rows(buffer: Any, n: int, first: int) -> list[np.ndarray]:
+    numbers = np.arange(first, first + n)
+    return [np.stack([numbers, -numbers], 1).astype(np.float32), numbers.astype(np.int32)]
 
 
-@pytest.mark.parametrize("kind", ["returns", "goals", "sequences, by priority"])
-def test_all_calls(kind: str):
-    """`test_backends.py` has the other kinds: composite operators are called in the same way."""
-    twins = twins_of(lambda: make(kind))
-    assert (type(twins.direct._front.calls), type(twins.compiled._front.calls)) == (Store, CompiledCalls)
-    assert twins.compiled.backend == "native"
-    outcomes = set()
-    for call in calls_of(twins.direct, np.random.default_rng(len(kind)), (None, 3), 60):
-        outcomes.add("failed" if isinstance(twins.both(call)[0], type) else "done")
-        twins.compare()
-    assert outcomes == {"done", "failed"}
+@pytest.mark.usefixtures("away", "mode")
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("fixed: by priority", "graph"),
+        ("fixed: episodes", "pynative"),
+        ("views: returns and frames", "graph"),
+        ("views: steps, own next, padded", "pynative"),
+    ],
+    indirect=["mode"],
+)
+def test_all_calls(kind: str, tmp_path: Path):
+    """Beside the slow twin."""
+    pair = RandomPair(kind, mindspore_replay, 1, tmp_path, face=OfOneSize, backend="native")
+    assert type(pair.buffer._calls) is CompiledCalls
+    pair.run(50)
+    assert pair.drawn > 1
 
 
-@pytest.mark.usefixtures("mode")
-def test_both_modes():
-    twins = twins_of(lambda: make("prioritized"))
-    for call in (
-        lambda b: b.insert(rows(b, 5, 0)),
-        lambda b: b.sample(),
-        lambda b: b.update_priorities([0, 1], [2.0, 3.0]),
-        lambda b: b.reset(),
-        lambda b: b.load_state_dict(b.state_dict()),
-        lambda b: b.insert(rows(b, 5, 5)),
-    ):
-        twins.both(call)
-        twins.compare()
-
-
-def test_groups():
-    def make_one() -> Any:
-        names, types = ["group", "number"], ["int32", "float32"]
-        return EpisodeReplayBuffer(
-            sample_size=2,
-            capacity=20,
-            shapes=[(), ()],
-            types=types,
-            max_episode_length=4,
-            names=names,
-            seed=3,
-            backend="native",
-        )
-
-    twins = twins_of(make_one)
-    numbers = np.arange(16)
-    batch = [(numbers % 5).astype(np.int32), numbers.astype(np.float32)]
-    twins.both(lambda b: b.insert(batch, end=numbers % 4 == 3))
-    for _ in range(3):
-        assert not isinstance(twins.both(lambda b: b.sample_groups("group", 2, 3, ordered=False))[0], type)
-        twins.compare()
-
-
-@pytest.mark.parametrize("kind", ["prioritized", "episodes", "elastic, weighted"])
-def test_save_and_load(kind: str, tmp_path: Path):
-    twins = twins_of(lambda: make(kind))
-    for call in calls_of(twins.direct, np.random.default_rng(1), (None, 3), 60):
-        outcome(call, twins.direct)
-    twins.direct.reset()
-    more = {"end": [True] * 6} if twins.direct.has_episodes else {}
-    for i in range(3):
-        twins.direct.insert(rows(twins.direct, 6, 6 * i), **more)
-    state = twins.direct.state_dict()
-    save(twins.direct, tmp_path / "direct.safetensors")
-    with elsewhere():
-        twins.compiled.load_state_dict(state)
-        save(twins.compiled, tmp_path / "compiled.safetensors")
-        again = load(tmp_path / "direct.safetensors", backend="native")
-        assert type(again._front.calls) is CompiledCalls
-        other = make(kind, seed=9)
-        other.insert(rows(other, 6, 0), **more)
+def test_save_and_load(tmp_path: Path):
+    """In files of both, in a checkpoint of MindSpore, and in a buffer that held other rows."""
+    direct = make("prioritized")
+    direct.insert(rows(direct, 6, 0)).sample()
+    state = direct.state_dict()
+    save(direct, tmp_path / "direct.safetensors")
+    ms.save_checkpoint(direct, str(tmp_path / "buffer.ckpt"))
+    with mock.patch.object(native, "on_cpu", return_value=False):
+        again = load(tmp_path / "direct.safetensors")
+        other, third, fourth = (make("prioritized", i) for i in (7, 8, 9))
+        assert type(again._calls) is CompiledCalls
+        save(again, tmp_path / "compiled.safetensors")
+        other.insert(rows(other, 3, 0)).sample()
         load(tmp_path / "compiled.safetensors", buffer=other)
-        third = make(kind, seed=10)
-        third.insert(rows(third, 6, 0), **more)
-        third.sample()
         third.load_state_dict(state)
-        for buffer in (again, other, third):
+        ms.load_param_into_net(fourth, ms.load_checkpoint(str(tmp_path / "buffer.ckpt")))
+        expected = direct.insert(rows(direct, 6, 40)).sample()
+        for buffer in (again, other, third, fourth):
             assert same_states(buffer.state_dict(), state)
-            twins.compiled = buffer
-            twins.direct.load_state_dict(state)
-            for _ in range(2):
-                twins.both(lambda b: b.insert(rows(b, 6, 40), **more))
-                twins.both(lambda b: b.sample())
-                twins.compare()
-
-
-def test_a_checkpoint_of_mindspore(tmp_path: Path):
-    twins = twins_of(lambda: make("prioritized"))
-    twins.both(lambda b: b.insert(rows(b, 5, 0)))
-    twins.both(lambda b: b.sample())
-    ms.save_checkpoint(twins.direct, str(tmp_path / "buffer.ckpt"))
-    with elsewhere():
-        other = make("prioritized", seed=9)
-        other.insert(rows(other, 3, 0))
-        other.sample()
-        ms.load_param_into_net(other, ms.load_checkpoint(str(tmp_path / "buffer.ckpt")))
-    twins.compiled = other
-    twins.compare()
-    twins.both(lambda b: b.sample())
-    twins.compare()
+            got = buffer.insert(rows(buffer, 6, 40)).sample()
+            assert [a.asnumpy().tolist() for a in got] == [b.asnumpy().tolist() for b in expected]
+            assert same_states(buffer.state_dict(), direct.state_dict())
 
 
 @pytest.mark.usefixtures("away")
@@ -202,7 +149,7 @@ def test_kernels_on_the_cpu_fail_at_once():
 
 
 @pytest.mark.usefixtures("away")
-@pytest.mark.parametrize("kind", ["uniform", "limits", "prioritized", "sequences, by priority"])
+@pytest.mark.parametrize("kind", ["uniform", "limits", "prioritized", "sequences by priority"])
 def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
     with on_device(FailingLibrary()):
         buffer = make(kind).insert(rows(make(kind), 12, 0))
@@ -218,7 +165,7 @@ def test_a_sample_that_fails_on_the_device_is_told_of_at_once(kind: str):
 
 REFUSED = {
     "episodes": (5, ValueError, "^For 'EpisodeReplayBuffer', no episode may have more than max_episode_length=4 "),
-    "queue of sequences": (10, RuntimeError, "^For 'ReplayQueue', there must be room for 2 rows, but got 6 free of "),
+    "queue": (10, RuntimeError, "^For 'ReplayQueue', there must be room for 2 rows, but got "),
 }
 
 
@@ -227,7 +174,8 @@ REFUSED = {
 def test_an_insertion_that_fails_on_the_device_is_told_of_at_once(kind: str):
     status, error, words = REFUSED[kind]
     with on_device(FailingLibrary()):
-        buffer = make(kind).insert(rows(make(kind), 4, 0))
+        buffer = make(kind)
+        buffer.insert(rows(buffer, 4, 0), **ends_every(buffer, 2, 4))
     failing = FailingLibrary((0, b""), (status, b"replay_insert"))
     with on_device(failing), pytest.raises(error, match=words):
         buffer.insert(rows(buffer, 2, 4))

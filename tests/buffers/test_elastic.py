@@ -1,6 +1,5 @@
 """Only the newest `window` rows are drawn, and the window changes. Also `rows()`: all rows, oldest first."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,6 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from drivers import CALLS, Combination
 from mindspore import Tensor, nn
 
 from mindspore_replay import ElasticReplayBuffer, ReplayBuffer
@@ -52,28 +50,8 @@ def calls(call: str, buffer: ElasticReplayBuffer) -> Callable[[int], tuple[list[
     return draw
 
 
-_shared: dict[Any, tuple[Any, dict[str, np.ndarray]]] = {}
-
-
-def shared(make_one: Callable[[str], Any], backend: str) -> Any:
-    """Return an empty buffer, one for each backend: from Python both modes run the same graphs."""
-    if (make_one, backend) not in _shared:
-        buffer = make_one(backend)
-        _shared[make_one, backend] = buffer, buffer.state_dict()
-    buffer, empty = _shared[make_one, backend]
-    buffer.load_state_dict(empty)
-    return buffer
-
-
-@functools.cache
-def compiled_once(cls: type[Any], buffer: Any) -> Any:
-    """Return an owner of a shared buffer with its compiled call: both modes run the same graph."""
-    return cls(buffer)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("call", CALLS)
-def test_what_is_drawn(mode: str, call: str, weighted: bool):
+@pytest.mark.parametrize(("call", "weighted"), [("eager", False), ("eager", True), ("compiled", True)])
+def test_what_is_drawn(call: str, weighted: bool):
     buffer = make(weighted=weighted)
     draws_as_from_a_range(buffer, calls(call, buffer))
 
@@ -167,27 +145,26 @@ class Learner(Kept):
         return rows
 
 
-def make_plain(backend: str) -> ReplayBuffer:
-    return ReplayBuffer(sample_size=1, capacity=6, shapes=[(2,), ()], types=[ms.float32, "bool"], backend=backend)
+@pytest.mark.parametrize(("backend", "compiled"), [("native", False), ("native", True), ("composite", True)], ids=str)
+def test_fill_learn_reset(backend: str, compiled: bool):
+    columns: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, "bool"]}
+    native, buffer = (ReplayBuffer(1, 6, **columns, backend=each) for each in ("native", backend))
 
+    def from_python() -> Any:
+        rows = buffer.rows()
+        buffer.reset()
+        return rows
 
-def test_fill_learn_reset(combination: Combination):
-    buffer = shared(make_plain, combination.backend)
-    if combination.call == "eager":
-
-        def learn() -> Any:
-            rows = buffer.rows()
-            buffer.reset()
-            return rows
-    else:
-        learn = compiled_once(Learner, buffer)
+    learn = Learner(buffer) if compiled else from_python
     for n in (6, 6, 8, 6):  # the third time the ring is overfull, and its oldest row is not in slot 0
         steps = np.arange(n)
         for step in steps:
-            buffer.insert([np.array([step, -step], np.float32), bool(step % 2)])
+            native.insert([np.array([step, -step], np.float32), bool(step % 2)])
+        buffer.load_state_dict(native.state_dict())  # no graph is compiled for the insertions
         assert buffer.full()
         numbers, odd = learn()
         steps = steps[-6:]
         np.testing.assert_array_equal(numbers.asnumpy(), np.stack([steps, -steps], 1).astype(np.float32))
         np.testing.assert_array_equal(odd.asnumpy(), steps % 2 == 1)
         assert int(buffer.size()) == 0
+        native.reset()

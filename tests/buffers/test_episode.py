@@ -4,10 +4,17 @@ import re
 from typing import Any
 
 import pytest
-from model import stack
-from pairs import SHAPES, TYPES, episodes, play, row, same_states
+from any_length import FIXED
+from checks import same_states
+from pairs import Pair, play
+from twin_kinds import Kind
 
-from mindspore_replay import EpisodeReplayBuffer
+
+def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pair:
+    """Return a buffer of episodes and its twin."""
+    of = {"max_episode_length": longest, **options}
+    return Pair(Kind("EpisodeReplayBuffer", of, FIXED), sample_size=draws, capacity=capacity)
+
 
 # Hand-worked, for the buffer and its twin, as `play` tells them. Handles are row numbers.
 
@@ -47,13 +54,14 @@ def test_what_a_sample_holds():
     pair = episodes(12, 4).steps(8, 0, 3, 7)
     seen = {}
     while len(seen) < 3:
-        handles, lengths, mask, floats, numbers = pair.sample()  # type: ignore[misc]
-        seen[int(handles[0])] = int(lengths[0]), mask[0].tolist(), numbers[0].tolist(), floats[0, :, 1].tolist()
+        batch = pair.sample()
+        assert batch is not None
+        seen[int(batch["indices"][0])] = [batch[name][0].tolist() for name in ("lengths", "mask", "reward")]
     yes, no = True, False
     assert seen == {
-        0: (1, [yes, no, no, no], [1, 0, 0, 0], [-1, 0, 0, 0]),
-        1: (3, [yes, yes, yes, no], [2, 3, 4, 0], [-2, -3, -4, 0]),
-        4: (4, [yes, yes, yes, yes], [5, 6, 7, 8], [-5, -6, -7, -8]),
+        0: [1, [yes, no, no, no], [0, 0, 0, 0]],
+        1: [3, [yes, yes, yes, no], [1, 2, 3, 0]],
+        4: [4, [yes, yes, yes, yes], [4, 5, 6, 7]],
     }
 
 
@@ -61,9 +69,9 @@ def test_a_used_up_episode_is_not_drawn_any_more():
     pair = episodes(12, 4, max_use=2).steps(8, 3, 7)
     for _ in range(4):
         pair.sample()
-        pair.compare()
+        pair.check()
     assert (pair.legal(), pair.sample()) == ([], None)
-    assert pair.driver.info([0, 1, 4, 5]) == [(1.0, 2, 0), (1.0, 0, 0), (1.0, 2, 0), (1.0, 0, 0)]
+    assert pair.buffer.info([0, 1, 4, 5])[1].asnumpy().tolist() == [2, 0, 2, 0]
     assert pair.steps(4, 3).legal() == [8]
 
 
@@ -91,7 +99,7 @@ def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished(
     before = pair.buffer.state_dict()
     for ends in ([False, False, True, True], [True, False, True, True], [False, True, True, True]):
         with pytest.raises(ValueError, match=f"^{re.escape(TOO_LONG)}$"):
-            pair.buffer.insert(list(stack([row(4 + i) for i in range(4)])), end=ends)
+            pair.buffer.insert(pair.passed(pair.new_rows(4), 2)[0], end=ends)
         assert same_states(before, pair.buffer)
     pair.insert([True, False, False, False], [False, True, False, False])
     assert pair.legal() == [0, 1]
@@ -99,8 +107,8 @@ def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished(
     pair.insert([False, False, False, True])
     assert pair.legal() == [0, 1, 7]  # the third row of environment 0 may be its last, and is not yet
     with pytest.raises(ValueError, match=f"^{re.escape(TOO_LONG)}$"):
-        pair.buffer.insert(list(stack([row(12), row(13)])), end=True)
-    assert (int(pair.buffer.end_episodes()), pair.twin.end_episodes()) == (1, 1)
+        pair.buffer.insert(pair.passed(pair.new_rows(2), 2)[0], end=True)
+    assert pair.end_episodes() == 1
     assert pair.legal() == [0, 1, 6, 7]
     pair.insert([True, False])
     assert pair.legal() == [1, 6, 7, 12]  # row 0 was overwritten
@@ -111,9 +119,9 @@ def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
     for ends, fits in ((good, True), (late, False), ([0] * 4, False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 0], True)):
         pair = episodes(13, 3)
         pair.insert([True])
-        pair.insert(ends)  # compares state_dict before and after a rejected insertion
+        pair.insert(ends)  # what is refused changes nothing
         assert pair.twin.inserted == 1 + fits * len(ends)
-        pair.compare()
+        pair.check()
     pair = episodes(13, 3, num_envs=2)
     pair.insert([0, 0, 0, 1, 1, 0, 0, 0])  # steps of two environments in turn; three and two, then two of the second
     assert pair.twin.inserted == 8
@@ -123,7 +131,7 @@ def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
     assert pair.twin.inserted == 10
     pair.insert([0, 0])
     assert pair.twin.inserted == 12
-    pair.compare()
+    pair.check()
 
 
 def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_before_it():
@@ -142,11 +150,3 @@ def test_a_state_with_longer_episodes_is_refused():
         state = episodes(13, 5).steps(ends[0] + 1 if ends else 4, *ends).buffer.state_dict()
         with pytest.raises(ValueError, match="For 'EpisodeReplayBuffer'"):
             episodes(13, 3).buffer.load_state_dict(state)
-
-
-# Errors.
-
-
-def make(**options: Any) -> EpisodeReplayBuffer:
-    arguments = {"sample_size": 2, "capacity": 13, "shapes": SHAPES, "types": TYPES, "max_episode_length": 3}
-    return EpisodeReplayBuffer(**(arguments | {"backend": "native", "seed": 0} | options))

@@ -6,14 +6,14 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers import Driver
+from faces import InGraph
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
 X = np.arange(4, dtype=np.float32)
 PAIR = [np.stack([X, X + 1]), np.array([1, 2], np.int32)]
-COLUMNS: dict[str, Any] = {"shapes": [(4,), ()], "types": [ms.float32, "int32"], "seed": 0}
+COLUMNS: dict[str, Any] = {"shapes": [(4,), ()], "types": [ms.float32, "int32"], "names": ["x", "y"], "seed": 0}
 
 
 @functools.cache
@@ -78,10 +78,10 @@ def test_the_clock_goes_to_its_end():
 
 # A failed operator. MindSpore takes three seconds to report, and the graph cannot be called again.
 FAILING = {
-    "get_item": lambda driver: driver.get_item(4),
-    "insert": lambda driver: driver.insert(PAIR, np.array([5, np.nan], np.float32)),
-    "update": lambda driver: driver.update([0, 1], [5.0, -1.0]),
-    "sample": lambda driver: driver.sample(),
+    "get_item": lambda graph: graph.get_item(4),
+    "insert": lambda graph: graph.insert(dict(zip("xy", PAIR)), priority=np.array([5, np.nan], np.float32)),
+    "update": lambda graph: graph.update_priorities([0, 1], np.float32([5, -1])),
+    "sample": lambda graph: graph.sample(),
 }
 KERNELS = {"get_item": "'replay_read' failed with status 3", "insert": "'replay_insert' failed with status 4"}
 
@@ -104,13 +104,13 @@ def test_an_operator_fails_in_a_graph(mode: str, backend: str, operation: str):
     buffer.load_state_dict(state)
     if operation == "sample":
         assert int(buffer.delete([0, 1, 2, 3])) == 4
-    driver, before = Driver(buffer, "compiled"), buffer.state_dict()
+    graph, before = InGraph(buffer), buffer.state_dict()
     with pytest.raises(RuntimeError, match=KERNELS[operation] if backend == "native" else "assert failed"):
-        FAILING[operation](driver)
+        FAILING[operation](graph)
     assert all(before[key].tobytes() == array.tobytes() for key, array in buffer.state_dict().items())
     buffer.check_valid()
     # Other calls of the buffer still work, from Python and in other graphs.
     buffer.insert(PAIR).insert(PAIR)
-    assert driver.status()[2] is True
+    assert graph.status()[2] is True
     assert int(buffer.get_item(Tensor(-1))[1]) == 2
     assert buffer.sample()[0].shape == (3,)

@@ -13,7 +13,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, cursors
-from drivers import Driver
+from faces import Face, InGraph
 from mindspore import Parameter, Tensor, nn
 
 from mindspore_replay import ReplayBuffer
@@ -75,21 +75,19 @@ def test_rows_at_the_end_of_a_large_column(backend: str, case: str, call: str):
     """Check that rows across the ring's end land in the last slots and the first, and are read back from there."""
     capacity, width, dtype = WIDTHS[case]
     shape = () if width is None else (width,)
-    buffer = ReplayBuffer(
-        sample_size=4, capacity=capacity, shapes=[shape], types=[np.dtype(dtype).name], seed=0, backend=backend
-    )
-    driver = Driver(buffer, call)
+    buffer = ReplayBuffer(4, capacity, [shape], [np.dtype(dtype).name], names=["x"], seed=0, backend=backend)
+    face = (InGraph if call == "compiled" else Face)(buffer)
     put_cursors(buffer, capacity - 3, capacity)
     batch = np.arange(1, 6, dtype=dtype).reshape(5, *[1] * len(shape)) * np.ones(shape, dtype)
-    driver.insert([batch])
+    face.insert({"x": batch})
     assert cursors(buffer)[:2] == (2, capacity)
-    assert_rows(driver.get_item([-5, -4, -3, -2, -1]), [batch])
+    assert_rows(face.get_item([-5, -4, -3, -2, -1]), [batch])
     column = buffer.buffer[0].asnumpy()
     np.testing.assert_array_equal(column[[capacity - 3, capacity - 2, capacity - 1, 0, 1]], batch)
     assert not column[[2, 3, capacity // 2, capacity - 5, capacity - 4]].any()
-    (drawn,) = driver.sample((-4, None))
+    drawn = face.sample(sample_range=(-4, None))["x"]
     assert set(drawn.reshape(4, -1)[:, 0].tolist()) <= {2, 3, 4, 5}
-    (drawn,) = driver.sample((-5, -1))
+    drawn = face.sample(sample_range=(-5, -1))["x"]
     assert set(drawn.reshape(4, -1)[:, -1].tolist()) <= {1, 2, 3, 4}
 
 
@@ -145,10 +143,10 @@ def touched(insert: Callable[[np.ndarray], Any], column: Callable[[], np.ndarray
 @pytest.mark.parametrize(("backend", "call"), [("native", "eager"), ("native", "compiled"), ("composite", "compiled")])
 def test_a_write_touches_its_rows_alone(backend: str, call: str):
     """Check that one row into 256 MiB touches a few pages, with every page of the column in use."""
-    buffer = ReplayBuffer(sample_size=4, capacity=LARGE, shapes=[ROW], types=["uint8"], seed=0, backend=backend)
+    buffer = ReplayBuffer(4, LARGE, [ROW], ["uint8"], names=["x"], seed=0, backend=backend)
     buffer.buffer[0].asnumpy()[:: 4096 // ROW[0]] = 1  # touches each page
-    driver = Driver(buffer, call)
-    assert touched(lambda row: driver.insert([row]), buffer.buffer[0].asnumpy) <= LIMIT
+    face = (InGraph if call == "compiled" else Face)(buffer)
+    assert touched(lambda row: face.insert({"x": row}), buffer.buffer[0].asnumpy) <= LIMIT
     assert cursors(buffer)[1] == 3
 
 

@@ -1,20 +1,19 @@
-"""PrioritizedReplayBuffer's behaviour, by native kernels from Python and in graphs.
+"""PrioritizedReplayBuffer's behaviour by hand, in each way to call. `test_twin.py` has random operations."""
 
-`test_twin.py` compares all operations with a twin in all modes, and `test_backends.py` the backends.
-"""
-
-import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-from checks import assert_rows, assert_weights
-from drivers import COMPILED, LIMITED, NATIVE, ROOTS, SHAPES, TYPES, Combination, make_driver, shared_driver
+from any_length import FIXED
+from checks import assert_rows
 from kinds import KINDS, ends_every
 from mindspore import Tensor
-from model import Model, stack
+from model import stack
+from twin_kinds import Kind
+from twin_pairs import RandomPair
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, host
@@ -22,14 +21,16 @@ from mindspore_replay.store.kernels.tree import build_weights
 
 Make = Callable[..., Any]
 
-#: The arguments of most tests: limits that are never reached, since other files share the compiled graphs.
-USUAL = LIMITED["prioritized"]
+COLUMNS: dict[str, Any] = {"shapes": [(2,), ()], "types": ["float32", "int32"], "names": ["pair", "number"]}
+#: Weights are the square roots of priorities; limits are never reached.
+ROOTS: dict[str, Any] = {"alpha": 0.5, "beta": 0.5, "beta_steps": 4, "epsilon": 0.0}
+USUAL = ROOTS | {"max_use": 6, "max_staleness": 5}
 
 
-@pytest.fixture(params=[NATIVE, COMPILED], ids=str)
-def make(request: pytest.FixtureRequest) -> Make:
-    """Return a maker of drivers of empty buffers, called from Python and in compiled functions."""
-    return functools.partial(shared_driver, request.param)
+@pytest.fixture
+def face(make: Make) -> Any:
+    """Return an empty buffer, called in each way."""
+    return make("PrioritizedReplayBuffer", 2, 6, **COLUMNS, **USUAL)
 
 
 def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,8 +38,8 @@ def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([serial, -serial], np.float32), np.array(serial, np.int32)
 
 
-def rows(*serials: int) -> tuple[np.ndarray, ...]:
-    return stack([row(serial) for serial in serials])
+def rows(*serials: int) -> dict[str, np.ndarray]:
+    return dict(zip(COLUMNS["names"], stack([row(serial) for serial in serials])))
 
 
 def leaves(buffer: Any) -> list[float]:
@@ -50,32 +51,32 @@ def value(buffer: Any, name: str) -> Any:
     return buffer.state_dict()[name].tolist()
 
 
-def drawn(driver: Any, beta: float | None = None) -> tuple[list[int], list[float]]:
+def drawn(face: Any, **given: Any) -> tuple[list[int], list[float]]:
     """Return handles and importance weights of a sample; check that handles and rows belong together."""
-    handles, importance, *batch = driver.sample(beta=beta)
+    batch = face.sample(**given)
+    handles, importance = batch["indices"], batch["weights"]
     assert (handles.dtype, importance.dtype) == (np.int64, np.float32)
-    assert_rows(batch, rows(*handles.tolist()))
+    assert_rows([batch[name] for name in COLUMNS["names"]], rows(*handles.tolist()).values())
     return handles.tolist(), importance.tolist()
 
 
-def from_python(backend: str = "native", **options: Any) -> Any:
-    """Return an emptied driver from Python; equal arguments share one, and so its compiled graphs."""
-    return shared_driver(Combination(backend, "eager"), 2, 6, SHAPES, TYPES, **(ROOTS | options))
+def by_hand(**options: Any) -> Any:
+    """Return an empty buffer whose weights are priorities."""
+    return PrioritizedReplayBuffer(2, 6, **COLUMNS, seed=0, **(ROOTS | {"alpha": 1.0} | options))
 
 
-def test_priorities_at_insertion(make: Make):
+def test_priorities_at_insertion(face: Any):
     """One for all rows, one for each, or none: the default is the largest so far, initially 1."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1))
-    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([1, 1, 0, 0, 0, 0], 1)
-    driver.insert(rows(2, 3, 4), np.array([4, 16, 0.25], np.float32))
-    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([1, 1, 2, 4, 0.5, 0], 16)
-    driver.insert(rows(5, 6), 9.0)
-    assert (leaves(driver.buffer), value(driver.buffer, "max_priority")) == ([3, 1, 2, 4, 0.5, 3], 16)
-    driver.insert(rows(7, 8))
-    assert leaves(driver.buffer) == [3, 4, 4, 4, 0.5, 3]
-    assert value(driver.buffer, "priorities") == [9, 16, 16, 16, 0.25, 9]
-    driver.buffer.check_valid()
+    face.insert(rows(0, 1))
+    assert (leaves(face.buffer), value(face.buffer, "max_priority")) == ([1, 1, 0, 0, 0, 0], 1)
+    face.insert(rows(2, 3, 4), priority=np.array([4, 16, 0.25], np.float32))
+    assert (leaves(face.buffer), value(face.buffer, "max_priority")) == ([1, 1, 2, 4, 0.5, 0], 16)
+    face.insert(rows(5, 6), priority=9.0)
+    assert (leaves(face.buffer), value(face.buffer, "max_priority")) == ([3, 1, 2, 4, 0.5, 3], 16)
+    face.insert(rows(7, 8))
+    assert leaves(face.buffer) == [3, 4, 4, 4, 0.5, 3]
+    assert value(face.buffer, "priorities") == [9, 16, 16, 16, 0.25, 9]
+    face.buffer.check_valid()
 
 
 @pytest.mark.cpu_only("buffers of `host` lie in the memory of the process")
@@ -84,7 +85,7 @@ def test_priorities_at_insertion(make: Make):
 def test_the_first_priority(kind: str, module: Any):
     """New rows get it until a larger one was given, and again after `reset`."""
     cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
-    buffer = cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.1)
+    buffer = cls(2, 12, **COLUMNS, **options, initial_priority=0.1)
     assert "initial_priority=0.1" in repr(buffer)
 
     def given(priority: float | None) -> list[float]:
@@ -99,7 +100,7 @@ def test_the_first_priority(kind: str, module: Any):
         buffer.check_valid()
         state = buffer.reset().state_dict()
     with pytest.raises(ValueError, match=r"'max_priority' is 0\.1.*, and must be finite and at least 0\.2"):
-        cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.2).load_state_dict(state)
+        cls(2, 12, **COLUMNS, **options, initial_priority=0.2).load_state_dict(state)
 
 
 @pytest.mark.cpu_only("buffers of `host` lie in the memory of the process")
@@ -108,7 +109,7 @@ def test_the_first_priority(kind: str, module: Any):
 def test_the_largest_priority_of_the_rows_held(kind: str, module: Any):
     """An outlier counts until its row is updated, removed or overwritten; with no rows the first priority counts."""
     cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
-    buffer = cls(2, 12, SHAPES, TYPES, **options, initial_priority=0.25, default_priority="largest_held")
+    buffer = cls(2, 12, **COLUMNS, **options, initial_priority=0.25, default_priority="largest_held")
 
     def given(priority: float | None) -> float:
         handles = buffer.insert(rows(0, 1), priority=priority, with_indices=True, **ends_every(buffer, 2, 2))
@@ -188,7 +189,7 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
 
 def test_composite_operators_reset_to_the_first_priority():
     native, composite = (
-        PrioritizedReplayBuffer(2, 6, SHAPES, TYPES, initial_priority=3.0, backend=backend)
+        PrioritizedReplayBuffer(2, 6, **COLUMNS, initial_priority=3.0, backend=backend)
         for backend in ("native", "composite")
     )
     assert value(composite, "max_priority") == 3
@@ -197,77 +198,72 @@ def test_composite_operators_reset_to_the_first_priority():
     assert value(composite.reset(), "max_priority") == 3
 
 
-def test_updates_raise_the_largest_priority(make: Make):
+def test_updates_raise_the_largest_priority(face: Any):
     """Only those of valid rows do, and it never falls."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 1], np.float32))
-    assert driver.update([0, 1, 7, -1], [0.25, 4, 100, 100]) == 2
-    assert (leaves(driver.buffer)[:3], value(driver.buffer, "max_priority")) == ([0.5, 2, 1], 4)
-    assert driver.update([0, 1, 2, 2], [0.0, 0.0, 0.25, 1.0]) == 0
-    assert (leaves(driver.buffer)[:3], value(driver.buffer, "max_priority")) == ([0, 0, 1], 4)
-    driver.insert(rows(3, 4))
-    assert leaves(driver.buffer)[:5] == [0, 0, 1, 2, 2]
+    face.insert(rows(0, 1, 2), priority=np.array([1, 1, 1], np.float32))
+    assert face.update_priorities([0, 1, 7, -1], np.float32([0.25, 4, 100, 100])) == 2
+    assert (leaves(face.buffer)[:3], value(face.buffer, "max_priority")) == ([0.5, 2, 1], 4)
+    assert face.update_priorities([0, 1, 2, 2], np.float32([0.0, 0.0, 0.25, 1.0])) == 0
+    assert (leaves(face.buffer)[:3], value(face.buffer, "max_priority")) == ([0, 0, 1], 4)
+    face.insert(rows(3, 4))
+    assert leaves(face.buffer)[:5] == [0, 0, 1, 2, 2]
 
 
-def test_importance_weights_by_hand(make: Make):
+def test_importance_weights_by_hand(face: Any):
     """With weights 1, 1 and 2 the second draw is always the last row, and the first one of the others.
 
     Beta is 0.5, 0.625, 0.75, 0.875 and then 1. A given beta applies to its call alone, which advances beta as usual.
     """
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 4], np.float32))
+    face.insert(rows(0, 1, 2), priority=np.array([1, 1, 4], np.float32))
     for given, beta, after in [
         *((None, 0.5, 0.625), (None, 0.625, 0.75), (0.0, 0.0, 0.875), (1.0, 1.0, 1.0), (0.25, 0.25, 1.0)),
         (None, 1.0, 1.0),
     ]:
-        handles, importance = drawn(driver, given)
+        handles, importance = drawn(face, **({} if given is None else {"beta": given}))
         assert (handles[0] in (0, 1), handles[1]) == (True, 2)
         assert importance == [1.0, float(np.float32(0.5**beta))]
-        assert value(driver.buffer, "beta") == [after]
+        assert value(face.buffer, "beta") == [after]
 
 
-def test_importance_weights_measured_by_the_buffer(backend: str):
+def test_importance_weights_measured_by_the_buffer(make: Make):
     """With weights 1, 3 and 4 the smallest is 1, whichever row is drawn first; a row of priority 0 does not count."""
-    native, driver = (from_python(name, normalize="buffer") for name in ("native", backend))
-    native.insert(rows(0, 1, 2), np.array([1, 9, 16], np.float32))
-    native.insert(rows(3, 4, 5), np.array([0, 0, 0], np.float32))
-    driver.buffer.load_state_dict(native.buffer.state_dict())  # no graph is compiled for the insertions
+    face = make("PrioritizedReplayBuffer", 2, 6, **COLUMNS, **ROOTS, normalize="buffer")
+    face.insert(rows(0, 1, 2), priority=np.array([1, 9, 16], np.float32))
+    face.insert(rows(3, 4, 5), priority=np.array([0, 0, 0], np.float32))
     seen = set()
     for _ in range(12):
-        handles, importance = drawn(driver, 0.5)
+        handles, importance = drawn(face, beta=0.5)
         first = {0: 1.0, 1: float(np.float32((1 / 3) ** 0.5))}[handles[0]]
         assert (handles[1], importance) == (2, [first, 0.5])
         seen.add(handles[0])
     assert seen == {0, 1}
 
 
-def test_handles_stay_dead_over_a_reset(make: Make):
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([4, 4, 4], np.float32))
-    drawn(driver)
-    driver.advance(5)
-    driver.reset()
-    state = driver.buffer.state_dict()
+def test_handles_stay_dead_over_a_reset(face: Any):
+    face.insert(rows(0, 1, 2), priority=np.array([4, 4, 4], np.float32))
+    drawn(face)
+    face.advance(5)
+    face.reset()
+    state = face.buffer.state_dict()
     assert (state["serials"].tolist(), state["random_state"][1], state["beta"].tolist()) == ([3, 3], 2, [0.5])
-    assert (state["max_priority"], state["clock"].tolist(), leaves(driver.buffer)) == (1, [0, 3, 0], [0] * 6)
-    assert driver.status() == (0, False, False)
-    driver.insert(rows(3, 4))
-    assert driver.update([0, 1, 2, 3], [9.0, 9.0, 9.0, 16.0]) == 3
-    assert (leaves(driver.buffer), driver.info([0, 3, 4, 5])) == (
+    assert (state["max_priority"], state["clock"].tolist(), leaves(face.buffer)) == (1, [0, 3, 0], [0] * 6)
+    assert face.status() == (0, False, False)
+    face.insert(rows(3, 4))
+    assert face.update_priorities([0, 1, 2, 3], np.float32([9.0, 9.0, 9.0, 16.0])) == 3
+    assert (leaves(face.buffer), face.info([0, 3, 4, 5])) == (
         [4, 1, 0, 0, 0, 0],
         [(0, -1, -1), (16, 0, 0), (1, 0, 0), (0, -1, -1)],
     )
-    assert set(drawn(driver)[0]) <= {3, 4}
+    assert set(drawn(face)[0]) <= {3, 4}
 
 
 def test_a_batch_beyond_the_capacity():
     """The newest rows stay, with the priorities that were given for them; the largest counts though its row is gone."""
-    driver = from_python(alpha=1.0)
-    driver.insert(rows(*range(9)), np.array([10, 9, 8, 7, 6, 5, 4, 3, 2], np.float32))
-    assert leaves(driver.buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
-    assert (value(driver.buffer, "serials"), value(driver.buffer, "max_priority")) == ([9, 0], 10)
-    assert driver.update([2, 3, 8], [1.0, 8.0, 1.0]) == 1
-    assert leaves(driver.buffer) == [4, 3, 1, 8, 6, 5]
+    buffer = by_hand().insert(rows(*range(9)), priority=np.array([10, 9, 8, 7, 6, 5, 4, 3, 2], np.float32))
+    assert leaves(buffer) == [4, 3, 2, 7, 6, 5]  # rows 3 to 8; the oldest is in slot 3
+    assert (value(buffer, "serials"), value(buffer, "max_priority")) == ([9, 0], 10)
+    assert buffer.update_priorities([2, 3, 8], [1.0, 8.0, 1.0]) == 1
+    assert leaves(buffer) == [4, 3, 1, 8, 6, 5]
 
 
 # Frequencies.
@@ -318,9 +314,10 @@ def frequency_weights() -> np.ndarray:
 
 def test_rows_come_by_weight_and_one_from_each_stratum():
     """200,000 draws follow p^alpha / sum; the same check rejects another alpha."""
-    weights, driver = frequency_weights(), make_driver(NATIVE, DRAWS, DRAWS, [()], ["int32"], seed=0, **ROOTS)
-    driver.insert([np.arange(DRAWS, dtype=np.int32)], (weights**2).astype(np.float32))
-    batches = np.stack([driver.sample()[0] for _ in range(100)])
+    weights = frequency_weights()
+    buffer = host.PrioritizedReplayBuffer(DRAWS, DRAWS, [()], ["int32"], seed=0, **ROOTS)
+    buffer.insert([np.arange(DRAWS, dtype=np.int32)], priority=(weights**2).astype(np.float32))
+    batches = np.stack([buffer.sample()[0] for _ in range(100)])
     assert batches.size >= 200_000
     assert_by_weight(batches, weights)
     assert_stratified(batches, weights)
@@ -350,45 +347,18 @@ def test_the_checks_take_a_right_sampler():
     assert_stratified(batches, weights)
 
 
-# Sizes, from Python: the graphs are those of the combinations above.
+# Sizes.
 
 
-def sweep(driver: Any, twin: Model, batch: int) -> None:
-    """Fill the ring three times over, with samples and updates in between."""
-    while twin.inserted < 3 * twin.capacity + 2 * batch:
-        new = [row(twin.inserted + i) for i in range(batch)]
-        priorities = [((twin.inserted + i) % 5 + 0.5) ** 2 for i in range(batch)]
-        driver.insert(stack(new), np.array(priorities, np.float32))
-        twin.insert(new, priorities)
-        assert_weights(driver.buffer, twin)
-        if twin.can_draw():
-            handles, importance, _ = twin.sample()
-            assert drawn(driver) == (handles, importance)
-            updates = [float(handle % 3) for handle in handles]
-            assert driver.update(handles, updates) == twin.update(handles, updates) == 0
-        assert_weights(driver.buffer, twin)
-
-
-SIZES = [
-    (capacity, batch, draws)
-    for capacity in (1, 2, 3, 17)
-    for batch in sorted({1, 2, 3, capacity, capacity + 1, 2 * capacity + 3})
-    for draws in sorted({1, 2, capacity})
-    if draws <= capacity
-]
-
-
-@pytest.mark.slow
-def test_wraps_of_all_sizes():
-    options = {"alpha": 0.8, "beta": 0.7}
-    for capacity, batch, draws in SIZES:
-        driver = make_driver(NATIVE, draws, capacity, SHAPES, TYPES, cls=PrioritizedReplayBuffer, seed=4, **options)
-        sweep(driver, Model("PrioritizedReplayBuffer", draws, capacity, seed=4, **options), batch)
+@pytest.mark.parametrize(("capacity", "draws"), [(1, 1), (2, 2), (3, 1), (17, 17), (40, 2)])
+def test_random_operations_of_all_sizes(capacity: int, draws: int, tmp_path: Path):
+    kind = Kind("PrioritizedReplayBuffer", {"alpha": 0.8, "beta": 0.7}, FIXED)
+    RandomPair(kind, host, 4, tmp_path, capacity=capacity, sample_size=draws).run(60)
 
 
 def test_the_default_rule_of_weights(backend: str):
     """(priority + 1e-6)^0.6, rounded to float32; a priority of zero can be drawn."""
-    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=3, shapes=SHAPES, types=TYPES, seed=0, backend=backend)
+    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=3, **COLUMNS, seed=0, backend=backend)
     buffer.insert(rows(0, 1, 2), priority=np.array([0, 0.3, 7], np.float32))
     exact = [1e-6**0.6, (float(np.float32(0.3)) + 1e-6) ** 0.6, (7 + 1e-6) ** 0.6]
     assert leaves(buffer) == [float(np.float32(weight)) for weight in exact]
@@ -396,20 +366,19 @@ def test_the_default_rule_of_weights(backend: str):
     assert bool(buffer.can_sample())
 
 
-def test_a_priority_of_zero_without_epsilon_is_never_drawn(make: Make):
+def test_a_priority_of_zero_without_epsilon_is_never_drawn(face: Any):
     """The row is not removed: another priority brings it back."""
-    driver = make(2, 6, SHAPES, TYPES, **USUAL)
-    driver.insert(rows(0, 1, 2), np.array([1, 0, 1], np.float32))
-    assert [drawn(driver)[0] for _ in range(3)] == [[0, 2]] * 3
-    assert driver.update([1, 1, 1, 1], [0.0, 9.0, 9.0, 9.0]) == 0
-    assert [len({1} & set(drawn(driver)[0])) for _ in range(2)] == [1, 1]  # a weight of 3 beside two of 1
-    assert driver.update([0, 1, 9, 9], [0.0, 0.0, 1.0, 1.0]) == 2
-    assert driver.status() == (3, False, False)
+    face.insert(rows(0, 1, 2), priority=np.array([1, 0, 1], np.float32))
+    assert [drawn(face)[0] for _ in range(3)] == [[0, 2]] * 3
+    assert face.update_priorities([1, 1, 1, 1], np.float32([0.0, 9.0, 9.0, 9.0])) == 0
+    assert [len({1} & set(drawn(face)[0])) for _ in range(2)] == [1, 1]  # a weight of 3 beside two of 1
+    assert face.update_priorities([0, 1, 9, 9], np.float32([0.0, 0.0, 1.0, 1.0])) == 2
+    assert face.status() == (3, False, False)
 
 
 def test_a_priority_for_one_row():
     """A scalar of any kind, or one element."""
-    buffer = from_python(alpha=1.0).buffer
+    buffer = by_hand()
     given = [2, 2.5, np.float32(3), np.float64(3.5), np.array(4.0), ms.Tensor(4.5, ms.float32), [5.0], np.array([5.5])]
     for serial, priority in enumerate(given):
         buffer.insert(row(serial), priority=priority)
@@ -418,7 +387,7 @@ def test_a_priority_for_one_row():
 
 def test_bfloat16_errors_are_priorities():
     """Networks with mixed precision produce them."""
-    buffer = from_python(alpha=1.0).buffer
+    buffer = by_hand()
     buffer.insert(rows(0, 1, 2))
 
     @ms.jit
@@ -434,16 +403,15 @@ def test_bfloat16_errors_are_priorities():
 
 def test_beta_as_a_parameter():
     """The Tensor `beta`, and other Tensors with one number."""
-    driver = from_python(alpha=1.0)
-    driver.insert(rows(0, 1, 2), np.array([1, 1, 2], np.float32))
-    for beta in (driver.buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
-        assert driver.buffer.sample(beta=beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
-        driver.buffer.load_state_dict(driver.buffer.state_dict() | {"beta": np.array([0.5])})
+    buffer = by_hand().insert(rows(0, 1, 2), priority=np.array([1, 1, 2], np.float32))
+    for beta in (buffer.beta, ms.Tensor([0.5], ms.float64), ms.Tensor(0.5)):
+        assert buffer.sample(beta=beta)[1].asnumpy().tolist() == [1.0, float(np.float32(0.5**0.5))]
+        buffer.load_state_dict(buffer.state_dict() | {"beta": np.array([0.5])})
 
 
 def test_handles_in_any_form():
     """Lists, scalars, NumPy arrays and Tensors of both kinds of ints."""
-    buffer = from_python(alpha=1.0).buffer
+    buffer = by_hand()
     buffer.insert(rows(0, 1, 2))
     forms = [1, [1], np.int32(1), np.array([1]), np.array([1], np.int32), ms.Tensor(1), ms.Tensor([1], ms.int32)]
     for number, handle in enumerate(forms, 2):
@@ -458,7 +426,7 @@ def test_handles_in_any_form():
 
 def test_priorities_in_any_form():
     """Priorities that a kernel reads in place, and those that are converted first."""
-    buffer = from_python(alpha=1.0).buffer
+    buffer = by_hand()
     buffer.insert(rows(0, 1, 2))
     numbers = np.arange(6, dtype=np.float32)
     tensor = ms.Tensor(numbers)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivers import Calls
+from faces import Compiled
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -46,8 +46,9 @@ def filled(n: int, **options: Any) -> ReplayQueue:
     return make(**options).insert(rows(0, n))
 
 
-def numbers(batch: Sequence[Any]) -> list[int]:
+def numbers(batch: Any) -> list[int]:
     """Return the numbers of the rows of a batch; check that their columns belong together."""
+    batch = list(batch.values()) if isinstance(batch, dict) else batch
     number, pair = (np.asarray(part.asnumpy() if isinstance(part, Tensor) else part) for part in batch[-2:])
     assert (pair == np.stack([number, -number], -1)).all()
     return number.tolist()
@@ -191,7 +192,7 @@ def test_pending_rows_that_may_be_evicted_are_told_as_such():
 
 def test_graphs_wait_in_a_block_of_the_limiter():
     queue = make(timeout=30.0)
-    calls = Calls(queue)
+    calls = Compiled(queue)
     producer = threading.Thread(target=lambda: [queue.insert(rows(first, 2)) for first in range(0, 24, 2)])
     producer.start()
     found = []
@@ -235,7 +236,7 @@ def test_wrong_deliveries_are_rejected(wrong: list[list[int]]):
 @pytest.mark.parametrize("when_compiled", [False, True])
 def test_threads_share_the_rows(when_compiled: bool):
     total, queue = 600, make(timeout=60.0, capacity=16)
-    calls = [Calls(queue) for _ in range(3)]
+    calls = [Compiled(queue) for _ in range(3)]
     found: list[list[int]] = [[], [], []]
     if when_compiled:  # compile before the threads begin
         queue.insert(rows(0, 6))

@@ -10,17 +10,27 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers import NATIVE, Calls, make_driver
+from any_length import FIXED
+from checks import legal_handles, same_states
+from faces import Compiled
 from mindspore import Tensor
-from pairs import END, FINAL, SHAPES, TYPES, Pair, legal_handles, play, same_states, sequences
+from pairs import Pair, play
+from twin_kinds import Kind
 
 from mindspore_replay import SequenceReplayBuffer
 from mindspore_replay.store.kernels.state import eligible
 from mindspore_replay.store.kernels.tree import build_weights
 
+SHAPES, TYPES = [(2,), ()], ["float32", "int32"]
 PLAIN: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0, "prioritized": True}
 KINDS: dict[str, dict[str, Any]] = {"uniform": {}, "prioritized": PLAIN}
 KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
+    """Return a buffer of sequences and its twin."""
+    of = {"sequence_length": length, **options}
+    return Pair(Kind("SequenceReplayBuffer", of, FIXED), sample_size=draws, capacity=capacity)
 
 
 # Valid starts, hand-worked, for the buffer and its twin, as `play` tells them. Handles are row numbers.
@@ -114,12 +124,13 @@ def test_the_burn_in_of_the_first_steps_is_zero_and_masked():
     assert pair.legal() == [1, 2, 3]
     seen = {}
     while len(seen) < 3:
-        handles, mask, _, numbers = pair.sample()  # type: ignore[misc]
-        seen[int(handles[0])] = mask[0].tolist(), numbers[0].tolist()
+        batch = pair.sample()
+        assert batch is not None
+        seen[int(batch["indices"][0])] = batch["mask"][0].tolist(), batch["reward"][0].tolist()
     assert seen == {
-        1: ([False, False, False, True, True], [0, 0, 0, 2, 3]),
-        2: ([False, False, True, True, True], [0, 0, 2, 3, 4]),
-        3: ([False, True, True, True, True], [0, 2, 3, 4, 5]),
+        1: ([False, False, False, True, True], [0, 0, 0, 1, 2]),
+        2: ([False, False, True, True, True], [0, 0, 1, 2, 3]),
+        3: ([False, True, True, True, True], [0, 1, 2, 3, 4]),
     }
 
 
@@ -131,9 +142,9 @@ def test_a_used_up_start_takes_only_itself(kind: dict[str, Any]):
     while counts[3] < 2:
         sample = pair.sample()
         assert sample is not None
-        counts[int(sample[0][0])] += 1
+        counts[int(sample["indices"][0])] += 1
         assert pair.legal() == [handle for handle in counts if counts[handle] < 2]
-    assert pair.update([3, 3], [1.0, 2.0]) == 2 if pair.prioritized else True
+    assert pair.update_priorities([3, 3], [1.0, 2.0]) == 2 if pair.twin.prioritized else True
     pair.info([2, 3, 4, 9])
     # Rows inserted now become starts as usual, even if earlier rows were used up.
     pair.steps(2)
@@ -144,7 +155,7 @@ def test_deliveries_of_a_start_are_counted_and_those_of_the_steps_in_its_window_
     pair = sequences(16, 3, stride=3, max_use=5).steps(3, 2)
     for _ in range(4):
         pair.sample()
-    assert pair.driver.info([0, 1, 2]) == [(1.0, 4, 0), (1.0, 0, 0), (1.0, 0, 0)]
+    assert pair.buffer.info([0, 1, 2])[1].asnumpy().tolist() == [4, 0, 0]
     pair.sample()
     assert (pair.legal(), pair.sample()) == ([], None)
 
@@ -153,24 +164,25 @@ def test_a_used_up_row_that_is_deleted_then_takes_its_windows_too():
     pair = sequences(16, 2, max_use=1).steps(6)
     first = pair.sample()
     assert first is not None
-    used = int(first[0][0])
+    used = int(first["indices"][0])
     assert pair.legal() == [handle for handle in range(5) if handle != used]
-    pair.driver.delete([used])
-    pair.twin.delete([used])
+    pair.delete(used)
     assert pair.legal() == [handle for handle in range(5) if handle not in (used - 1, used)]
 
 
 def test_priorities_of_rows_at_which_no_sample_starts_yet_or_any_more_are_kept():
     pair = sequences(8, 3, burn_in=1, **PLAIN).steps(8)
     assert pair.legal() == [0, 1, 2, 3, 4, 5]
-    assert pair.update([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 5.0, 6.0, 50.0, 50.0]) == 2  # 6 and 7 are not complete
+    assert (
+        pair.update_priorities([0, 1, 5, 6, 7, 8, -1], [2.0, 3.0, 4.0, 5.0, 6.0, 50.0, 50.0]) == 2
+    )  # 6 and 7 are not complete
     pair.steps(1)  # evicts row 0: row 1 has no burn-in any more
     assert pair.legal() == [2, 3, 4, 5, 6]
     assert pair.buffer.state_dict()["weights"][6] == 5
     pair.delete(4)  # in the windows of 2, 3, 4 and 5
     assert pair.legal() == [6]
-    assert pair.update([0, 1, 2, 3, 4, 5, 6], [9.0] * 7) == 2  # evicted, and deleted
-    pair.compare()
+    assert pair.update_priorities([0, 1, 2, 3, 4, 5, 6], [9.0] * 7) == 2  # evicted, and deleted
+    pair.check()
     state = pair.buffer.state_dict()
     assert float(state["max_priority"]) == 9
     assert state["weights"][:8].tolist() == [0, 0, 0, 0, 0, 0, 9, 0]
@@ -183,7 +195,7 @@ def test_priorities_of_rows_that_are_no_start_change_no_weight():
         pair = sequences(13, 3, stride=3, pad_end=pad_end, **PLAIN).steps(7)
         pair.insert([False], [True])
         assert pair.legal() == legal
-        assert pair.update(list(range(8)), [7.0] * 8) == 0
+        assert pair.update_priorities(list(range(8)), [7.0] * 8) == 0
         assert pair.legal() == legal
         assert float(pair.buffer.weights.asnumpy()[:13].sum()) == 21
 
@@ -196,11 +208,11 @@ def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_com
     pair.insert([False] * 3, priority=[1.0, 2.0, 3.0])
     pair.insert([True])  # with the largest priority so far
     assert pair.buffer.state_dict()["weights"][:8].tolist() == [5, 6, 7, 8, 1, 2, 0, 0]
-    pair.compare()
+    pair.check()
     pair.insert([False] * 3, priority=0.0)  # has weight zero, and is a valid start that can get a weight again
     assert pair.twin.legal() == [3, 4, 5, 8]
     assert legal_handles(pair.buffer) == [3, 4, 5]
-    assert pair.update([8, 9], [4.0, 3.0]) == 0
+    assert pair.update_priorities([8, 9], [4.0, 3.0]) == 0
     assert pair.legal() == [3, 4, 5, 8]
     pair.steps(1)
     assert pair.buffer.state_dict()["weights"][:2].tolist() == [4, 3]
@@ -211,12 +223,12 @@ def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_com
 def test_a_batch_longer_than_the_capacity(kind: dict[str, Any], n: int):
     pair = sequences(13, 3, burn_in=1, stride=2, **kind).steps(5)
     pair.insert([i % 9 == 8 for i in range(n)])
-    pair.compare()
+    pair.check()
     oldest = pair.twin.inserted - 13
     assert len(pair.legal()) >= 3
     assert min(pair.legal()) >= oldest
     pair.steps(3)
-    pair.compare()
+    pair.check()
     pair.sample()
 
 
@@ -231,10 +243,9 @@ def test_a_batch_goes_on_with_an_episode_and_the_next_goes_on_with_it():
 
 def test_one_flag_for_the_step_of_all_environments():
     pair, other = (sequences(12, 2, num_envs=3, seed=seed) for seed in (1, 2))
-    batch = (np.ones((3, 2), np.float32), np.arange(3, dtype=np.int32))
     for end in (False, True, False):
-        pair.driver.insert(batch, end=end)
-        other.driver.insert(batch, end=[end] * 3)
+        pair.insert([end] * 3)
+        other.buffer.insert(other.passed(other.new_rows(3), 2)[0], end=end)
     assert pair.buffer.state_dict()["steps"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     assert pair.buffer.state_dict()["flags"].tolist() == other.buffer.state_dict()["flags"].tolist()
     assert legal_handles(pair.buffer) == legal_handles(other.buffer) == [0, 1, 2]
@@ -254,17 +265,11 @@ def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
             yield stride, capacity, envs, burn_in, pad_end, bool((i // 2 + j + burn_in // 2) % 2)
 
 
-def fresh(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
-    """Return a buffer and its twin that no other test has."""
-    driver = make_driver(NATIVE, draws, capacity, SHAPES, TYPES, length, cls=SequenceReplayBuffer, **options)
-    return Pair(driver, sequence_length=length, **options)
-
-
 def feed(pair: Pair, rng: np.random.Generator, steps: int, often: float) -> None:
     """Insert steps of each environment, of which this share are ends or final rows; with priorities, if there are."""
-    n = steps * pair.num_envs
+    n = steps * pair.twin.num_envs
     flags = rng.choice(3, n, p=[1 - often, 0.7 * often, 0.3 * often])
-    pair.insert(flags == END, flags == FINAL, rng.integers(1, 5, n).astype(np.float32))
+    pair.insert(flags == 1, flags == 2, rng.integers(1, 5, n).astype(np.float32))
 
 
 def check_starts(pair: Pair, rng: np.random.Generator, delete: float) -> None:
@@ -289,14 +294,14 @@ def test_sweep(length: int):
             with pytest.raises(
                 ValueError, match=f"'capacity' must be at least {(length + burn_in) * envs}, .*{capacity}"
             ):
-                fresh(capacity, length, **options)
+                sequences(capacity, length, **options)
             continue
         starts = capacity if pad_end else capacity - (length - 1) * envs  # the maximum
-        pair, steps = fresh(capacity, length, min(2, starts), **options), ADD[(place + length) % 4]
+        pair, steps = sequences(capacity, length, min(2, starts), **options), ADD[(place + length) % 4]
         for _ in range(-(-2 * capacity // (envs * steps))):
             feed(pair, rng, steps, 0.2)
             check_starts(pair, rng, 0.5 * steps / 13)
-        pair.compare()
+        pair.check()
         ran += 1
     assert ran >= 35
 
@@ -307,7 +312,7 @@ def test_long_windows(length: int):
     rng = np.random.default_rng(length)
     for capacity, burn_in, pad_end in itertools.product((length + 9, 3 * length - 2), (0, 9), (False, True)):
         options = {"burn_in": burn_in, "stride": 3, "pad_end": pad_end} | (PLAIN if pad_end else {})
-        pair = fresh(capacity, length, 2, **options)
+        pair = sequences(capacity, length, 2, **options)
         for _ in range(6 * capacity // 10):
             feed(pair, rng, 10, 1 / length)
             check_starts(pair, rng, 0.1)
@@ -359,7 +364,7 @@ def test_states_that_cannot_be_are_refused():
         with pytest.raises(ValueError, match="the weights must be those of its rows"):
             pair.buffer.load_state_dict(tampered(state, key, place, value))
         assert same_states(pair.buffer, state)
-    pair.compare()
+    pair.check()
 
 
 def test_a_state_of_other_windows_is_refused():
@@ -373,10 +378,8 @@ def test_a_state_of_other_windows_is_refused():
 
 
 def test_flags_in_a_graph():
-    buffer = SequenceReplayBuffer(
-        sample_size=1, capacity=13, shapes=SHAPES, types=TYPES, sequence_length=2, seed=0, backend="native"
-    )
-    calls = Calls(buffer)
+    buffer = make(sample_size=1, sequence_length=2, names=["x", "y"])
+    calls = Compiled(buffer)
     x, y = Tensor([1, 2], ms.float32), Tensor(3, ms.int32)
     calls.insert(x, y), calls.insert(x, y, end=True)
     assert int(calls.insert(x, y, end=False, final=True)) == 3

@@ -1,6 +1,5 @@
 """Saving and loading: checkpoints of MindSpore, `state_dict`, and identical draws afterwards."""
 
-import contextlib
 import functools
 from typing import Any
 
@@ -8,9 +7,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_rows, cursors
-from drivers import Calls
+from faces import Face, InGraph
 from mindspore import Tensor, nn
-from twins import KINDS, Twins, calls_of, outcome
 
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.buffers.parameters import overwrite
@@ -96,32 +94,32 @@ def load_from_state_dict(buffer: ReplayBuffer, saved: ReplayBuffer) -> None:
 
 
 @functools.cache
-def _with_calls(backend: str) -> tuple[ReplayBuffer, Calls, dict[str, np.ndarray]]:
-    buffer = make_buffer(backend, seed=9)
-    return buffer, Calls(buffer), buffer.state_dict()
+def _in_graphs(backend: str) -> tuple[InGraph, dict[str, np.ndarray]]:
+    buffer = make_buffer(backend, seed=9, names=["x", "y", "z"])
+    return InGraph(buffer), buffer.state_dict()
 
 
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("load", [load_from_checkpoint, load_from_state_dict])
 def test_loading_after_graphs_were_compiled(backend: str, load: Any):
     """Eager and compiled calls see the loaded rows, insert behind them, and continue with the same draws."""
-    buffer, calls, empty = _with_calls(backend)
+    graph, empty = _in_graphs(backend)
+    buffer = graph.buffer
     buffer.load_state_dict(empty)
-    one = [Tensor(a) for a in rows(50)]
+    one = dict(zip("xyz", rows(50)))
     for _ in range(2):
-        calls.insert(*one)
-    calls.sample()
-    calls.get_item(Tensor(0))
-    saved = make_filled()
+        graph.insert(one)
+    graph.sample()
+    graph.get_item(0)
+    saved = fill(make_buffer("native", names=["x", "y", "z"]))
     load(buffer, saved)
     assert cursors(buffer) == (2, 6, 8, 0)
-    assert [int(calls.get_item(Tensor(i))[1]) for i in range(6)] == [2, 3, 4, 5, 6, 7]
-    assert [int(buffer.get_item(i)[1]) for i in range(6)] == [2, 3, 4, 5, 6, 7]
-    assert [part.asnumpy().tolist() for part in calls.sample()] == [p.asnumpy().tolist() for p in saved.sample()]
-    assert draws(buffer) == draws(saved)
-    assert draws(calls) == draws(saved)
-    assert int(calls.insert(*one)) == 6
-    assert int(buffer.get_item(-1)[1]) == int(calls.get_item(Tensor(-1))[1]) == 50
+    for read in (graph.get_item, buffer.get_item):
+        assert [int(read(i)[1]) for i in range(6)] == [2, 3, 4, 5, 6, 7]
+    for draw in (graph, Face(buffer), graph):
+        assert draw.sample()["y"].tolist() == saved.sample()[1].asnumpy().tolist()
+    graph.insert(one)
+    assert int(buffer.get_item(-1)[1]) == int(graph.get_item(-1)[1]) == 50
     assert cursors(buffer) == (3, 6, 9, 0)
 
 
@@ -175,22 +173,6 @@ def test_bfloat16_through_a_checkpoint_and_a_state_dict():
     for buffer in (loaded, copied, read):
         assert buffer.get_item(1)[0].asnumpy().astype(np.float32).tolist() == [3, 0.25]
         assert buffer.get_item(1)[0].dtype == ms.bfloat16
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_buffer_goes_on_with_the_same_draws(kind: str):
-    """In a buffer that held other rows, and had drawn others."""
-    one, other = (KINDS[kind].make(seed=seed) for seed in (0, 77))
-    rng = np.random.default_rng(len(kind))
-    for buffer, most in ((one, 60), (other, 20)):
-        for call in calls_of(buffer, rng, (None, 2, 5), most):
-            outcome(call, buffer)
-    other.load_state_dict(one.state_dict())
-    twins = Twins(one, lambda: other, contextlib.nullcontext)
-    twins.compare()
-    for call in calls_of(one, rng, (None, 2, 5), 60):
-        twins.both(call)
-    twins.compare()
 
 
 def test_the_same_seed_gives_the_same_draws():

@@ -10,7 +10,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers import Calls
+from faces import Compiled
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -94,7 +94,7 @@ def test_windows_have_no_stale_rows():
 
 def test_versions_in_graphs():
     buffer = make(weighted=True, seed=0).advance(9)
-    calls = Calls(buffer)
+    calls = Compiled(buffer)
     calls.insert(Tensor([0, 1], ms.int32), version=Tensor([3, 4], ms.int32))
     calls.insert(Tensor(2, ms.int32), version=Tensor(8, ms.int64))
     calls.insert(Tensor([3, 4], ms.int32), version=2)

@@ -8,10 +8,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import ONCE, Body, compiled, row
-from checks import assert_weights
+from checks import assert_weights, same_states
 from mindspore import Parameter, Tensor, nn, ops
 from model import Model
-from pairs import same_states
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 

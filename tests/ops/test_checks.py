@@ -14,8 +14,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import kept, row
+from checks import differences
 from mindspore import Parameter, Tensor, ops
-from pairs import differences
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.compat.operators import BufferGetItem, BufferSample

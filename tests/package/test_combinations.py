@@ -1,4 +1,4 @@
-"""The guard of `conftest.py`: a run fails unless each test with the fixture `combination` ran in all four."""
+"""The guard of `conftest.py`: a run fails unless each test with the fixture `way_to_call` ran in all four."""
 
 import os
 import subprocess
@@ -8,29 +8,29 @@ from pathlib import Path
 
 import mindspore as ms
 import pytest
-from drivers import COMBINATIONS, missing
+from faces import WAYS, missing
 from places import TESTS
 
-FOUR = {str(combination) for combination in COMBINATIONS}
+FOUR = set(WAYS)
 
 SUITE = """
 import pytest
 
-def test_in_combinations(combination):
-    if {skipped!r} == str(combination):
+def test_in_ways(way_to_call):
+    if {skipped!r} == way_to_call:
         pytest.skip("left out on purpose")
 """
 
 
 def test_the_guard_finds_what_did_not_run():
     assert len(FOUR) == 4
-    ran = {"whole": FOUR, "part": FOUR - {"native-eager"}, "skipped": set[str]()}
-    assert missing(ran) == {"part": ["native-eager"], "skipped": sorted(FOUR)}
+    ran = {"whole": FOUR, "part": FOUR - {"graph"}, "skipped": set[str]()}
+    assert missing(ran) == {"part": ["graph"], "skipped": sorted(FOUR)}
 
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function that writes a folder with the guard and a test, which one combination skips."""
+    """Return a function that writes a folder with the guard and a test, which is skipped in one way."""
 
     def write(skipped: str) -> Path:
         conftest = (TESTS / "conftest.py").read_text(encoding="utf-8")
@@ -49,18 +49,18 @@ def run_here(folder: Path, *options: str, capsys: pytest.CaptureFixture[str]) ->
     return code, capsys.readouterr().out
 
 
-def test_a_run_in_every_combination_passes(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
+def test_a_run_in_every_way_passes(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
     code, printed = run_here(suite(""), "-n", "0", capsys=capsys)
     assert code == 0, printed
     assert "4 passed" in printed
-    assert "not run in every combination" not in printed
+    assert "not run in every way" not in printed
 
 
-def test_a_run_that_lacks_a_combination_fails(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
+def test_a_run_that_lacks_a_way_fails(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
     """The tests run in another process than the guard."""
-    code, printed = run_here(suite("composite-compiled"), "-n", "1", capsys=capsys)
+    code, printed = run_here(suite("attached"), "-n", "1", capsys=capsys)
     assert code != 0, printed
-    assert "not run in every combination: {'test_some.py::test_in_combinations': " in printed
+    assert "not run in every way: {'test_some.py::test_in_ways': " in printed
 
 
 def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[str], Path]):

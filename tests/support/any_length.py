@@ -1,4 +1,4 @@
-"""Rows of any length."""
+"""Columns and rows of the buffers beside a slow twin: of any length, of one length, and of steps that views show."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +17,20 @@ COLUMNS: dict[str, Any] = {
     "items": ITEMS,
     "share_lengths": list(KINDS_OF_LENGTHS.values()),
 }
+#: The same columns, of rows of one length.
+FIXED: dict[str, Any] = {
+    "shapes": [(3,), (), (3, 2), (2,), (2,), ()],
+    **{key: COLUMNS[key] for key in ("types", "names")},
+}
+#: Steps whose next observation is that of the next row, and steps with their own.
+STEPS: dict[str, Any] = {
+    "shapes": [(2,), (), (), ()],
+    "types": ["float32", "float32", "bool", "bool"],
+    "names": ["observation", "reward", "terminated", "truncated"],
+}
+OWN_NEXT = {key: [*STEPS[key], value] for key, value in zip(STEPS, [(2,), "float32", "next_observation"])}
+#: With a reward of two numbers.
+WIDE = OWN_NEXT | {"shapes": [(2,), (2,), (), (), (2,)], "types": ["float32", "float64", "bool", "bool", "float32"]}
 NAMES: tuple[str, ...] = tuple(COLUMNS["names"])
 LEADER = {name: leader for leader, names in KINDS_OF_LENGTHS.items() for name in names}
 
@@ -32,6 +46,20 @@ def row_of(number: int, n: int, words: int, changed: int = 0) -> dict[str, Any]:
         "flags": (np.arange(words) + number) % 3 == 0,
         "group": np.int32(number // 3 % 3),
     }
+
+
+def step_of(number: int, columns: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with unique numbers."""
+    x = number + 1
+    reward = np.array([x * x % 17 - 5, 2 - x * x % 13], columns["types"][1])
+    values = {
+        "observation": np.array([x, 0.5 * x], np.float32),
+        "reward": reward if columns["shapes"][1] else reward[0],
+        "terminated": np.bool_(x % 11 == 5),
+        "truncated": np.bool_(x % 4 == 1),
+        "next_observation": np.array([-x, 0.25], np.float32),
+    }
+    return {name: values[name] for name in columns["names"]}
 
 
 def joined(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

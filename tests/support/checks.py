@@ -14,8 +14,7 @@ from mindspore_replay.store.kernels.tree import build_weights
 def assert_rows(got: Iterable[Any], expected: Iterable[Any]) -> None:
     """Check that columns are equal bit for bit: dtype, shape and values."""
     for i, (a, b) in enumerate(zip(got, expected, strict=True)):
-        a = a if isinstance(a, np.ndarray) else a.asnumpy()
-        b = np.asarray(b)
+        a, b = a.asnumpy() if hasattr(a, "asnumpy") else np.asarray(a), np.asarray(b)
         assert (a.dtype, a.shape) == (b.dtype, b.shape), f"column {i}"
         np.testing.assert_array_equal(a, b, err_msg=f"column {i}")
 
@@ -85,3 +84,22 @@ def assert_uniform_without_replacement(batches: Sequence[Sequence[int]], rows: i
     for i, j in itertools.combinations(range(draws), 2):
         pairs = uniform(itertools.permutations(range(rows), 2))
         assert_frequencies([(batch[i], batch[j]) for batch in batches], pairs)
+
+
+def legal_handles(buffer: Any) -> list[int]:
+    """Return the handles of rows with positive weight, from the state alone, oldest first."""
+    count, inserted = int(buffer.count.asnumpy()), int(buffer.serials.asnumpy()[0])
+    slots = (int(buffer.head.asnumpy()) + np.arange(count)) % buffer.capacity
+    return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
+
+
+def differences(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the arrays that are not equal bit for bit in two buffers, or two states."""
+    a, b = (x if isinstance(x, dict) else x.state_dict() for x in (a, b))
+    assert a.keys() == b.keys()
+    return {key: (a[key].tolist(), b[key].tolist()) for key in a if a[key].tobytes() != b[key].tobytes()}
+
+
+def same_states(a: Any, b: Any) -> bool:
+    """Return True if two buffers, or two states, are equal bit for bit."""
+    return not differences(a, b)

@@ -1,16 +1,22 @@
-"""Ways to call a buffer: from Python with Tensors or arrays, in graphs, and through an attached object."""
+"""Ways to call a buffer: by arrays, from Python with Tensors, in graphs, and in a folder by two in turn."""
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from any_length import KINDS_OF_LENGTHS, plain
 from bodies import Kept
-from drivers import DTYPES
 from mindspore import Tensor
 
+import mindspore_replay
+from mindspore_replay import attach, host
+
+MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
+#: Dtypes of arguments in graphs.
+DTYPES = {"priority": ms.float32, "version": ms.int64, "end": ms.bool_, "final": ms.bool_}
 #: Groups of a sample, and rows of each.
 GROUPS = 2, 2
 
@@ -54,6 +60,19 @@ class Face:
 
     def sample_groups(self, ordered: bool) -> Any:
         return plain(self.buffer.sample_groups("group", *GROUPS, ordered=ordered, as_dict=True))
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        return plain(self.any.get_item(index))  # type: ignore[no-any-return]
+
+    def info(self, handles: Sequence[int]) -> list[tuple[float, int, int]]:
+        """Return priority, uses and staleness of each row."""
+        return list(zip(*(part.tolist() for part in plain(self.any.info(handles))), strict=True))
+
+    def reset(self) -> None:
+        self.buffer.reset()
+
+    def status(self) -> tuple[int, bool, bool]:
+        return len(self.any), self.full()[-1], self.can_sample()[-1]
 
     def update_priorities(self, handles: Sequence[int], priorities: np.ndarray) -> int:
         return int(self.any.update_priorities(handles, priorities))
@@ -99,12 +118,12 @@ class Compiled(Kept):
         self.buffer = buffer
 
     @ms.jit
-    def insert_plain(self, *rows):
-        self.buffer.add(rows)
+    def insert(self, *rows, **given):
+        self.buffer.add(rows, **given)  # also for runs without the hook
         return self.buffer.size()
 
     @ms.jit
-    def insert(self, *rows, **given):
+    def insert_handles(self, *rows, **given):
         return self.buffer.add(rows, with_indices=True, **given)
 
     @ms.jit
@@ -148,8 +167,25 @@ class Compiled(Kept):
         return self.buffer.update(indices, {"reward": reward})
 
     @ms.jit
+    def write_terminated(self, indices, terminated):
+        return self.buffer.update(indices, {"terminated": terminated})
+
+    @ms.jit
     def delete(self, indices):
         return self.buffer.delete(indices)
+
+    @ms.jit
+    def get_item(self, index):
+        return self.buffer.get_item(index)
+
+    @ms.jit
+    def info(self, indices):
+        return self.buffer.info(indices)
+
+    @ms.jit
+    def reset(self):
+        self.buffer.reset()
+        return self.buffer.size()
 
     @ms.jit
     def advance(self, steps):
@@ -183,10 +219,10 @@ class InGraph(Face):
         named = {name: Tensor(value, DTYPES[name]) for name, value in given.items()}
         rows = list(map(Tensor, exp.values()))
         if not self.weighted:
-            self.compiled.insert_plain(*rows).asnumpy()
+            self.compiled.insert(*rows).asnumpy()
             return []
         if lengths is None:
-            return plain(self.compiled.insert(*rows, **named)).tolist()  # type: ignore[no-any-return]
+            return plain(self.compiled.insert_handles(*rows, **named)).tolist()  # type: ignore[no-any-return]
         of = [Tensor(lengths[kind].astype(np.int32)) for kind in KINDS_OF_LENGTHS]
         return plain(self.compiled.insert_lengths(*of, *rows, **named)).tolist()  # type: ignore[no-any-return]
 
@@ -207,9 +243,20 @@ class InGraph(Face):
         return int(self.compiled.update_priorities(ints(handles), Tensor(priorities)))
 
     def update(self, handles: Sequence[int], values: dict[str, Any]) -> int:
-        if list(values) != ["reward"]:
+        (name, *more), compiled = values, self.compiled
+        if more or name not in ("reward", "terminated"):
             return super().update(handles, values)
-        return int(self.compiled.update(ints(handles), Tensor(np.stack(values["reward"]))))
+        call = compiled.update if name == "reward" else compiled.write_terminated
+        return int(call(ints(handles), Tensor(np.stack(values[name]))))
+
+    def get_item(self, index: Any) -> tuple[np.ndarray, ...]:
+        return plain(self.compiled.get_item(ints(index)))  # type: ignore[no-any-return]
+
+    def info(self, handles: Sequence[int]) -> list[tuple[float, int, int]]:
+        return list(zip(*(part.tolist() for part in plain(self.compiled.info(ints(handles)))), strict=True))
+
+    def reset(self) -> None:
+        assert int(self.compiled.reset()) == 0
 
     def delete(self, handles: Sequence[int]) -> int:
         return int(self.compiled.delete(ints(handles)))
@@ -246,3 +293,33 @@ class OfOneSize(Face):
     """A buffer whose calls from Python run graphs: all insertions have as many rows."""
 
     is_free = False
+
+
+#: Ways to call a buffer in which a behaviour is tested.
+WAYS = ("arrays", "Tensors", "graph", "attached")
+#: Buffers in graphs that tests share, each with the state of its empty buffer.
+shared: dict[str, tuple[Face, dict[str, np.ndarray]]] = {}
+
+
+def face_of(way: str, folder: Path, cls: str, *args: Any, **options: Any) -> Face:
+    """Return an empty buffer, called in a way. Equal arguments share one in graphs, which take long to compile."""
+    options = {"seed": 0} | options
+    if way == "arrays":
+        return Face(getattr(host, cls)(*args, **options))
+    made = getattr(mindspore_replay, cls)
+    if way == "Tensors":
+        return WithTensors(made(*args, **options))
+    if way == "attached":
+        return Face(made(*args, storage=folder / "rows", **options), attach(folder / "rows", timeout=0))
+    key = repr((cls, args, sorted(options.items())))
+    if key not in shared:
+        face = InGraph(made(*args, **options))
+        shared[key] = face, face.buffer.state_dict()
+    face, empty = shared[key]
+    face.buffer.load_state_dict(empty)
+    return face
+
+
+def missing(ran: dict[str, set[str]]) -> dict[str, list[str]]:
+    """Return the ways in which each test did not run, given those in which it did."""
+    return {name: sorted(set(WAYS) - done) for name, done in ran.items() if set(WAYS) - done}

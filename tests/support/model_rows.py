@@ -137,6 +137,7 @@ class Rows:
         self.steps = range(-burn_in, 1 if self.single else self.length)
         self.stride = stride or (self.length if sequence_length and name != "SequenceReplayBuffer" else 1)
         self.inserted = self.base = self.counter = self.episodes = 0
+        self.of_others = 0  # rows before this one are another process's, whose episodes are over
         self.key = initial_key(seed)
         self.counts = dict.fromkeys(("drawn", "used_up", "stale", "deleted", "invalid"), 0)
         self.reset()
@@ -217,6 +218,8 @@ class Rows:
         if self.largest_held and priority is None and len(rows):
             held = [record.priority for record in self.records if not record.removed]
             self.max_priority = max(held, default=self.initial_priority)
+        # Rows that are lost for their items alone go last, when stale ones have gone.
+        alone = self.records[max(self.size + len(rows) - self.capacity, 0) : lost]
         del self.records[:lost]
         priorities = np.broadcast_to(np.float32(self.max_priority if priority is None else priority), len(rows))
         versions = np.broadcast_to(self.now if version is None else version, len(rows)).tolist()
@@ -228,13 +231,14 @@ class Rows:
             if self.has_episodes:
                 said = None if terminated is None else bool(terminated[i])
                 self.append(record, newest, i % self.num_envs, *flags_of(ends, finals, i), said)
-            record.missing = set() if record.final else set(self.late)
+            record.missing = set() if record.final and not record.open else set(self.late)
             self.put(record)
             self.inserted += 1
             self.max_priority = max(self.max_priority, value)
             self.unordered = self.inserted if record.inserted_at < self.now else self.unordered
         if version is not None and not self.reservoir:
             self.advance(0)
+            self.fresh = min([self.fresh, *(record.serial for record in alone if not self.stale(record))])
         return list(range(self.inserted - len(rows), self.inserted))
 
     def put(self, record: Record) -> None:
@@ -296,8 +300,9 @@ class Rows:
     # Episodes.
 
     def newest(self) -> list[Record | None]:
-        """Return the newest row of each environment, if it is stored."""
-        return [self.record_of(self.inserted - self.num_envs + env) for env in range(self.num_envs)]
+        """Return the newest row of each environment, if it is stored and no other process inserted it."""
+        newest = range(self.inserted - self.num_envs, self.inserted)
+        return [self.record_of(serial) if serial >= self.of_others else None for serial in newest]
 
     def append(
         self, record: Record, newest: list[Record | None], env: int, end: bool, final: bool, terminated: bool | None

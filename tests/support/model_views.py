@@ -1,20 +1,10 @@
 """What samples of views hold, step by step, of the slow twin."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from model import Model
 from model_rows import Record, Views
-
-
-class Row(NamedTuple):
-    """A row of the tests of views."""
-
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    next_observation: Any = None
 
 
 def chain_of(twin: Model, start: Record, views: Views) -> list[Record]:
@@ -34,23 +24,21 @@ def sample_of(twin: Model, start: Record, views: Views) -> dict[str, Any]:
     """Return the fields of the sample that starts at a row, by name."""
     chain = chain_of(twin, start, views)
     rows = [record.row for record in chain]
-    fields = rows[0]._asdict()
-    if not views.own_next:
-        del fields["next_observation"]
-    zeros = np.zeros_like(rows[0].observation)
+    fields = dict(rows[0])
+    zeros = np.zeros_like(rows[0]["observation"])
 
     def frames(last: int) -> np.ndarray:
         window = twin.window_of(start.serial, range(last - max(views.frames, 1) + 1, last + 1))
-        stack = np.stack([zeros if row is None else row.observation for row in window])
+        stack = np.stack([zeros if row is None else row["observation"] for row in window])
         return stack if views.frames else stack[0]
 
     fields["observation"] = frames(0)
-    fields["next_observation"] = rows[-1].next_observation if views.own_next else frames(len(chain))
+    fields["next_observation"] = rows[-1]["next_observation"] if views.own_next else frames(len(chain))
     if views.n:
-        terms = [row.reward.astype(np.float64) * views.gamma**i for i, row in enumerate(rows)]
-        fields["reward"] = np.sum(terms, 0).astype(rows[0].reward.dtype)
-        fields["terminated"], fields["truncated"] = rows[-1].terminated, rows[-1].truncated
-        fields["discount"] = np.float32(0 if rows[-1].terminated else views.gamma ** len(chain))
+        terms = [row["reward"].astype(np.float64) * views.gamma**i for i, row in enumerate(rows)]
+        fields["reward"] = np.sum(terms, 0).astype(rows[0]["reward"].dtype)
+        fields["terminated"], fields["truncated"] = rows[-1]["terminated"], rows[-1]["truncated"]
+        fields["discount"] = np.float32(0 if rows[-1]["terminated"] else views.gamma ** len(chain))
     return fields
 
 

@@ -1,95 +1,93 @@
-"""Buffers whose rows know their episode, with twins; and random operations on both."""
+"""A buffer and its slow twin: each operation goes to both, and all that can be seen of them must be equal."""
 
-from collections.abc import Sequence
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drivers import NATIVE, SHAPES, TYPES, shared_driver
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
-from model import Model, stack
+from any_length import CAPACITY, ITEMS, KINDS_OF_LENGTHS, LEADER, LONGEST, padded, plain
+from checks import legal_handles
+from faces import Face
+from model import Model
+from model_views import sample_of, window_of
+from twin_kinds import DRAWS, KINDS, Kind, views_of
 
-from mindspore_replay import EpisodeReplayBuffer, SequenceReplayBuffer
+import mindspore_replay
+from mindspore_replay import attach
 
-
-def row(serial: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make a row without zeros that holds its serial number."""
-    return np.array([serial + 1, -serial - 1], np.float32), np.array(serial + 1, np.int32)
-
-
-def legal_handles(buffer: Any) -> list[int]:
-    """Return the handles of rows with positive weight, from the state alone, oldest first."""
-    count, inserted = int(buffer.count.asnumpy()), int(buffer.serials.asnumpy()[0])
-    slots = (int(buffer.head.asnumpy()) + np.arange(count)) % buffer.capacity
-    return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
-
-
-def differences(a: Any, b: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the arrays that are not equal bit for bit in two buffers, or two states."""
-    a, b = (x if isinstance(x, dict) else x.state_dict() for x in (a, b))
-    assert a.keys() == b.keys()
-    return {key: (a[key].tolist(), b[key].tolist()) for key in a if a[key].tobytes() != b[key].tobytes()}
-
-
-def same_states(a: Any, b: Any) -> bool:
-    """Return True if two buffers, or two states, are equal bit for bit."""
-    return not differences(a, b)
+Row = dict[str, Any]
 
 
 class Pair:
-    """A buffer of sequences or episodes and its twin: operations go to both, and their results must be equal.
+    """A buffer and its twin.
 
     Args:
-        driver: The calls of a buffer whose columns are `SHAPES` and `TYPES`.
-        options (dict): What the buffer was made with, beside sizes and columns.
+        kind (Union[str, Kind]): A key of `KINDS`, or a kind.
+        module: The package, or its `host`. Default: the package.
+        seed (int): Chooses the operations. Default: ``0``.
+        folder (Path): Where files go, and the rows too if `in_folder`.
+        face (type): How the buffer is called.
+        wrong (dict): Options of a wrong twin. Default: ``None``, for the right one.
+        options: Further ones of the buffer.
     """
 
-    def __init__(self, driver: Any, **options: Any) -> None:
-        self.driver, self.buffer = driver, driver.buffer
-        self.twin = Model(type(self.buffer), self.buffer.sample_size, self.buffer.capacity, **options)
-        self.num_envs = self.buffer.num_envs
-        self.prioritized = self.twin.prioritized
+    def __init__(
+        self,
+        kind: str | Kind,
+        module: Any = mindspore_replay,
+        seed: int = 0,
+        folder: Path = Path(),
+        in_folder: bool = False,
+        face: type[Face] = Face,
+        wrong: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.kind = KINDS[kind] if isinstance(kind, str) else kind
+        self.cls, of_kind, columns = self.kind
+        self.any_length, self.names = self.kind.any_length, columns["names"]
+        #: The first column of each kind of lengths, of each column of any length, and the memory for items.
+        self.kinds_of_lengths = list(KINDS_OF_LENGTHS) if self.any_length else []
+        self.leader, self.items = (LEADER, ITEMS) if self.any_length else ({}, {})
+        self.given = {"sample_size": DRAWS, "capacity": CAPACITY, **columns, "seed": seed, **options, **of_kind}
+        self.options = {name: value for name, value in (self.given | (wrong or {})).items() if value is not None}
+        self.views = self.given.get("views")
+        if self.views:
+            self.given["views"] = views_of(self.views)
+        self.module, self.face_class, self.drawn, self.folder = module, face, 0, folder
+        storage = {"storage": folder / "rows"} if in_folder else {}
+        self.face = self.faced(self.make(self.given["capacity"], self.items, **storage))
+        self.twin = Model(self.cls, self.options.pop("sample_size"), **self.options)
+        self.late = list(of_kind.get("late", ()))
 
-    def handles(self, behind: Sequence[int]) -> list[int]:
-        return [self.twin.inserted - 1 - distance for distance in behind]
+    def make(self, capacity: int, items: dict[str, int], **more: Any) -> Any:
+        """Make a buffer of the kind, of these sizes."""
+        sizes = {"capacity": capacity, **({"items": items} if items else {})}
+        return getattr(self.module, self.cls)(**(self.given | sizes | more))
 
-    def legal(self) -> list[int]:
-        """Return the handles of the valid starts, on which both agree."""
-        self.compare()
-        assert legal_handles(self.buffer) == self.twin.legal()
-        return self.twin.legal()
+    def faced(self, buffer: Any) -> Face:
+        return self.face_class(buffer, None if buffer.folder is None else attach(buffer.folder, timeout=0))
 
-    def compare(self) -> None:
-        """Check that all state is that of the twin, bit for bit, and consistent: the tree is that of its leaves."""
-        self.buffer.check_valid()
-        twin, state = self.twin, self.buffer.state_dict()
-        expected = twin.state()
-        assert (int(state["head"]), int(state["count"]), *state["serials"]) == (twin.head, twin.size, *twin.serials)
-        assert state["random_state"].tolist() == twin.random_state
-        assert state["weights"][: twin.capacity].tolist() == expected.pop("leaves")
-        assert {key: state[key].tolist() for key in expected} == expected
-        slots = twin.slots
-        stored = [slot for slot, row in enumerate(slots) if row is not None]
-        for i, column in enumerate(self.buffer.buffer):
-            if stored:
-                assert (column.asnumpy()[stored] == np.stack([slots[slot][i] for slot in stored])).all()
-        assert bool(self.buffer.can_sample()) == twin.can_sample()
+    @property
+    def buffer(self) -> Any:
+        return self.face.buffer
 
-    def insert(self, ends: Sequence[bool], finals: Any = None, priority: Any = None) -> None:
-        """Insert one row for each flag."""
-        ends = [bool(end) for end in ends]
-        finals = [False] * len(ends) if finals is None else list(finals)
-        batch = [row(self.twin.inserted + i) for i in range(len(ends))]
-        given = {"priority": priority} if self.prioritized else {}
-        if not self.twin.fits(ends, finals):
-            assert self.refuses(batch, ends, finals)
-            return
-        self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals), **given)
-        self.twin.insert(batch, **given, ends=ends, finals=finals)
+    # Rows in.
 
-    def fits(self, flags: Sequence[int]) -> bool:
-        """Return True if rows with these flags make no episode too long."""
-        return self.twin.fits(*ends_and_finals(flags))
+    def new_rows(self, n: int) -> list[Row]:
+        return [self.kind.row(self.twin.inserted + i) for i in range(n)]
+
+    def insert(
+        self, ends: Sequence[Any], finals: Any = None, priority: Any = None, rows: Any = None, **given: Any
+    ) -> bool:
+        """Insert one row for each flag; return False if both refuse them."""
+        if self.twin.has_episodes:
+            given["end"] = np.array(ends, bool)
+            given["final"] = np.zeros(len(ends), bool) if finals is None else np.array(finals, bool)
+        if self.twin.prioritized and priority is not None:
+            given["priority"] = priority
+        return self.put(self.new_rows(len(ends)) if rows is None else rows, 2, **given)
 
     def steps(self, n: int, *ends: int) -> "Pair":
         """Insert n rows one by one; those at these positions are ends."""
@@ -97,54 +95,278 @@ class Pair:
             self.insert([i in ends])
         return self
 
-    def refuses(self, batch: list[Any], ends: list[bool], finals: list[bool]) -> bool:
-        """Return True if an insertion that makes an episode too long is refused and changes nothing."""
-        before = self.buffer.state_dict()
-        try:
-            self.driver.insert(stack(batch), end=np.array(ends), final=np.array(finals))
-        except ValueError as error:
-            return "max_episode_length" in str(error) and same_states(before, self.buffer)
-        return False
+    def put(self, rows: Sequence[Row], way: int, **given: Any) -> bool:
+        """Insert rows in a form; return False if both refuse them, which changes nothing."""
+        twin, terminated = self.twin, self.terminated(rows)
+        exp, lengths_of = self.passed(rows, way)
+        words = None
+        if any(sum(len(row[name]) for row in rows) > size for name, size in twin.items.items()):
+            words = "items in column"
+        elif not twin.has_room(rows):
+            words = "room"
+        elif twin.has_episodes and not twin.fits(given["end"], given["final"], terminated):
+            words = "max_episode_length|no episode may have more"
+        if words is not None:
+            if self.face.is_free:
+                with raises(words):
+                    self.face.insert(exp, **lengths_of, **given)
+            return False
+        expected = list(range(twin.inserted, twin.inserted + len(rows)))
+        if self.face.is_free and len(rows) == 1 and way == 0:
+            exp = {name: value[0] for name, value in exp.items()}
+            given = {name: value[0] for name, value in given.items()}
+        assert self.face.insert(exp, **lengths_of, **given) == (expected if self.face.weighted else [])
+        flags = {f"{name}s": np.atleast_1d(given.pop(name)) for name in ("end", "final") if name in given}
+        twin.insert(rows, **given, **flags, terminated=terminated)
+        return True
 
-    def sample(self) -> tuple[np.ndarray, ...] | None:
-        """Draw a sample, the same from both; return None if there are too few starts."""
-        if not self.twin.can_draw():
+    def terminated(self, rows: Sequence[Row]) -> list[bool] | None:
+        """Return which rows say that they have terminated, if a view asks for it."""
+        return [bool(row["terminated"]) for row in rows] if self.views else None
+
+    def passed(self, rows: Sequence[Row], way: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return rows as lists of arrays, as items one behind the other, or padded; without late columns."""
+        names = [name for name in self.names if name not in self.late]
+        if not self.any_length:
+            return {name: np.stack([row[name] for row in rows]) for name in names}, {}
+        if way == 0:
+            return {name: [row[name] for row in rows] for name in names}, {}
+        lengths = {name: np.array([len(row[name]) for row in rows]) for name in self.kinds_of_lengths}
+        if way == 1:
+            exp = {name: np.concatenate([np.atleast_1d(row[name]) for row in rows]) for name in names}
+            return exp, {"lengths": lengths}
+        return {name: padded([row[name] for row in rows], name, LONGEST, 7) for name in names}, {"lengths": lengths}
+
+    # Samples.
+
+    def sample(self, **given: Any) -> dict[str, np.ndarray] | None:
+        """Draw a sample, the same from both; return None if there are too few rows."""
+        twin, bounds = self.twin, given.get("sample_range", (None, None))
+        if not twin.can_draw(bounds):
+            if self.face.is_free:
+                with raises("a sample needs|could not be sampled"):
+                    self.face.sample(**given)
             return None
-        handles, *bookkeeping, _ = self.twin.sample()
-        columns = self.twin.windows(handles)
-        bookkeeping = [np.array(bookkeeping[0], np.float32)] if self.prioritized else []
-        if self.twin.whole:
-            bookkeeping.append(np.array(columns[0].sum(1), np.int32))
-        got = self.driver.sample()
-        expected = (np.array(handles, np.int64), *bookkeeping, *columns)
-        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
-            assert (a.dtype, a.shape, a.tolist()) == (b.dtype, b.shape, b.tolist()), i
-        return got
+        if (beta := given.get("beta")) is not None:  # it is that of this call alone
+            beta, twin.beta = twin.beta, beta
+        handles, weights = twin.delivered(twin.draw(bounds))
+        if beta is not None:
+            twin.beta = min(beta + (1 - twin.first_beta) / twin.beta_steps, 1.0) if twin.beta_steps else beta
+        batch = self.face.sample(**given)
+        self.compare(batch, handles, weights, "longest" if given.get("longest") else "padded")
+        return batch  # type: ignore[no-any-return]
 
-    def update(self, handles: Sequence[int], priorities: Any) -> int:
-        invalid = self.driver.update(handles, priorities)
-        assert invalid == self.twin.update(handles, priorities)
+    def sample_at(self, handle: int) -> dict[str, np.ndarray]:
+        """Return the sample that starts at a row, by name, from a uniform buffer that draws one row."""
+        position = handle - (self.twin.inserted - self.twin.size)
+        batch = plain(self.buffer.sample((position, position + 1), as_dict=True))
+        return {name: column[0] for name, column in batch.items()}
+
+    def is_drawn(self, handle: int) -> bool:
+        try:
+            self.sample_at(handle)
+        except RuntimeError:
+            return False
+        return True
+
+    # Changes.
+
+    def update_priorities(self, handles: Sequence[int], values: Any) -> int:
+        invalid = self.face.update_priorities(handles, np.float32(values))
+        assert invalid == self.twin.update(handles, values)
         return invalid
 
+    def write_terminated(self, handles: Sequence[int], terminated: Sequence[bool]) -> None:
+        """Update the column of terminations, on which ends of episodes depend."""
+        values = {"terminated": list(map(np.bool_, terminated))}
+        assert self.face.update(handles, values) == self.twin.write_terminated(handles, terminated)
+        for handle, value in zip(handles, values["terminated"]):
+            record = self.twin.record_of(handle)
+            if record is not None and not record.deleted:
+                record.row = record.row | {"terminated": value}
+
     def delete(self, *handles: int) -> int:
-        deleted = self.driver.delete(list(handles))
+        deleted = self.face.delete(handles)
         assert deleted == self.twin.delete(handles)
         return deleted
 
     def advance(self, steps: int = 1) -> None:
-        self.driver.advance(steps)
+        self.face.advance(steps)
         self.twin.advance(steps)
 
     def info(self, handles: Sequence[int]) -> None:
-        assert self.driver.info(handles) == self.twin.info(handles)
+        got = (array.tolist() for array in plain(self.buffer.info(np.array(handles))))
+        assert list(zip(*got, strict=True)) == self.twin.info(handles)
 
-    def end_episodes(self) -> None:
-        assert int(self.buffer.end_episodes()) == self.twin.end_episodes()
+    def end_episodes(self) -> int:
+        ended = self.face.end_episodes()
+        assert ended == self.twin.end_episodes()
+        return ended
 
     def reset(self) -> None:
-        self.driver.reset()
+        self.buffer.reset()
         self.twin.reset()
 
+    # Comparisons.
+
+    def legal(self) -> list[int]:
+        """Return the handles of the valid starts, on which both agree."""
+        self.check()
+        assert legal_handles(self.buffer) == [record.serial for record in self.twin.records if self.twin.weight(record)]
+        return self.twin.legal()
+
+    def compare(self, batch: dict[str, np.ndarray], handles: list[int], weights: list[float], form: str) -> None:
+        """Check a sample."""
+        twin = self.twin
+        steps = [twin.steps_of(handle) for handle in handles]
+        windows = [[None if record is None else record.serial for record in one] for one in steps]
+        padding = twin.draws - len(handles)
+        self.drawn += 1
+        if form == "packed" and not twin.in_epochs:
+            padding = 0
+        if "indices" in batch:
+            assert batch["indices"].tolist()[: len(handles)] == handles
+        if twin.prioritized:
+            assert batch["weights"].tolist() == weights
+        masks = [[serial is not None for serial in one] for one in windows]
+        if self.views:
+            masks = self.compare_views(batch, handles)
+        if "mask" in batch:
+            expected = [one[0] for one in masks] if twin.single else masks
+            assert batch["mask"].tolist()[: len(handles)] == expected
+            assert not batch["mask"][len(handles) :].any()
+        if twin.whole:
+            assert batch["lengths"].tolist() == list(map(sum, masks))
+        if not self.views:
+            windows += [[None] * len(twin.steps)] * padding
+            self.compare_columns(batch, windows, form, not twin.single)
+
+    def compare_views(self, batch: dict[str, np.ndarray], handles: list[int]) -> list[list[bool]]:
+        """Check what views show; return the masks."""
+        if self.twin.single:
+            fields = [sample_of(self.twin, self.twin.record_of(handle), self.views) for handle in handles]
+            masks = [[True]] * len(handles)
+        else:
+            windows = [window_of(self.twin, handle, self.views) for handle in handles]
+            masks, fields = [mask.tolist() for mask, _ in windows], [field for _, field in windows]
+        assert batch.keys() - {"indices", "weights", "mask", "lengths"} == fields[0].keys()
+        for name in fields[0]:
+            assert_equal(batch[name], np.stack([field[name] for field in fields]), name)
+        return masks
+
+    def compare_columns(
+        self, batch: dict[str, np.ndarray], windows: Sequence[Sequence[int | None]], form: str, with_steps: bool
+    ) -> None:
+        shape = (len(windows), len(windows[0])) if with_steps else (len(windows),)
+        serials = [serial for one in windows for serial in one]
+        content = [None if serial is None else self.row(serial) for serial in serials]
+        cuts = {kind: self.cuts(kind, content, batch, form, shape) for kind in self.kinds_of_lengths}
+        blank = self.kind.row(0, 0, 0) if self.any_length else self.kind.row(0)
+        for name in self.names:
+            rows = [np.zeros_like(blank[name]) if row is None else row[name] for row in content]
+            if name not in self.leader:
+                expected = np.stack(rows)
+                expected = expected.reshape(*shape, *expected.shape[1:])
+            else:
+                parts = [row[start : start + n] for row, (start, n) in zip(rows, cuts[self.leader[name]], strict=True)]
+                expected = np.concatenate(parts)
+                if form != "packed":
+                    expected = padded(parts, name, self.width(name, parts, form))
+                    expected = expected.reshape(*shape, *expected.shape[1:])
+            assert_equal(batch[name], expected, name)
+
+    def row(self, serial: int) -> Row:
+        record = self.twin.record_of(serial)
+        assert record is not None
+        return record.row  # type: ignore[no-any-return]
+
+    def sampled(self, kind: str) -> int:
+        return int(self.options.get("sample_length", {}).get(kind, LONGEST))
+
+    def width(self, name: str, parts: Sequence[np.ndarray], form: str) -> int:
+        return max(map(len, parts)) if form == "longest" else self.sampled(self.leader[name])
+
+    def cuts(
+        self, kind: str, content: Sequence[Row | None], batch: dict[str, np.ndarray], form: str, shape: tuple[int, ...]
+    ) -> list[tuple[int, int]]:
+        """Return the first item and the number of items of each row, which the twin cuts."""
+        lengths = np.array([0 if row is None else len(row[kind]) for row in content])
+        if form == "packed":
+            assert batch[f"{kind}_offsets"].tolist() == [0, *np.cumsum(lengths).tolist()]
+        if form != "padded":
+            return [(0, int(n)) for n in lengths]
+        cut = np.minimum(lengths, self.sampled(kind))
+        got = batch[f"{kind}_lengths"]
+        assert (got.dtype, got.shape, got.reshape(-1).tolist()) == (np.int32, shape, cut.tolist())
+        at_random = self.options.get("cut") == "random" and self.sampled(kind) < LONGEST
+        starts = self.twin.cut((lengths - cut).tolist()) if at_random else [0] * len(content)
+        return list(zip(starts, cut.tolist(), strict=True))
+
+    def check(self) -> None:
+        """Check all that can be seen of the rows stored."""
+        twin, buffer = self.twin, self.buffer
+        buffer.check_valid()
+        present, size = [record.serial for record in twin.records], twin.size
+        assert len(buffer) == size
+        assert {*self.face.can_sample()} == {twin.can_sample()}
+        assert {*self.face.full()} == {twin.is_full(self.kind.row(0, LONGEST, LONGEST))}
+        state, expected = plain(buffer.state_dict()), twin.state()
+        assert (int(state["head"]), int(state["count"]), *state["serials"].tolist()) == (twin.head, size, *twin.serials)
+        assert state["random_state"].tolist() == twin.random_state
+        slots = [twin.slot(record) for record in twin.records]
+        if self.face.weighted:
+            self.check_weights(state, expected, slots)
+        for name in twin.items:
+            offsets = [record.offsets[name] for record in twin.records]
+            assert state[f"column.{name}"][slots, 0].tolist() == offsets
+        if size:
+            rows = plain(buffer.get_item(np.resize(np.arange(size), twin.capacity), as_dict=True))
+            self.compare_rows(rows, present)
+
+    def check_weights(self, state: dict[str, np.ndarray], expected: dict[str, Any], slots: Sequence[int]) -> None:
+        """Check the state of the rows."""
+        twin = self.twin
+        assert int(self.buffer.eligible()) == len(twin.eligible())
+        assert state["weights"][: twin.capacity].tolist() == expected["leaves"]
+        for name in ("counts", "clock", *(["max_priority", "beta"] if twin.prioritized else [])):
+            assert state[name].tolist() == expected[name], name
+        for name in {"priorities", "insertion_clocks", "use_counts", "steps", "flags"} & expected.keys():
+            if name != "use_counts" or not self.late:  # which also say which rows wait
+                assert state[name][slots].tolist() == np.array(expected[name])[slots].tolist(), name
+        # As many each time, since a graph may have to be compiled for each number.
+        handles = [-1, twin.inserted, max(twin.inserted - twin.size - 1, -1), *(row.serial for row in twin.records)]
+        self.info(np.resize(handles, twin.capacity + 3).tolist())
+
+    def compare_rows(self, rows: dict[str, np.ndarray], present: Sequence[int]) -> None:
+        """Check rows as they are read."""
+        content = [self.row(serial) for serial in present]
+        for name in self.names:
+            got, column = rows[name][: len(present)], [row[name] for row in content]
+            if name in self.leader:
+                lengths = rows[f"{self.leader[name]}_lengths"][: len(present)]
+                assert lengths.tolist() == list(map(len, column))
+                assert_equal(got, padded(column, name, got.shape[1]), name)
+            else:
+                assert_equal(got, np.stack(column), name)
+
+
+def assert_equal(got: np.ndarray, expected: np.ndarray, name: str) -> None:
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
+    assert np.array_equal(got, expected), (name, got.tolist(), expected.tolist())
+
+
+@contextlib.contextmanager
+def raises(words: str) -> Iterator[None]:
+    """Expect an error with words."""
+    try:
+        yield
+    except (RuntimeError, TimeoutError, ValueError) as error:
+        assert re.search(words, str(error)), error  # noqa: PT017
+    else:
+        raise AssertionError(f"expected an error with {words!r}")
+
+
+# Hand-worked scripts.
 
 #: Letters of `play`, and the flags of their rows.
 _ROWS = {".": (False, False), "e": (True, False), "f": (False, True), "b": (True, True)}
@@ -163,7 +385,7 @@ def play(pair: Pair, script: str) -> None:
         for operation in operations.split():
             if operation.isdecimal():
                 for _ in range(int(operation)):
-                    pair.insert([False] * pair.num_envs)
+                    pair.insert([False] * pair.twin.num_envs)
             elif operation[0] == "d":
                 pair.delete(int(operation[1:]))
             elif operation in ("a", "r"):
@@ -173,106 +395,4 @@ def play(pair: Pair, script: str) -> None:
         ranges = (handles.split("-") for handles in starts.split())
         assert pair.legal() == [handle for ends in ranges for handle in range(int(ends[0]), int(ends[-1]) + 1)], part
     pair.sample()
-    pair.compare()
-
-
-def sequences(capacity: int, length: int, draws: int = 1, **options: Any) -> Pair:
-    """Return a shared native buffer of sequences, emptied, and its twin."""
-    return _pair(SequenceReplayBuffer, draws, capacity, sequence_length=length, **options)
-
-
-def episodes(capacity: int, longest: int, draws: int = 1, **options: Any) -> Pair:
-    """Return a shared native buffer of episodes, emptied, and its twin."""
-    return _pair(EpisodeReplayBuffer, draws, capacity, max_episode_length=longest, **options)
-
-
-def _pair(cls: type[Any], draws: int, capacity: int, **options: Any) -> Pair:
-    return Pair(shared_driver(NATIVE, draws, capacity, SHAPES, TYPES, cls=cls, **options), **options)
-
-
-# Random operations.
-
-HANDLES = 4  # of a call, some of them invalid
-NONE, END, FINAL = 0, 1, 2
-FLAGS = st.lists(st.sampled_from([*[NONE] * 7, END, FINAL, END | FINAL]), min_size=5, max_size=9)
-
-
-def ends_and_finals(flags: Sequence[int]) -> tuple[list[bool], list[bool]]:
-    """Return which rows are ends, and which are final."""
-    return [flag & END > 0 for flag in flags], [flag & FINAL > 0 for flag in flags]
-
-
-PRIORITY = st.sampled_from([0.0, 0.25, 0.1, 1.0, 2.0, 9.0, 1234.5])
-PRIORITIES = st.lists(PRIORITY, min_size=HANDLES, max_size=HANDLES)
-#: Distances of handles behind the newest row; negative ones are in the future. Most of those to delete are.
-BEHIND = st.lists(st.integers(-2, 15), min_size=HANDLES, max_size=HANDLES)
-TO_DELETE = st.lists(st.integers(-45, 15), min_size=HANDLES, max_size=HANDLES)
-#: Two steps with a priority for each row: one graph for all, if calls are compiled.
-CORE = [
-    *[st.tuples(st.just("insert"), st.just(2), FLAGS, PRIORITIES)] * 6,
-    *[st.tuples(st.just("sample"))] * 4,
-    st.tuples(st.just("update"), BEHIND, PRIORITIES),
-    st.tuples(st.just("delete"), TO_DELETE),
-]
-#: If nothing is compiled, also insertions of other numbers of rows, without a priority or with one for all.
-MORE = [
-    *CORE,
-    st.tuples(st.just("advance"), st.integers(0, 2)),
-    st.tuples(st.just("info"), BEHIND),
-    st.tuples(st.just("reset"), st.integers(0, 2)),
-    st.tuples(st.just("end_episodes")),
-    *[st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, st.none())] * 2,
-    st.tuples(st.just("insert"), st.sampled_from([1, 1, 3, 6, 13, 16]), FLAGS, PRIORITY),
-]
-#: Several rows may be the same, so that the last value counts.
-WRITE = [
-    st.tuples(
-        st.just("write_terminated"),
-        st.lists(st.integers(-2, 9), min_size=HANDLES, max_size=HANDLES),
-        st.lists(st.booleans(), min_size=HANDLES, max_size=HANDLES),
-    )
-]
-WRITING, MORE_WRITING = (
-    st.lists(st.sampled_from(range(len(kinds))).flatmap(kinds.__getitem__), min_size=n, max_size=n)
-    for kinds, n in (([*CORE, *WRITE * 3], 16), ([*MORE, *WRITE * 5], 30))
-)
-SETTINGS = settings(
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-#: For graphs: no shrinking, since that would take minutes.
-SLOW = settings(SETTINGS, phases=[Phase.explicit, Phase.generate])
-
-
-def run(pair: Pair, operations: Sequence[tuple[Any, ...]]) -> None:
-    """Apply operations to a buffer and its twin; all state must be equal after each, bit for bit."""
-    for name, *arguments in operations:
-        if name == "insert":
-            insert(pair, *arguments)
-        elif name == "update":
-            if pair.prioritized:
-                pair.update(pair.handles(arguments[0]), arguments[1])
-        elif name == "delete":
-            pair.delete(*pair.handles(arguments[0]))
-        elif name == "info":
-            pair.info(pair.handles(arguments[0]))
-        elif name == "reset":
-            if arguments[0] == 0:
-                pair.reset()
-        else:
-            getattr(pair, name)(*arguments)
-        pair.compare()
-
-
-def insert(pair: Pair, steps: int, flags: Sequence[int], priority: Any) -> None:
-    """Insert rows; flags and priorities repeat until there is one for each."""
-    n = steps * pair.num_envs
-    given = [flags[i % len(flags)] for i in range(n)]
-    for i in range(n):
-        if not pair.fits([*given[: i + 1], *[NONE] * pair.num_envs]):  # no row would fit after it
-            given[i] = END
-    if isinstance(priority, list):
-        priority = [priority[i % len(priority)] for i in range(n)]
-    pair.insert(*ends_and_finals(given), priority)
+    pair.check()

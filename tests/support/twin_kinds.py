@@ -1,30 +1,37 @@
-"""The kinds of buffers that are driven beside their slow twin: of rows of any length, and of rows of one length."""
+"""The kinds of buffers that are driven beside their slow twin: of rows of any length, of one length, and with views."""
 
 import itertools
 from typing import Any, NamedTuple
 
-from any_length import COLUMNS
+from any_length import COLUMNS, FIXED, OWN_NEXT, STEPS, WIDE, row_of, step_of
+from model_rows import Views
 
-from mindspore_replay import FrameStack
+from mindspore_replay import FrameStack, NStep
 
 DRAWS = 2
-#: The same columns, of rows of one length.
-FIXED: dict[str, Any] = {
-    "shapes": [(3,), (), (3, 2), (2,), (2,), ()],
-    **{key: COLUMNS[key] for key in ("types", "names")},
-}
+
+
+def views_of(views: Views) -> list[Any]:
+    """Make the views of a buffer."""
+    return [*([NStep(views.n, views.gamma)] if views.n else []), *([FrameStack(views.frames)] if views.frames else [])]
 
 
 class Kind(NamedTuple):
-    """A class and options that choose or change rows; its rows are of any length, or not."""
+    """A class, options that choose or change rows, and columns."""
 
     cls: str
     options: dict[str, Any]
-    any_length: bool = True
+    columns: dict[str, Any] = COLUMNS
 
     @property
-    def columns(self) -> dict[str, Any]:
-        return COLUMNS if self.any_length else FIXED
+    def any_length(self) -> bool:
+        return self.columns is COLUMNS
+
+    def row(self, number: int, n: int = 3, words: int = 2, changed: int = 0) -> dict[str, Any]:
+        """Return a row; of any length, with so many items."""
+        if "tokens" in self.columns["names"]:
+            return row_of(number, n, words, changed)
+        return step_of(number, self.columns)
 
 
 def _kinds() -> dict[str, Kind]:
@@ -73,7 +80,7 @@ def _kinds() -> dict[str, Kind]:
 
 def _fixed() -> dict[str, Kind]:
     uniform, priority, reservoir = "ReplayBuffer", "PrioritizedReplayBuffer", "ReservoirReplayBuffer"
-    late, both, frames = {"late": ["reward"]}, {"late": ["logits", "reward"]}, FrameStack(2, observation="tokens")
+    late, both = {"late": ["reward"]}, {"late": ["logits", "reward"]}
     exact = {"alpha": 1.0, "epsilon": 0.0}
     window = {"prioritized": True, "capacity": 40, **exact}  # which ends within nodes of the tree
     every: dict[str, tuple[str, dict[str, Any]]] = {
@@ -89,7 +96,6 @@ def _fixed() -> dict[str, Kind]:
         "distinct": (uniform, {"max_staleness": 0, "replace": False}),
         "distinct, ordered": (uniform, {"replace": False, "ordered": True, "max_use": 3, "max_staleness": 9}),
         "late": (uniform, both | {"max_staleness": 3, "num_envs": 2}),
-        "late frames": (uniform, late | {"views": [frames]}),
         "reservoir": (reservoir, {"weighted": True, "replace": False}),
         "reservoir, used once": (reservoir, {"max_use": 1}),
         "reservoir, used often": (reservoir, {"max_use": 6}),
@@ -143,7 +149,7 @@ def _fixed() -> dict[str, Kind]:
         "by priority, one step": (1, by | {"burn_in": 3, "stride": 2}),
     }
     episodes: dict[str, tuple[int, dict[str, Any]]] = {
-        "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 3}),
+        "two environments": (3, {"num_envs": 2, "max_use": 2, "replace": False, "max_staleness": 1, "capacity": 24}),
         "whole ring": (13, {"max_use": 4}),
         "exact": (4, by | exact | {"beta_steps": 20}),
         "everything": (3, by | {"alpha": 0.5, "normalize": "buffer", "num_envs": 2, "max_use": 2}),
@@ -173,7 +179,47 @@ def _fixed() -> dict[str, Kind]:
         for order, when_full in itertools.product(("fifo", "lifo"), ("block", "evict")):
             given = {**options, "order": order, "when_full": when_full, "capacity": 12}
             every[f"queue of {name}, {order}, {when_full}"] = "ReplayQueue", given
-    return {f"fixed: {name}": Kind(*kind, any_length=False) for name, kind in every.items()}
+    return {f"fixed: {name}": Kind(*kind, FIXED) for name, kind in every.items()}
 
 
-KINDS = _kinds() | _fixed()
+def _views() -> dict[str, Kind]:
+    limits, roots = {"max_use": 5, "max_staleness": 4}, {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4}
+    by, two = roots | {"prioritized": True}, {"num_envs": 2}
+    rows: dict[str, tuple[Views, dict[str, Any]]] = {
+        "returns": (Views(3, 0.5), two | limits),
+        "returns, own next": (Views(5, 0.9, own_next=True), {"replace": False}),
+        "returns, own next, two environments": (Views(2, 1.0, own_next=True), two | {"ordered": True}),
+        "frames": (Views(frames=4), limits),
+        "late, frames": (Views(frames=2), {"late": ["reward"]}),
+        "one frame": (Views(frames=1), two),
+        "returns and frames": (Views(3, 0.5, 3), two | {"ordered": True}),
+        "returns and frames by priority": (Views(2, 0.9, 4), roots | limits),
+    }
+    steps: dict[str, tuple[Views, dict[str, Any]]] = {
+        "burn-in": (Views(3, 0.5), {"sequence_length": 3, "burn_in": 2} | limits),
+        "padded": (Views(2, 0.9), two | {"sequence_length": 4, "pad_end": True}),
+        "one step": (Views(3, 0.5), two | {"sequence_length": 1, "burn_in": 1}),
+        "own next": (Views(5, 0.9, own_next=True), {"sequence_length": 3, "stride": 2, "replace": False}),
+        "own next, padded": (Views(1, 0.5, own_next=True), {"sequence_length": 3, "pad_end": True} | by),
+        "frames": (Views(3, 0.5, 3), two | {"sequence_length": 3, "burn_in": 1, "pad_end": True}),
+        "by priority": (Views(2, 1.0, 2), {"sequence_length": 2, "stride": 3} | by | limits),
+        "episodes": (Views(3, 0.5), two | {"max_episode_length": 6} | limits),
+        "episodes, own next": (Views(2, 0.5, own_next=True), {"max_episode_length": 5} | by),
+        "episodes of frames": (Views(2, 0.9, 3), {"max_episode_length": 5}),
+    }
+    made = {}
+    for name, (views, options) in rows.items():
+        cls = "PrioritizedReplayBuffer" if "priority" in name else "ReplayBuffer"
+        made[name] = cls, views, {"capacity": 13} | options
+    for name, (views, options) in steps.items():
+        cls = "EpisodeReplayBuffer" if "episodes" in name else "SequenceReplayBuffer"
+        made[f"steps, {name}"] = cls, views, {"capacity": 17} | options
+    return {
+        f"views: {name}": Kind(
+            cls, {"views": views} | options, (WIDE if "replace" in options else OWN_NEXT) if views.own_next else STEPS
+        )
+        for name, (cls, views, options) in made.items()
+    }
+
+
+KINDS = _kinds() | _fixed() | _views()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pairs import legal_handles
+from checks import legal_handles
 
 from mindspore_replay import (
     EpisodeReplayBuffer,

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from bodies import Kept
 from bodies import filled as filled_by
-from checks import assert_frequencies, assert_weights, uniform
+from checks import assert_frequencies, assert_rows, assert_weights, legal_handles, same_states, uniform
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
 from mindspore import ops
 from model import Model
 from model_rows import Views
 from model_views import chain_of, is_transition
-from pairs import legal_handles, same_states
-from row_pairs import assert_same
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -373,7 +371,7 @@ def test_steps_in_a_graph(name: str):
     graph.load_state_dict(eager.state_dict())
     call = SampleCall(graph)
     for _ in range(5):
-        assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
+        assert_rows([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
     assert same_states(graph, eager)
 
 
@@ -615,7 +613,7 @@ def test_goals_that_end_episodes_in_a_graph(cls: Any):
     eager, graph = (line(cls is ReplayBuffer, 3, cls, **options) for _ in range(2))
     call = SampleCall(graph)
     for _ in range(5):
-        assert_same([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
+        assert_rows([part.asnumpy() for part in call.sample()], [part.asnumpy() for part in eager.sample()])
 
 
 def test_flags_need_a_column():

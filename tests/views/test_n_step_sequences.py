@@ -1,54 +1,15 @@
-"""N-step returns at each step of sequences and episodes."""
+"""N-step returns at each step of sequences and episodes. `test_twin.py` has random operations."""
 
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-from drivers import COMPILED, NATIVE
-from hypothesis import given, settings
-from model_rows import Views
-from pairs import MORE_WRITING, SETTINGS, SLOW, WRITING, run, same_states
-from row_pairs import NAMES, steps_pair
+from any_length import OWN_NEXT
+from checks import same_states
 
 from mindspore_replay import EpisodeReplayBuffer, FrameStack, NStep, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.store.rows.store import Store
-
-LIMITS: dict[str, Any] = {"max_use": 5, "max_staleness": 4}
-ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4, "prioritized": True}
-SEQUENCES, EPISODES = SequenceReplayBuffer, EpisodeReplayBuffer
-
-ARGUMENTS: dict[str, tuple[Any, Views, dict[str, Any]]] = {
-    "burn-in": (SEQUENCES, Views(3, 0.5), {"sequence_length": 3, "burn_in": 2} | LIMITS),
-    "padded": (SEQUENCES, Views(2, 0.9), {"sequence_length": 4, "pad_end": True, "num_envs": 2}),
-    "one step": (SEQUENCES, Views(3, 0.5), {"sequence_length": 1, "burn_in": 1, "num_envs": 2}),
-    "own next": (
-        SEQUENCES,
-        Views(5, 0.9, own_next=True),
-        {"sequence_length": 3, "stride": 2, "replace": False, "reward": ((2,), ms.float64)},
-    ),
-    "own next, padded": (SEQUENCES, Views(1, 0.5, own_next=True), {"sequence_length": 3, "pad_end": True} | ROOTS),
-    "frames": (SEQUENCES, Views(3, 0.5, 3), {"sequence_length": 3, "burn_in": 1, "pad_end": True, "num_envs": 2}),
-    "prioritized": (SEQUENCES, Views(2, 1.0, 2), {"sequence_length": 2, "stride": 3} | ROOTS | LIMITS),
-    "episodes": (EPISODES, Views(3, 0.5), {"max_episode_length": 6, "num_envs": 2} | LIMITS),
-    "episodes, own next": (EPISODES, Views(2, 0.5, own_next=True), {"max_episode_length": 5} | ROOTS),
-    "episodes of frames": (EPISODES, Views(2, 0.9, 3), {"max_episode_length": 5}),
-}
-
-
-@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=10)
-@given(operations=MORE_WRITING)
-def test_random_operations(arguments: tuple[Any, Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
-    cls, views, options = arguments
-    run(steps_pair(cls, NATIVE, views, 17, 2, **options), operations)
-
-
-@settings(SLOW, max_examples=3)
-@given(operations=WRITING)
-def test_random_operations_in_graphs(operations: list[tuple[Any, ...]]):
-    cls, views, options = ARGUMENTS["frames"]
-    run(steps_pair(cls, COMPILED, views, 17, 2, **options), operations)
 
 
 def schema(own_next: bool = False) -> dict[str, Any]:
@@ -57,7 +18,7 @@ def schema(own_next: bool = False) -> dict[str, Any]:
     return {
         "shapes": [()] * len(columns),
         "types": [types[i] for i in columns],
-        "names": [NAMES[i] for i in columns],
+        "names": [OWN_NEXT["names"][i] for i in columns],
         "seed": 0,
     }
 

@@ -8,15 +8,16 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from any_length import OWN_NEXT, STEPS
 from bodies import Kept
-from drivers import Calls
+from checks import assert_rows, legal_handles, same_states
+from faces import Compiled
 from goals import GOALS, reward_fn
-from hypothesis import given, settings
 from mindspore import Tensor
 from model import Model
 from model_rows import Views
-from pairs import MORE_WRITING, SETTINGS, legal_handles, run, same_states
-from row_pairs import RowPair, assert_same, row_pair
+from pairs import Pair
+from twin_kinds import Kind
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -27,8 +28,21 @@ from mindspore_replay import (
     SequenceReplayBuffer,
 )
 
-LIMITS: dict[str, Any] = {"max_use": 5, "max_staleness": 4}
 ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4}
+
+
+def pair_of(
+    views: Views,
+    capacity: int,
+    draws: int = 1,
+    reward: Any = ((), "float32"),
+    cls: str = "ReplayBuffer",
+    **options: Any,
+) -> Pair:
+    """Return a buffer of steps with views and its twin."""
+    columns = {key: list(values) for key, values in (OWN_NEXT if views.own_next else STEPS).items()}
+    columns["shapes"][1], columns["types"][1] = reward
+    return Pair(Kind(cls, {"views": views} | options, columns), sample_size=draws, capacity=capacity)
 
 
 # N-step returns.
@@ -49,14 +63,14 @@ def steps_taken(kind: str, j: int, n: int, own_next: bool) -> int:
 @pytest.mark.parametrize("own_next", [True, False], ids=["own_next", "next_row"])
 @pytest.mark.parametrize(
     ("n", "reward"),
-    [*((n, ((), ms.float32)) for n in (1, 2, 3, 5)), (3, ((), ms.float64)), (2, ((2,), ms.float32))],
+    [*((n, ((), "float32")) for n in (1, 2, 3, 5)), (3, ((), "float64")), (2, ((2,), "float32"))],
     ids=str,
 )
 def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
     """Something happens at every distance from a row, anywhere in the ring."""
     for gamma in (0.0, 0.5, 1.0):
         views = Views(n, gamma, own_next=own_next)
-        pair = row_pair(views, 16, reward=reward)
+        pair = pair_of(views, 16, reward=reward)
         for i, (kind, j) in enumerate(itertools.product(KINDS, range(n + 3))):
             pair.reset()
             for step in range(prefix := (5 * i + 3) % 15):  # an episode before it
@@ -64,18 +78,18 @@ def test_n_step_returns_in_closed_form(n: int, reward: Any, own_next: bool):
             check_return(pair, kind, j, before=i % 3)
 
 
-def check_return(pair: RowPair, kind: str, j: int, before: int) -> None:
+def check_return(pair: Pair, kind: str, j: int, before: int) -> None:
     """Insert an episode with an event j rows after its row `before`, and check the sample of that row."""
     n, gamma, own_next = pair.views.n, pair.views.gamma, pair.views.own_next
     start = pair.twin.inserted + before
     rows = [
-        pair.make_row(pair.twin.inserted + i)._replace(terminated=np.array(False), truncated=np.array(False))
+        pair.kind.row(pair.twin.inserted + i) | {"terminated": np.bool_(False), "truncated": np.bool_(False)}
         for i in range(before + (j + 1 if kind in ("newest", "broken off") else n + 4))
     ]
     for i, row in enumerate(rows):
         here = i == before + j
         if here and kind in ("terminated", "truncated"):
-            row = rows[i] = row._replace(**{kind: np.array(True)})
+            row = rows[i] = row | {kind: np.bool_(True)}
         ends = here and kind in ("terminated", "truncated")
         pair.insert([ends], [here and kind == "final"], rows=[row])
     if kind == "deleted":
@@ -87,17 +101,17 @@ def check_return(pair: RowPair, kind: str, j: int, before: int) -> None:
     if k == 0:
         return
     got, chain = pair.sample_at(start), rows[before : before + k]
-    total = sum(gamma**i * row.reward.astype(np.float64) for i, row in enumerate(chain))
-    assert_same([got["reward"]], [np.asarray(total, chain[0].reward.dtype)])
+    total = sum(gamma**i * row["reward"].astype(np.float64) for i, row in enumerate(chain))
+    assert_rows([got["reward"]], [np.asarray(total, chain[0]["reward"].dtype)])
     ended = kind in ("terminated", "truncated") and k == j + 1
     terminated = kind == "terminated" and ended
-    assert_same([got["discount"]], [np.array(0 if terminated else gamma**k, np.float32)])
+    assert_rows([got["discount"]], [np.array(0 if terminated else gamma**k, np.float32)])
     assert (bool(got["terminated"]), bool(got["truncated"])) == (terminated, ended and not terminated)
-    assert got["observation"].tolist() == chain[0].observation.tolist()
+    assert got["observation"].tolist() == chain[0]["observation"].tolist()
     if own_next:
-        assert got["next_observation"].tolist() == chain[-1].next_observation.tolist()
+        assert got["next_observation"].tolist() == chain[-1]["next_observation"].tolist()
     else:
-        following = rows[before + k].observation
+        following = rows[before + k]["observation"]
         assert got["next_observation"].tolist() == (following * 0 if ended else following).tolist()
 
 
@@ -137,15 +151,15 @@ def test_n_step_returns_by_hand():
 def test_a_prioritized_buffer_gives_the_same_returns(gamma: float):
     """The twin's sums are those of the closed form; draws, weights and returns are the twin's."""
     for own_next in (False, True):
-        pair = row_pair(Views(3, gamma, own_next=own_next), 16, 4, prioritized=True, num_envs=2, **ROOTS)
+        pair = pair_of(Views(3, gamma, own_next=own_next), 16, 4, cls="PrioritizedReplayBuffer", num_envs=2, **ROOTS)
         rng = np.random.default_rng(3)
         for _ in range(60):
             flags = rng.choice(3, 2, p=[0.7, 0.15, 0.15])
             pair.insert(flags == 1, flags == 2, priority=rng.integers(1, 9, 2).astype(np.float32))
             sample = pair.sample()
             if sample is not None:
-                pair.update(sample[0].tolist(), rng.integers(1, 9, 4).astype(np.float32))
-        pair.compare()
+                pair.update_priorities(sample["indices"].tolist(), rng.integers(1, 9, 4).astype(np.float32))
+        pair.check()
 
 
 def test_n_step_columns_under_other_names_and_types():
@@ -170,38 +184,13 @@ def test_n_step_columns_under_other_names_and_types():
 
 
 def test_returns_of_several_environments_do_not_mix():
-    pair = row_pair(Views(2, 0.5), 13, num_envs=3)
+    pair = pair_of(Views(2, 0.5), 13, num_envs=3)
     for step in range(9):
-        rows = [pair.make_row(3 * step + env)._replace(reward=np.array(10**env * 2, np.float32)) for env in range(3)]
+        rows = [pair.kind.row(3 * step + env) | {"reward": np.float32(10**env * 2)} for env in range(3)]
         pair.insert([step == 2 + env for env in range(3)], rows=rows)
     for handle in pair.legal():
         reward = float(pair.sample_at(handle)["reward"])
         assert reward in (10 ** (handle % 3) * 2, 10 ** (handle % 3) * 3)
-
-
-# Random operations, with the twin.
-
-ARGUMENTS: dict[str, tuple[Views, dict[str, Any]]] = {
-    "returns": (Views(3, 0.5), {"num_envs": 2} | LIMITS),
-    "returns, own next": (Views(5, 0.9, own_next=True), {"replace": False, "reward": ((2,), ms.float64)}),
-    "returns, own next, two environments": (Views(2, 1.0, own_next=True), {"num_envs": 2, "ordered": True}),
-    "frames": (Views(frames=4), LIMITS),
-    "frames, two environments": (Views(frames=3), {"num_envs": 2}),
-    "one frame": (Views(frames=1), {}),
-    "returns and frames": (Views(3, 0.5, 3), {"num_envs": 2, "ordered": True}),
-    "prioritized returns and frames": (Views(2, 0.9, 4), ROOTS | LIMITS | {"prioritized": True}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
-@settings(SETTINGS, max_examples=10)
-@given(operations=MORE_WRITING)
-def test_random_operations(arguments: tuple[Views, dict[str, Any]], operations: list[tuple[Any, ...]]):
-    views, options = arguments
-    pair = row_pair(views, 13, 2, **options)
-    run(pair, operations)
-    assert legal_handles(pair.buffer) == [row.serial for row in pair.twin.records if pair.twin.weight(row)]
 
 
 # Frame stacks.
@@ -473,10 +462,10 @@ def test_all_views_in_a_graph():
         got = calls.step(Tensor(ends), Tensor(finals), *map(Tensor, row))
         eager.insert(row, end=ends, final=finals)
         expected = eager.sample()
-        assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
+        assert_rows([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
         assert same_states(graph, eager)
-    got, expected = Calls(graph).sample_between(Tensor(3), Tensor(20)), eager.sample((3, 20))
-    assert_same([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
+    got, expected = Compiled(graph).sample_plain_between(Tensor(3), Tensor(20)).values(), eager.sample((3, 20))
+    assert_rows([a.asnumpy() for a in got], [b.asnumpy() for b in expected])
     graph.check_valid()
 
 
