@@ -33,7 +33,7 @@ def rows_of(buffer: Any) -> list[int]:
     return [int(buffer.get_item(i)[0]) for i in range(int(buffer.size()))]
 
 
-@pytest.mark.parametrize(("backend", "strict"), [("native", True), ("native", False), ("composite", True)])
+@pytest.mark.parametrize(("backend", "strict"), [("native", True), ("native", False)])
 def test_graph_and_python_see_the_rows_loaded_with_the_owner(backend: str, strict: bool):
     first, second = agent_of(range(100, 110), backend), agent_of(range(3), backend)
     graph = ms.jit(second.construct)

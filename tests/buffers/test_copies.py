@@ -23,9 +23,8 @@ def insert(buffer: Any, first: int, n: int = 3) -> None:
     buffer.insert([np.stack([number, number], 1), number])
 
 
-def filled(kind: str, backend: str = "native") -> Any:
-    backend = EVERY[kind].options.get("backend", backend)
-    buffer = EVERY[kind].make(sample_size=1, capacity=8, **STEPS, seed=1, backend=backend)
+def filled(kind: str) -> Any:
+    buffer = EVERY[kind].make(sample_size=1, capacity=8, **STEPS, seed=1)
     for first in range(0, 12, 3):  # the ring has a seam
         insert(buffer, first)
         if kind == "episodes":
@@ -76,8 +75,8 @@ class Agent(nn.Cell):
         return self.buffer.size()
 
 
-def test_the_graph_of_a_copied_agent_uses_the_copy(backend: str):
-    agent = Agent(filled("prioritized", backend))
+def test_the_graph_of_a_copied_agent_uses_the_copy():
+    agent = Agent(filled("prioritized"))
     agent.buffer.reset()
     row = ms.Tensor([1, 2], ms.int32), ms.Tensor(3, ms.int32)
     agent(*row)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from checks import assert_frequencies
 
-from mindspore_replay import ElasticReplayBuffer, NStep, PrioritizedReplayBuffer
-from mindspore_replay.store.rows.store import Store
+from mindspore_replay import ElasticReplayBuffer, NStep
 
 #: Weights are priorities, and sums of whole numbers are exact.
 EXACT: dict[str, Any] = {"alpha": 1.0, "epsilon": 0.0}
@@ -33,18 +32,6 @@ def filled_by_window(backend: str, window: int, priorities: np.ndarray, **option
     native.set_window(window)
     buffer.load_state_dict(native.state_dict())
     return buffer
-
-
-def test_a_window_of_all_rows_draws_as_a_prioritized_buffer():
-    """Bit for bit, also before the ring is full."""
-    options = EXACT | {"alpha": 0.6, "seed": 5, "normalize": "buffer"}
-    plain = PrioritizedReplayBuffer(4, CAPACITY, [()], [ms.int64], backend="native", **options)
-    elastic = make("native", draws=4, **options)
-    for i in range(6):
-        for each in (plain, elastic):
-            each.insert([np.arange(13)], priority=np.linspace(i, 9, 13, dtype=np.float32))
-        for ours, theirs in zip(elastic.sample(), plain.sample(), strict=True):
-            assert ours.asnumpy().tolist() == theirs.asnumpy().tolist()
 
 
 # Frequencies and importance weights of rows.
@@ -109,30 +96,6 @@ def test_rows_before_the_window_may_weigh_anything():
 
 
 # The rest.
-
-
-def test_can_sample_counts_rows_of_positive_weight_in_the_window():
-    buffer = filled_by_window("native", 4, np.array([1, 1, 1, 1, 1, 5, 0, 1]), **BY_BUFFER)
-    assert buffer.can_sample()
-    assert buffer.eligible() == 3
-    buffer.delete([7])
-    assert not buffer.can_sample()
-    assert {row for _ in range(20) for row in buffer.sample()[2].asnumpy().tolist()} == {4, 5}
-    assert buffer.set_window(5).can_sample()
-    assert {row for _ in range(20) for row in buffer.sample()[2].asnumpy().tolist()} == {3, 4, 5}
-
-
-def test_a_store_draws_as_the_buffer():
-    """Without MindSpore in between."""
-    buffer = make("native", 6)
-    store = Store(buffer.columns, buffer.options)
-    for i in range(9):
-        given = np.arange(i, i + 7, dtype=np.int64), np.arange(1, 8, dtype=np.float32)
-        buffer.insert([given[0]], priority=given[1])
-        store.insert([given[0]], given[1])
-        for ours, theirs in zip(buffer.sample(beta=0.7), store.sample(beta=0.7), strict=True):
-            assert ours.asnumpy().tolist() == theirs.tolist()
-        assert store.eligible() == buffer.eligible() == 6
 
 
 def test_with_a_view():

@@ -75,15 +75,6 @@ def test_a_used_up_episode_is_not_drawn_any_more():
     assert pair.steps(4, 3).legal() == [8]
 
 
-@pytest.mark.parametrize("n", [13, 14, 30])
-def test_a_batch_longer_than_the_capacity(n: int):
-    pair = episodes(13, 4).steps(2)
-    pair.insert([(i + 2) % 4 == 3 for i in range(n)])
-    first = pair.twin.inserted - 13
-    assert pair.legal() == [handle for handle in range(first, n + 2 - 3) if handle % 4 == 0]
-    pair.sample()
-
-
 # The maximum length.
 
 TOO_LONG = (

@@ -33,17 +33,11 @@ def numbers(batch: Any) -> set[int]:
     return set(np.asarray(number)[..., 0].ravel().tolist()) - {0}  # of padding
 
 
-PLACES: dict[str, dict[str, Any]] = {"native": {}, "composite": {"backend": "composite"}, "host": {"package": host}}
+PLACES: dict[str, dict[str, Any]] = {"native": {}, "host": {"package": host}}
 
 
-#: Composite operators take long to compile.
-COMPOSED = ("uniform", "limits", "prioritized")
-
-
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    [(kind, place) for kind in REPEATING for place in PLACES if place != "composite" or kind in COMPOSED],
-)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", REPEATING)
 def test_a_sample_of_more_rows_than_there_are(kind: str, place: str):
     """The buffer waits for none in `sample`, and in `can_sample` for as many as it can have."""
     buffer = make(kind, **PLACES[place])

@@ -2,11 +2,10 @@
 
 import gc
 import weakref
-from typing import Any
 
 import mindspore as ms
 import pytest
-from bodies import ONCE, Body, Kept, compiled, filled, ints, make_buffer, row
+from bodies import ONCE, Body, Kept, compiled, ints, make_buffer, row
 from checks import cursors
 from mindspore import Parameter, Tensor, nn, ops
 
@@ -59,10 +58,9 @@ class UntilReady(Body):
         return steps, self.buffer.size()
 
 
-@ONCE
-def test_conditions(mode: str, backend: str):
-    buffer = make_buffer(backend)
-    call = compiled(UntilReady(buffer), mode)
+def test_conditions():
+    buffer = make_buffer("native")
+    call = ms.jit(UntilReady(buffer).construct)
     assert ints(call(*row(1))) == [2, 3]
     assert [ints(call(*row(1))) for _ in range(3)] == [[0, 4], [0, 5], [0, 6]]
     assert ints(call(*row(1))) == [100, 0]
@@ -103,17 +101,6 @@ def test_an_empty_buffer_is_true():
             ms.jit(body(buffer).construct)()
 
 
-def test_conditions_in_python(mode: str):
-    buffer = make_buffer("native")
-    assert not buffer.can_sample()
-    assert not buffer.full()
-    assert not buffer.size()
-    while not buffer.full():
-        buffer.insert(row(1))
-    assert buffer.can_sample()
-    assert buffer.size() == 6
-
-
 class Loss(Body):
     """Twice the weight times the sum of a sample's numbers; the inserted row is in the range."""
 
@@ -140,73 +127,16 @@ class Step(nn.Cell):
         return loss, size, gradient
 
 
-@ONCE
-def test_gradients(mode: str, backend: str):
+def test_gradients():
     """Rows (7, 7), 7 drawn twice sum to 42: the loss is 21 and its gradient 42. The forward pass runs once."""
-    buffer = make_buffer(backend)
-    call = compiled(Step(Loss(buffer)), mode)
+    buffer = make_buffer("native")
+    call = ms.jit(Step(Loss(buffer)).construct)
     for inserted in (2, 4, 6):
         assert [float(value) for value in call(*row(7))] == [21, inserted, 42]
         assert cursors(buffer) == (0, inserted, inserted, 0)
         assert buffer.random_state.asnumpy()[1] == inserted
     assert [float(value) for value in call(*row(8))] == [24, 6, 48]
     assert not any(parameter.requires_grad for parameter in buffer.get_parameters())
-
-
-def test_a_gradient_from_python():
-    loss = Loss(make_buffer("native"))
-    function = ms.jit(ms.value_and_grad(loss, None, (loss.weight,), has_aux=True))
-    (value, _), (gradient,) = function(*row(7))
-    assert (float(value), float(gradient)) == (21, 42)
-
-
-def make_wrapped(backend: str = "native", **options: Any) -> ReplayBuffer:
-    """Return a buffer with rows 2 to 7, whose head is slot 2."""
-
-    def fill(buffer: ReplayBuffer) -> None:
-        for number in range(8):
-            buffer.insert(row(number))
-
-    return filled(lambda backend: make_buffer(backend, **options), backend, fill)
-
-
-class Ranges(Body):
-    """Bounds of a range as constants, as Tensors, and open."""
-
-    def construct(self, start):
-        return (
-            self.buffer.sample((1, 3))[1],
-            self.buffer.sample((start, 3))[1],
-            self.buffer.sample((None, -2))[1],
-            self.buffer.sample((-2, None))[1],
-            self.buffer.sample()[1],
-        )
-
-
-def test_ranges_in_a_graph():
-    call = ms.jit(Ranges(make_wrapped(replace=False)).construct)
-    for _ in range(3):
-        *drawn, some = (sorted(part.asnumpy().tolist()) for part in call(Tensor(1)))
-        assert (drawn[0], drawn[1], drawn[3]) == ([3, 4], [3, 4], [6, 7])
-        assert set(drawn[2]) < {2, 3, 4, 5}
-        assert set(some) < {2, 3, 4, 5, 6, 7}
-
-
-class Reads(Body):
-    def construct(self, index, several):
-        one = self.buffer.get_item(index)
-        return one[1], self.buffer.get_item(several)[1], self.buffer.get_item(2)[0], self.buffer.count, self.buffer.head
-
-
-@pytest.mark.parametrize(
-    ("backend", "dtype"), [("native", ms.int32), ("native", ms.int64), ("composite", ms.int32)], ids=str
-)
-def test_positions_in_a_graph(backend: str, dtype: Any):
-    read = ms.jit(Reads(make_wrapped(backend)).construct)
-    one, several, two, count, head = read(Tensor(-2, dtype), Tensor([0, -1, 3], dtype))
-    assert (one.shape, int(one), several.asnumpy().tolist()) == ((), 6, [2, 7, 5])
-    assert two.asnumpy().tolist() == [4, 4]
-    assert (int(count), int(head)) == (6, 2)
 
 
 class Numbers(Body):
@@ -245,14 +175,6 @@ class Several(nn.Cell):
         return sizes
 
 
-def test_a_list_of_buffers():
-    buffers = [make_buffer("native") for _ in range(3)]
-    call = ms.jit(Several(buffers).construct)
-    assert ints(call(*row(1))) == [1, 1, 1]
-    assert ints(call(*row(5))) == [2, 2, 2]
-    assert [buffer.buffer[1].asnumpy()[:2].tolist() for buffer in buffers] == [[1, 5], [2, 6], [3, 7]]
-
-
 class Indexed(Several):
     """Buffers selected by constants, and by the counter of a loop."""
 
@@ -273,17 +195,6 @@ def test_a_list_of_buffers_by_index(mode: str):
     assert ints(call(*row(1))) == [1, 2, 11, 2]
     assert ints(call(*row(5))) == [5, 4, 15, 4]
     assert [buffer.buffer[1].asnumpy()[:4].tolist() for buffer in buffers] == [[1, 1, 5, 5], [2, 11, 6, 15]]
-
-
-class ByTensor(Several):
-    def construct(self, i):
-        return self.memories[i].size()
-
-
-def test_an_index_that_is_a_tensor_fails():
-    call = ms.jit(ByTensor([make_buffer("native") for _ in range(2)]).construct)
-    with pytest.raises(AttributeError, match="'Function' object has no attribute 'size'"):
-        call(Tensor(1, ms.int32))
 
 
 def test_a_list_of_cells_cannot_be_called_cells():
@@ -324,29 +235,6 @@ def test_names_of_parameters_never_collide(backend: str):
     names = [name for name, _ in owner.parameters_and_names()]
     assert len(set(names)) == len(names) == 12
     assert names[0] == "memories.0.column.0"
-
-
-class Mixed(nn.Cell):
-    """A native and a composite buffer in one graph: rows go from one to the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.native, self.composite = make_buffer("native"), make_buffer("composite")
-
-    def construct(self, x, y):
-        self.native.insert([x, y])
-        self.composite.insert(self.native.get_item(-1))
-        self.native.insert([x, y])
-        self.composite.insert(self.native.get_item(0))
-        return self.native.sample()[1], self.composite.sample()[1]
-
-
-def test_both_backends_in_one_graph():
-    call = ms.jit(Mixed().construct)
-    for number in range(5):
-        native, composite = call(*row(number))
-        assert native.shape == composite.shape == (2,)
-    assert composite.asnumpy().max() <= 4
 
 
 class Train(nn.Cell):

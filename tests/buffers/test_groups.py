@@ -11,7 +11,7 @@ from mindspore import Tensor, nn
 
 from mindspore_replay import EpisodeReplayBuffer, NStep, ReplayBuffer, SequenceReplayBuffer, sequence_priorities
 
-GROUPS, SIZE, CAPACITY, ENVS = 2, 3, 12, 2
+CAPACITY, ENVS = 12, 2
 NAMES, SHAPES, TYPES = ["color", "row"], [(), (2,)], ["int16", "float32"]
 
 

@@ -21,14 +21,9 @@ from mindspore_replay import (
     MixedReplay,
     NStep,
     Prefetch,
-    PrioritizedReplayBuffer,
     ReplayBuffer,
-    ReplayQueue,
-    SequenceReplayBuffer,
     attach,
     create_buffer,
-    load,
-    save,
 )
 from mindspore_replay.training.statistics import statistics_of
 
@@ -123,60 +118,6 @@ def test_chains_of_rewards_end_before_a_row_that_waits():
     assert found == {(0, 1.5, 2), (1, 1, 2)}  # row 2 may be a next observation, and row 3 not
 
 
-def test_a_full_queue_keeps_rows_that_wait():
-    queue = make(ReplayQueue, capacity=4)
-    handles = queue.insert([np.arange(4, dtype=np.int32)], with_indices=True)
-    queue.update(handles[1:], values(LATE, [1, 2, 3]))
-    assert [queue.sample()[0].tolist() for _ in range(2)] == [[1], [2]]
-    for use in (queue.sample, lambda: queue.insert([4])):  # row 0 waits, and row 3 waits for it
-        with pytest.raises(RuntimeError, match=r"got 0 .* the oldest has the handle 0\."):
-            use()
-    queue.update(handles[:1], values(LATE, [0]))
-    assert [queue.sample()[0].tolist() for _ in range(2)] == [[0], [3]]
-    queue.insert([np.arange(4, 8, dtype=np.int32)])
-
-
-def test_a_full_queue_keeps_sequences_that_wait():
-    queue = make(ReplayQueue, capacity=6, sequence_length=3, stride=1)
-    handles = queue.insert([np.arange(6, dtype=np.int32)], with_indices=True)
-    queue.update(handles[2:], values(LATE, [2, 3, 4, 5]))  # sequences 0 and 1 wait for rows 0 and 1
-    for handle in handles[:2]:
-        for use in (queue.sample, lambda: queue.insert([6])):
-            with pytest.raises(RuntimeError, match="got 0 "):
-                use()
-        queue.delete(handle)
-    queue.insert([6])
-    assert [queue.sample()[2].tolist() for _ in range(2)] == [[[2, 3, 4]], [[3, 4, 5]]]
-
-
-@pytest.mark.parametrize("form", ["file", "other capacity", "state", "folder"])
-@pytest.mark.parametrize("cls", [PrioritizedReplayBuffer, SequenceReplayBuffer])
-def test_a_resume(cls: type[Any], form: str, tmp_path: Path):
-    more: dict[str, Any] = {"sequence_length": 2} if cls is SequenceReplayBuffer else {}
-    more |= {"storage": tmp_path / "rows"} if form == "folder" else {}
-    buffer = make(cls, **more)
-    handles = buffer.insert([np.arange(6, dtype=np.int32)], with_indices=True)
-    buffer.update(handles[:4], values(["reward"], np.arange(4)))
-    buffer.update(handles[:3], values(["score"], np.arange(3)))
-    before = drawable(buffer)
-    assert before == ([0, 1, 2] if cls is PrioritizedReplayBuffer else [0, 1])
-    if form == "folder":
-        buffer.close()
-        again = cls.open(tmp_path / "rows")
-    elif form == "state":
-        again = make(cls, **more)
-        again.load_state_dict(buffer.state_dict())
-    else:
-        save(buffer, tmp_path / "buffer")
-        again = load(tmp_path / "buffer", **({} if form == "file" else {"capacity": 12}))
-    assert drawable(again) == before
-    again.update(handles[3:4], values(["score"], [3]))
-    assert drawable(again) == [*before, len(before)]
-    if cls is SequenceReplayBuffer:
-        again.end_episodes()
-    assert again.insert({"number": 9}, with_indices=True).tolist() == 6
-
-
 #: Inserts prompts and scores them in a process of its own.
 _JUDGE = """
 import sys
@@ -205,15 +146,6 @@ def test_a_judge_in_another_process(tmp_path: Path):
     assert (score.asnumpy() == score_of(number.asnumpy())).all()
     with pytest.raises(ValueError, match="are late"):
         attach(tmp_path / "rows").insert(dict(zip(NAMES, [0, 0.5, [0, 0]])))
-
-
-def test_priorities_of_rows_that_wait():
-    buffer = make(PrioritizedReplayBuffer, alpha=1.0, epsilon=0.0)
-    handles = buffer.insert([np.arange(2, dtype=np.int32)], priority=[3.0, 5.0], with_indices=True)
-    assert int(buffer.update_priorities(handles[:1], 9.0)) == 0
-    assert not buffer.weights.asnumpy()[:2].any()
-    buffer.update(handles, values(LATE, [0, 1]))
-    assert buffer.weights.asnumpy()[:2].tolist() == [9, 5]
 
 
 def test_mixtures_elastic_buffers_and_prefetch():

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
 
 import mindspore_replay
-from mindspore_replay import EpochReplayBuffer, MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, host, load, save
+from mindspore_replay import EpochReplayBuffer, MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, load, save
 from mindspore_replay.datasets import from_npz, to_minari
 
 COLUMNS: dict[str, Any] = {
@@ -21,7 +20,6 @@ COLUMNS: dict[str, Any] = {
     "share_lengths": [("tokens", "log_probs")],
     "seed": 0,
 }
-CLASSES = ["ReplayBuffer", "PrioritizedReplayBuffer", "ElasticReplayBuffer", "EpochReplayBuffer", "ReplayQueue"]
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 
@@ -109,23 +107,3 @@ def test_a_dataset_gives_rows_as_long_as_they_are():
     assert batch["tokens"].shape == (6, 6)
     assert sorted((batch["tokens"] >= 0).sum(1)) == lengths.tolist()
     assert (batch["log_probs"].sum((1, 2)) == 2 * (batch["tokens"] >= 0).sum(1)).all()
-
-
-@pytest.mark.parametrize("name", [*CLASSES, "SequenceReplayBuffer"])
-def test_a_sample_is_as_long_as_its_longest_row(name: str):
-    more: dict[str, Any] = {
-        "ReplayQueue": {"when_full": "evict"},
-        "SequenceReplayBuffer": {"sequence_length": 2, "pad_end": True},
-    }.get(name, {})
-    buffer = filled(getattr(mindspore_replay, name)(3, 16, **COLUMNS, **more))
-    twin = filled(getattr(host, name)(3, 16, **COLUMNS, **more))
-    batch = buffer.sample(longest=True, as_dict=True)
-    equal(list(batch.values()), list(twin.sample(longest=True, as_dict=True).values()))
-    assert batch["tokens"].shape[-1] == batch["lengths"].asnumpy().max()
-
-    @ms.jit
-    def compiled():
-        return buffer.sample(longest=True)
-
-    with pytest.raises(ValueError, match="is known when a graph is compiled, but got longest=True"):
-        compiled()

@@ -69,19 +69,6 @@ def test_each_row_is_delivered_as_often_as_max_use_says(cls: str):
 
 
 @CLASSES
-def test_a_batch_may_exceed_max_use_and_the_row_goes_after_it(cls: str):
-    """A row drawn twice in a batch counts twice."""
-    face = build(cls, 2, max_use=3)
-    insert_pairs(face, 0, 2)
-    counts = {0: 0, 1: 0}
-    while face.status()[2]:
-        for handle in drawn(face):
-            counts[handle] += 1
-        assert eligible(face) == [handle for handle in (0, 1) if counts[handle] < 3]
-    assert 3 <= max(counts.values()) <= 4
-
-
-@CLASSES
 def test_staleness_alone(cls: str):
     """A row is stale when the clock is more than max_staleness past its insertion."""
     face = build(cls, 2, max_staleness=2)

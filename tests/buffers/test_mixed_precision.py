@@ -120,10 +120,7 @@ NATIVE = ("uniform", "views", "sequence", "episode", "elastic", "reservoir with 
 
 
 @pytest.mark.usefixtures("_graph_mode")
-@pytest.mark.parametrize(
-    ("kind", "backend"),
-    [*[(kind, "native") for kind in NATIVE], *[(kind, "composite") for kind in ("uniform", "prioritized")]],
-)
+@pytest.mark.parametrize(("kind", "backend"), [(kind, "native") for kind in NATIVE])
 def test_a_compiled_step_is_exact_for_every_buffer(kind: str, backend: str) -> None:
     assert_step_is_exact(kind, backend, "O2", "float16")
 
@@ -136,8 +133,7 @@ def test_a_compiled_step_is_exact_for_every_buffer(kind: str, backend: str) -> N
         *[
             ("native", *at)
             for at in (("to_float", "float16"), ("O3", "float16"), ("O1", "bfloat16"), ("auto", "bfloat16"))
-        ],
-        ("composite", "auto", "float16"),
+        ]
     ],
 )
 def test_a_compiled_step_is_exact_at_every_level(backend: str, level: str, dtype: str) -> None:
@@ -150,10 +146,7 @@ def test_batches_from_several_buffers_are_exact() -> None:
     assert_same(batch, MixedStep().mixed.sample())
 
 
-@pytest.mark.parametrize(
-    ("kind", "backend", "level"),
-    [*[("prioritized", "native", level) for level in LEVELS], ("prioritized", "composite", "auto")],
-)
+@pytest.mark.parametrize(("kind", "backend", "level"), [("prioritized", "native", level) for level in LEVELS])
 def test_calls_in_pynative_mode_are_exact(kind: str, backend: str, level: str) -> None:
     assert_step_is_exact(kind, backend, level, "float16")
 

@@ -86,9 +86,9 @@ def test_an_episode_in_a_loop(backend: str):
     assert cursors(buffer) == (3, 5, 8, 0)
 
 
-def test_fill_read_all_and_reset(backend: str):
+def test_fill_read_all_and_reset():
     """Rows of an emptied buffer are stored in time order from slot 0."""
-    buffer = make_buffer(backend)
+    buffer = make_buffer()
     trainer = Trainer(buffer)
     for round_ in range(3):
         assert int(trainer.fill(STATE, ACTION)) == 5

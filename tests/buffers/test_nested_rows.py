@@ -79,9 +79,8 @@ def test_rows_nest_in_a_mixture():
     check(sample, 4)
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_rows_nest_in_a_graph(backend):
-    buffer = ReplayBuffer(3, 8, backend=backend, **COLUMNS)
+def test_rows_nest_in_a_graph():
+    buffer = ReplayBuffer(3, 8, **COLUMNS)
 
     class Step(nn.Cell):
         def __init__(self):

@@ -187,17 +187,6 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
         assert value(buffer, "max_priority") == np.float32(largest)
 
 
-def test_composite_operators_reset_to_the_first_priority():
-    native, composite = (
-        PrioritizedReplayBuffer(2, 6, **COLUMNS, initial_priority=3.0, backend=backend)
-        for backend in ("native", "composite")
-    )
-    assert value(composite, "max_priority") == 3
-    composite.load_state_dict(native.insert(rows(0), priority=7.0).state_dict())
-    assert value(composite, "max_priority") == 7
-    assert value(composite.reset(), "max_priority") == 3
-
-
 def test_updates_raise_the_largest_priority(face: Any):
     """Only those of valid rows do, and it never falls."""
     face.insert(rows(0, 1, 2), priority=np.array([1, 1, 1], np.float32))

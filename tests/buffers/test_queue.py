@@ -25,8 +25,6 @@ from mindspore_replay import (
     attach,
     create_buffer,
     host,
-    load,
-    save,
 )
 from mindspore_replay.store.rows.store import Store
 
@@ -70,22 +68,6 @@ def test_a_full_queue_refuses_rows_and_keeps_all():
     assert [numbers(queue.sample()) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     with pytest.raises(RuntimeError, match=r"sample_size=2 eligible rows, but got 0 .* of 8 stored"):
         queue.sample()
-
-
-def test_a_queue_that_evicts_loses_the_oldest():
-    queue = make(when_full="evict")
-    for first in range(0, 20, 5):
-        queue.insert(rows(first, 5))
-    assert [numbers(queue.sample()) for _ in range(4)] == [[12, 13], [14, 15], [16, 17], [18, 19]]
-    assert not bool(queue.can_sample())
-
-
-def test_a_stack_has_room_when_its_oldest_row_is_delivered():
-    queue = filled(8, order="lifo")
-    assert numbers(queue.sample()) == [7, 6]
-    assert not queue.limiter.can_insert()
-    assert [numbers(queue.sample()) for _ in range(3)] == [[5, 4], [3, 2], [1, 0]]
-    assert queue.limiter.can_insert(8)
 
 
 def test_calls_wait_for_rows_and_room():
@@ -316,38 +298,6 @@ def test_processes_share_the_rows(tmp_path: Path):
     assert sum(map(len, found)) >= 200 - 16  # more than the queue holds
 
 
-@pytest.mark.cpu_only("rows in a folder are in host memory")
-def test_an_attached_process_waits_for_room(tmp_path: Path):
-    queue = make(storage=tmp_path / "rows")
-    attached = attach(tmp_path / "rows", timeout=0.01)
-    with pytest.raises(TimeoutError, match="2 rows could not be sampled within"):
-        attached.sample()
-    attached.insert(rows(0, 8))
-    assert bool(attached.can_sample())
-    with pytest.raises(TimeoutError, match=r"1 row could not be inserted within 0.01 s: 8 are stored"):
-        attached.insert(rows(8, 1))
-    assert numbers(queue.sample()) == [0, 1]
-    attached.insert(rows(8, 2))
-    assert numbers(attached.sample()) == [2, 3]
-    queue.close()
-    again = ReplayQueue.open(tmp_path / "rows")
-    assert again.when_full == "block"
-    assert [numbers(again.sample()) for _ in range(3)] == [[4, 5], [6, 7], [8, 9]]
-    again.close()
-
-
-@pytest.mark.parametrize("order", ["fifo", "lifo"])
-def test_each_row_is_delivered_once_over_a_restart(tmp_path: Path, order: str):
-    queue = filled(8, order=order, timeout=1.5)
-    found = numbers(queue.sample())
-    save(queue, tmp_path / "queue.ckpt")
-    again = load(tmp_path / "queue.ckpt")
-    assert (type(again), again.order, again.when_full, again.limiter.timeout) == (ReplayQueue, order, "block", 1.5)
-    while bool(again.can_sample()):
-        found += numbers(again.sample())
-    assert found == sorted(range(8), reverse=order == "lifo")
-
-
 # With other parts.
 
 
@@ -365,17 +315,6 @@ def test_views_see_the_rows_that_are_stored():
     assert [stacks.sample()[0].asnumpy().tolist() for _ in range(3)] == [[[0, 1]], [[1, 2]], [[2, 3]]]
 
 
-def test_another_sample_size_takes_from_the_same_queue():
-    queue = filled(8)
-    other = queue.with_sample_size(3)
-    assert numbers(other.sample()) == [0, 1, 2]
-    assert numbers(queue.sample()) == [3, 4]
-    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
-    mixture = MixedReplay([(other, 0.25), (uniform.with_sample_size(1), 0.75)], sample_size=4)
-    assert [number for number in numbers(mixture.sample()) if number < 100] == [5]
-    assert numbers(queue.sample()) == [6, 7]
-
-
 def test_prefetch_draws_in_order():
     queue = filled(8, timeout=30.0)
     with Prefetch(queue, depth=2) as prefetch:
@@ -383,14 +322,6 @@ def test_prefetch_draws_in_order():
         queue.insert(rows(8, 4))
         found += [numbers(next(prefetch)) for _ in range(2)]
     assert [number for batch in found for number in batch] == list(range(12))
-
-
-def test_a_mixture_takes_from_a_queue():
-    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA)
-    uniform.insert(rows(100, 8))
-    mixture = MixedReplay([(filled(8), 0.5), (uniform, 0.5)], sample_size=4)
-    batch = mixture.sample()
-    assert [number for number in numbers(batch) if number < 100] == [0, 1]
 
 
 def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
@@ -408,14 +339,6 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
         mixture.sample()
     queue.insert(rows(5, 1))
     assert [number for number in numbers(mixture.sample()) if number < 100] == [4, 5]
-
-
-def test_stale_rows_are_not_delivered():
-    queue = filled(4, max_staleness=1)
-    queue.advance(2)
-    queue.insert(rows(4, 3))
-    assert numbers(queue.sample()) == [4, 5]
-    assert queue.account().room == 7
 
 
 @pytest.mark.parametrize("kind", ["queue", ReplayQueue])
@@ -457,17 +380,3 @@ def test_late_values_in_any_order_leave_a_way_on(sizes: tuple[int, int, int], mo
     assert not any(is_stuck(seed, *sizes) for seed in range(40))
     monkeypatch.setattr(Store, "deliverable", Store.eligible)  # rows that wait are always passed
     assert any(is_stuck(seed, *sizes) for seed in range(40))
-
-
-def test_rows_that_wait_are_passed_while_two_samples_have_room():
-    queue = make(sample_size=1, capacity=5, late=["pair"])
-    for step in range(5):
-        queue.insert([rows(step, 1)[0]])
-    for handle in (1, 2, 3, 4):
-        queue.update(handle, {"pair": np.zeros(2, np.float32)})
-    delivered = []
-    while queue.can_sample():
-        delivered.append(int(queue.sample(with_indices=True)[0][0]))
-    assert delivered == [1, 2, 3]  # their places stay taken, and two are left
-    queue.update(0, {"pair": np.zeros(2, np.float32)})
-    assert [int(queue.sample(with_indices=True)[0][0]) for _ in range(2)] == [0, 4]

@@ -5,6 +5,7 @@ The sweeps run on the native kernels from Python; `test_twin.py` has random oper
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -16,8 +17,9 @@ from faces import Compiled
 from mindspore import Tensor
 from pairs import Pair, play
 from twin_kinds import Kind
+from twin_pairs import RandomPair
 
-from mindspore_replay import SequenceReplayBuffer
+from mindspore_replay import SequenceReplayBuffer, host
 from mindspore_replay.store.kernels.state import eligible
 from mindspore_replay.store.kernels.tree import build_weights
 
@@ -151,15 +153,6 @@ def test_a_used_up_start_takes_only_itself(kind: dict[str, Any]):
     assert pair.legal() == [handle for handle in (*counts, 6, 7) if counts.get(handle, 0) < 2]
 
 
-def test_deliveries_of_a_start_are_counted_and_those_of_the_steps_in_its_window_are_not():
-    pair = sequences(16, 3, stride=3, max_use=5).steps(3, 2)
-    for _ in range(4):
-        pair.sample()
-    assert pair.buffer.info([0, 1, 2])[1].asnumpy().tolist() == [4, 0, 0]
-    pair.sample()
-    assert (pair.legal(), pair.sample()) == ([], None)
-
-
 def test_a_used_up_row_that_is_deleted_then_takes_its_windows_too():
     pair = sequences(16, 2, max_use=1).steps(6)
     first = pair.sample()
@@ -200,38 +193,6 @@ def test_priorities_of_rows_that_are_no_start_change_no_weight():
         assert float(pair.buffer.weights.asnumpy()[:13].sum()) == 21
 
 
-def test_a_start_gets_the_priority_that_its_row_was_inserted_with_once_it_is_complete():
-    pair = sequences(8, 3, **PLAIN)
-    for priority in (5.0, 6.0, 7.0, 8.0):
-        pair.insert([False], priority=priority)
-    assert pair.buffer.state_dict()["weights"][:4].tolist() == [5, 6, 0, 0]
-    pair.insert([False] * 3, priority=[1.0, 2.0, 3.0])
-    pair.insert([True])  # with the largest priority so far
-    assert pair.buffer.state_dict()["weights"][:8].tolist() == [5, 6, 7, 8, 1, 2, 0, 0]
-    pair.check()
-    pair.insert([False] * 3, priority=0.0)  # has weight zero, and is a valid start that can get a weight again
-    assert pair.twin.legal() == [3, 4, 5, 8]
-    assert legal_handles(pair.buffer) == [3, 4, 5]
-    assert pair.update_priorities([8, 9], [4.0, 3.0]) == 0
-    assert pair.legal() == [3, 4, 5, 8]
-    pair.steps(1)
-    assert pair.buffer.state_dict()["weights"][:2].tolist() == [4, 3]
-
-
-@KIND
-@pytest.mark.parametrize("n", [13, 14, 26, 40])
-def test_a_batch_longer_than_the_capacity(kind: dict[str, Any], n: int):
-    pair = sequences(13, 3, burn_in=1, stride=2, **kind).steps(5)
-    pair.insert([i % 9 == 8 for i in range(n)])
-    pair.check()
-    oldest = pair.twin.inserted - 13
-    assert len(pair.legal()) >= 3
-    assert min(pair.legal()) >= oldest
-    pair.steps(3)
-    pair.check()
-    pair.sample()
-
-
 def test_a_batch_goes_on_with_an_episode_and_the_next_goes_on_with_it():
     pair = sequences(13, 4).steps(2)
     pair.insert([False, True, False, False])  # four steps, then two
@@ -251,71 +212,24 @@ def test_one_flag_for_the_step_of_all_environments():
     assert legal_handles(pair.buffer) == legal_handles(other.buffer) == [0, 1, 2]
 
 
-# The sweep: all combinations of sizes.
-
-ADD = (3, 4, 9, 13)
-STRIDES, CAPACITIES = (1, 2, 3, 4, 5), (13, 16, 26, 39)
+# Sizes, wraps included.
 
 
-def sweep() -> Iterator[tuple[int, int, int, int, bool, bool]]:
-    """Yield all strides, capacities and numbers of environments, each with burn-in and without, padded and not."""
-    for (i, stride), (j, capacity), (k, envs) in itertools.product(*map(enumerate, (STRIDES, CAPACITIES, (1, 3)))):
-        for burn_in in (0, 2):
-            pad_end = (i + j + k + burn_in // 2) % 2 == 0
-            yield stride, capacity, envs, burn_in, pad_end, bool((i // 2 + j + burn_in // 2) % 2)
+def sizes() -> Iterator[dict[str, Any]]:
+    """Yield lengths and strides, each with some capacity, number of environments and burn-in, padded and not."""
+    lengths, strides = (1, 3, 4, 9, 13, 20), (1, 2, 3, 5)
+    for i, (length, stride) in enumerate(itertools.product(lengths, strides)):
+        envs, burn_in, pad_end = 1 + 2 * (i % 3 == 2), 2 * (i % 2), (i + i // 4) % 2 == 0
+        capacity = max((13, 16, 26, 39)[i % 4], (length + burn_in) * envs)
+        yield {"capacity": capacity, "sequence_length": length, "stride": stride, "num_envs": envs} | (
+            {"burn_in": burn_in, "pad_end": pad_end} | (PLAIN if i % 4 > 1 else {})
+        )
 
 
-def feed(pair: Pair, rng: np.random.Generator, steps: int, often: float) -> None:
-    """Insert steps of each environment, of which this share are ends or final rows; with priorities, if there are."""
-    n = steps * pair.twin.num_envs
-    flags = rng.choice(3, n, p=[1 - often, 0.7 * often, 0.3 * often])
-    pair.insert(flags == 1, flags == 2, rng.integers(1, 5, n).astype(np.float32))
-
-
-def check_starts(pair: Pair, rng: np.random.Generator, delete: float) -> None:
-    """Check valid starts and a sample; perhaps again after rows were deleted."""
-    assert legal_handles(pair.buffer) == pair.twin.legal()
-    pair.sample()
-    if rng.random() < delete:
-        pair.delete(*(pair.twin.inserted - rng.integers(1, pair.twin.capacity, 2)).tolist())
-        check_starts(pair, rng, 0.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [1, 3, 4, 9, 13])
-def test_sweep(length: int):
-    """Valid starts and samples are those of the twin, for all sizes, wraps included."""
-    rng = np.random.default_rng(length)
-    ran = 0
-    for place, (stride, capacity, envs, burn_in, pad_end, prioritized) in enumerate(sweep()):
-        options = {"stride": stride, "num_envs": envs, "burn_in": burn_in, "pad_end": pad_end}
-        options |= PLAIN if prioritized else {}
-        if (length + burn_in) * envs > capacity:
-            with pytest.raises(
-                ValueError, match=f"'capacity' must be at least {(length + burn_in) * envs}, .*{capacity}"
-            ):
-                sequences(capacity, length, **options)
-            continue
-        starts = capacity if pad_end else capacity - (length - 1) * envs  # the maximum
-        pair, steps = sequences(capacity, length, min(2, starts), **options), ADD[(place + length) % 4]
-        for _ in range(-(-2 * capacity // (envs * steps))):
-            feed(pair, rng, steps, 0.2)
-            check_starts(pair, rng, 0.5 * steps / 13)
-        pair.check()
-        ran += 1
-    assert ran >= 35
-
-
-@pytest.mark.parametrize("length", [17, 20, 33])
-def test_long_windows(length: int):
-    """Episodes longer and shorter than the windows, in rings hardly longer than a window and in longer ones."""
-    rng = np.random.default_rng(length)
-    for capacity, burn_in, pad_end in itertools.product((length + 9, 3 * length - 2), (0, 9), (False, True)):
-        options = {"burn_in": burn_in, "stride": 3, "pad_end": pad_end} | (PLAIN if pad_end else {})
-        pair = sequences(capacity, length, 2, **options)
-        for _ in range(6 * capacity // 10):
-            feed(pair, rng, 10, 1 / length)
-            check_starts(pair, rng, 0.1)
+@pytest.mark.parametrize("options", list(sizes()), ids=str)
+def test_random_operations_of_all_sizes(options: dict[str, Any], tmp_path: Path):
+    pair = RandomPair(Kind("SequenceReplayBuffer", options, FIXED), host, 3, tmp_path, sample_size=1)
+    pair.run(40)
 
 
 # Saving, and invalid states.
@@ -394,17 +308,6 @@ def test_flags_in_a_graph():
     buffer.check_valid()
 
 
-def test_importance_weights_are_those_of_the_starts():
-    pair = sequences(13, 3, 4, **PLAIN, beta=0.5)
-    pair.insert([False] * 8, priority=[1.0, 4.0, 16.0, 4.0, 1.0, 1.0, 100.0, 100.0])
-    for beta in (None, 0.0, 1.0, 0.25):
-        handles, weights, *_ = (part.asnumpy() for part in pair.buffer.sample(beta=beta))
-        of = {0: 1.0, 1: 4.0, 2: 16.0, 3: 4.0, 4: 1.0, 5: 1.0}
-        drawn = np.array([of[handle] for handle in handles.tolist()])
-        expected = (drawn.min() / drawn) ** (0.5 if beta is None else beta)
-        np.testing.assert_allclose(weights, expected, rtol=1e-6)
-
-
 # Errors.
 
 
@@ -431,9 +334,6 @@ def test_the_largest_sample_is_what_a_full_buffer_can_give(most: int, ends: bool
         assert not buffer.can_sample()
         buffer.insert([np.zeros((envs, 2), np.float32), np.zeros(envs, np.int32)], end=ends)
     assert buffer.can_sample()
-
-
-X, Y = np.zeros(2, np.float32), np.array(1, np.int32)
 
 
 def test_a_name_of_bookkeeping_that_no_sample_has():

@@ -100,7 +100,15 @@ def _in_graphs(backend: str) -> tuple[InGraph, dict[str, np.ndarray]]:
 
 
 @pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize("load", [load_from_checkpoint, load_from_state_dict])
+@pytest.mark.parametrize(
+    ("mode", "backend", "load"),
+    [
+        ("graph", "native", load_from_state_dict),
+        ("pynative", "native", load_from_checkpoint),
+        ("graph", "composite", load_from_checkpoint),
+    ],
+    indirect=["mode"],
+)
 def test_loading_after_graphs_were_compiled(backend: str, load: Any):
     """Eager and compiled calls see the loaded rows, insert behind them, and continue with the same draws."""
     graph, empty = _in_graphs(backend)

@@ -1,4 +1,4 @@
-"""`update`: overwrites columns of stored rows by handle, in every kind of buffer, from Python and in a graph."""
+"""`update` by hand: what a graph reads then, and mixtures. `test_twin.py` has random operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,20 +6,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from kinds import KINDS
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    MixedReplay,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-)
+from mindspore_replay import MixedReplay, ReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.store.kernels.state import COUNTS
-from mindspore_replay.store.spec.episodes import END, FINAL, OPEN
 
 CAPACITY = 8
 SCHEMA: dict[str, Any] = {
@@ -27,89 +18,26 @@ SCHEMA: dict[str, Any] = {
     "types": ["float32", "int32", "bool"],
     "names": ["state", "number", "terminated"],
 }
-REWARDED = {"shapes": [(2,), (), (), ()], "types": ["float32", "int32", "bool", "float32"]}
-REWARDED["names"] = [*SCHEMA["names"], "reward"]
-
-KINDS: dict[str, tuple[type, dict[str, Any]]] = {
-    "weighted": (ReplayBuffer, {"weighted": True}),
-    "prioritized": (PrioritizedReplayBuffer, {}),
-    "elastic": (ElasticReplayBuffer, {"weighted": True, "window": 4}),
-    "reservoir": (ReservoirReplayBuffer, {}),
-    "weighted reservoir": (ReservoirReplayBuffer, {"weighted": True}),
-    "sequence": (SequenceReplayBuffer, {"sequence_length": 2, "burn_in": 1}),
-    "episode": (EpisodeReplayBuffer, {"max_episode_length": 3}),
-    "views": (PrioritizedReplayBuffer, {"views": [NStep(2, 0.9, observation="state")], **REWARDED}),
-}
 
 
-_buffers: dict[Any, tuple[Any, dict[str, Any]]] = {}
+_buffers: dict[str, tuple[Any, dict[str, Any]]] = {}
 _mixtures: dict[Any, MixedReplay] = {}
 
 
-def make(kind: str, backend: str) -> Any:
-    """Return a buffer after 12 insertions of rows with their serial numbers; in episodes of 3.
-
-    Tests share one of each kind, with its graphs.
-    """
-    for each in ("native", backend):
-        if (kind, each) not in _buffers:
-            cls, options = KINDS[kind]
-            buffer = cls(sample_size=2, capacity=CAPACITY, seed=0, backend=each, **(SCHEMA | options))
-            if each == "native":
-                fill(buffer)
-            else:
-                buffer.load_state_dict(_buffers[kind, "native"][1])  # without a graph that inserts
-            _buffers[kind, each] = buffer, buffer.state_dict()
-    buffer, state = _buffers[kind, backend]
+def make(kind: str) -> Any:
+    """Return a buffer after 12 insertions of rows with their serial numbers. Tests share one of each kind."""
+    if kind not in _buffers:
+        buffer = KINDS[kind].make(2, CAPACITY, seed=0, **SCHEMA)
+        n = np.arange(12)
+        buffer.insert([np.stack([n, -n], 1).astype(np.float32), n.astype(np.int32), n % 3 == 2])
+        _buffers[kind] = buffer, buffer.state_dict()
+    buffer, state = _buffers[kind]
     buffer.load_state_dict(state)
     return buffer
 
 
-def fill(buffer: Any) -> None:
-    n = np.arange(12)
-    rows = [np.stack([n, -n], 1).astype(np.float32), n.astype(np.int32), n % 3 == 2, n.astype(np.float32)]
-    flags = {"end": n % 3 == 2} if buffer.has_episodes else {}
-    buffer.insert(rows[: len(buffer.names)], **flags)
-
-
-def delete(buffer: Any, kind: str, handles: list[int]) -> None:
-    """Delete rows by the native buffer of this kind: no test here is of a composite graph that deletes."""
-    native, _ = _buffers[kind, "native"]
-    native.load_state_dict(buffer.state_dict())
-    native.delete(handles)
-    buffer.load_state_dict(native.state_dict())
-
-
-def stored(buffer: Any, rows: Any = None) -> dict[int, list[Any]]:
-    """Return the rows by handle, which the column `number` of an untouched buffer contains."""
-    columns = [column.asnumpy().tolist() for column in (buffer.rows() if rows is None else rows)]
-    handles = buffer.row_serials.asnumpy() if hasattr(buffer, "row_serials") else np.arange(4, 12)
-    return {int(handle): list(row) for handle, *row in zip(handles, *columns)}
-
-
 def new_rows(n: int) -> dict[str, np.ndarray]:
     return {"state": np.arange(100, 100 + 2 * n, dtype=np.float32).reshape(n, 2), "terminated": np.arange(n) % 2 == 0}
-
-
-def expected(before: dict[int, list[Any]], handles: list[int], live: set[int]) -> tuple[dict[int, list[Any]], int]:
-    """Return the rows after columns 0 and 2 were written, by a plain loop; and the number of invalid handles."""
-    after, values = {handle: list(row) for handle, row in before.items()}, new_rows(len(handles))
-    for i, handle in enumerate(handles):
-        if handle in live:
-            after[handle][0], after[handle][2] = values["state"][i].tolist(), bool(values["terminated"][i])
-    return after, sum(handle not in live for handle in handles)
-
-
-class Update(nn.Cell):
-    """Overwrites some columns, and then reads all rows."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
-
-    def construct(self, handles, state, terminated):
-        invalid = self.buffer.update(handles, {"state": state, "terminated": terminated})
-        return (invalid,) + self.buffer.rows()
 
 
 class Statement(nn.Cell):
@@ -129,69 +57,6 @@ def graph(cell: nn.Cell) -> Callable[..., Any]:
     return ms.jit(cell.construct)
 
 
-def ends(state: dict[str, np.ndarray], written: dict[int, bool], needs_next: bool) -> dict[str, np.ndarray]:
-    """Return the flags and steps of rows, in episodes of one environment, after some were written, by a plain loop."""
-    flags, steps, ended = state["flags"].copy(), state["steps"].copy(), None
-    for handle in range(int(state["serials"][0]) - int(state["count"]), int(state["serials"][0])):
-        slot = handle % CAPACITY
-        if ended is not None:
-            steps[slot] = 0 if ended else steps[(handle - 1) % CAPACITY] + 1
-        if handle in written:
-            if not flags[slot] & END and written[handle]:
-                flags[slot] |= END | OPEN
-            elif flags[slot] & END and needs_next:
-                flags[slot] = flags[slot] & ~FINAL if written[handle] else flags[slot] | FINAL | OPEN
-        ended = bool(flags[slot] & END)
-    return {"flags": flags, "steps": steps}
-
-
-#: A graph runs the kernels that Python calls, and composite graphs take long: one of each body is among these.
-PLACES = [
-    *[(kind, "native", "python") for kind in KINDS],
-    *[(kind, "native", "graph") for kind in ("views", "weighted reservoir")],
-    ("prioritized", "composite", "graph"),
-]
-
-
-@pytest.mark.parametrize(("kind", "backend", "way"), PLACES)
-def test_rows_are_written_by_handle(kind: str, backend: str, way: str):
-    """Invalid handles are skipped and counted, the last of repeated handles counts, and nothing else changes."""
-    buffer = make(kind, backend)
-    before = stored(_buffers[kind, "native"][0])
-    some = list(before)
-    deleted = (
-        [some[2], some[4]] if kind in ("weighted", "prioritized", "weighted reservoir", "sequence", "views") else []
-    )
-    if deleted:
-        delete(buffer, kind, deleted)
-    state = buffer.state_dict()
-    gone = next(handle for handle in range(12) if handle not in before)
-    handles = [some[1], gone, some[5], some[1], -1, 99, *(deleted or [some[5], some[6]]), some[5], some[0]]
-    after, invalid = expected(before, handles, set(before) - set(deleted))
-    assert invalid == 3 + len(deleted)
-    values = new_rows(len(handles))
-    updates = int(buffer.updates.asnumpy()[0])
-    if way == "python":
-        assert int(buffer.update(handles, values)) == invalid
-        assert stored(buffer) == after
-    else:
-        got, *rows = graph(Update(buffer))(Tensor(handles), *map(Tensor, values.values()))
-        assert int(got) == invalid
-        assert stored(buffer, rows) == after
-    # An operator for each column in a graph, one for both from Python.
-    number = updates + 1 + (way == "graph" or backend == "composite")
-    assert buffer.updates.asnumpy().tolist() == [number, number]
-    buffer.check_valid()
-    if buffer.weighted:
-        state["counts"][COUNTS.index("invalid")] += invalid - 1  # -1 stands for no row
-    changed = {"column.state", "column.terminated"}
-    if buffer.has_episodes:
-        state |= ends(state, {h: after[h][2] for h in handles if h in after and h not in deleted}, kind == "views")
-        changed.add("weights")  # which are those of the valid starts by check_valid
-    for key, array in buffer.state_dict().items():
-        assert key in changed or np.array_equal(array, state[key]), key
-
-
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_updates_are_noted_for_blocks_of_slots(backend: str):
     """Not for invalid handles, whatever slot they would have."""
@@ -203,7 +68,7 @@ def test_updates_are_noted_for_blocks_of_slots(backend: str):
 
 
 def test_a_graph_reads_what_it_has_written():
-    buffer = make("prioritized", "native")
+    buffer = make("prioritized")
     handles = np.array([5, 9])
     values = [np.full((2, 2), 7, np.float32), np.array([70, 71], np.int32), np.array([True, True])]
     number = graph(Statement(buffer))(Tensor(handles), *map(Tensor, values))[1].asnumpy()
@@ -211,7 +76,7 @@ def test_a_graph_reads_what_it_has_written():
 
 
 def test_one_handle_takes_one_row():
-    buffer = make("weighted", "native")
+    buffer = make("weighted")
     assert int(buffer.update(7, {"state": [1.5, 2.5], "number": 3})) == 0
     assert buffer.get_item(3)[0].asnumpy().tolist() == [1.5, 2.5]
     assert int(buffer.get_item(3)[1]) == 3
@@ -253,7 +118,7 @@ def update_mixed(mixed: MixedReplay) -> Callable[..., Any]:
 
 def mix(kinds: tuple[str, ...] = ("weighted", "prioritized")) -> MixedReplay:
     """Mix buffers of these kinds whose rows have the same handles; from the second on numbers start at 1000."""
-    sources = [make(kind, "native") for kind in kinds]
+    sources = [make(kind) for kind in kinds]
     for i, source in enumerate(sources):
         state = source.state_dict()
         state["column.number"] += 1000 * i
@@ -267,7 +132,7 @@ def mix(kinds: tuple[str, ...] = ("weighted", "prioritized")) -> MixedReplay:
 def test_mixed_rows_are_written_in_their_own_buffers(way: str):
     """Both buffers use the same handles; a shuffled batch finds its rows by their source."""
     mixed = mix()
-    delete(mixed.sources[1], "prioritized", [9])
+    mixed.sources[1].delete([9])
     states = [source.state_dict() for source in mixed.sources]
     source, indices = [1, 0, 1, 1, 0, 1, 0, 1, 0, 0], [5, 5, 7, 99, -1, 9, 9, 7, 6, 6]
     dead_at = {3, 4, 5}
@@ -289,7 +154,7 @@ def test_mixed_rows_are_written_in_their_own_buffers(way: str):
 
 
 def test_a_graph_writes_the_rows_it_has_drawn_from_several_buffers():
-    mixed = mix(("weighted", "prioritized", "weighted reservoir"))
+    mixed = mix(("weighted", "prioritized", "reservoir, weighted"))
     states = [source.state_dict() for source in mixed.sources]
     batch = [part.asnumpy() for part in graph(SampleAndWrite(mixed))()]
     source, number = batch[0], batch[4]
@@ -303,7 +168,7 @@ def test_a_graph_writes_the_rows_it_has_drawn_from_several_buffers():
 def test_rows_of_buffers_without_handles_are_left_out(way: str):
     plain = ReplayBuffer(2, CAPACITY, seed=0, backend="native", **SCHEMA)
     plain.insert([np.zeros((4, 2), np.float32), np.arange(4, dtype=np.int32), np.zeros(4, bool)])
-    other = make("prioritized", "native")
+    other = make("prioritized")
     mixed, before = MixedReplay([(plain, 1), (other, 1)], 4), plain.state_dict()
     values = new_rows(10)
     source, indices = [0, 1, *[0] * 8], [-1, 4, *[2] * 8]
@@ -313,7 +178,7 @@ def test_rows_of_buffers_without_handles_are_left_out(way: str):
         invalid = graph(UpdateMixed(mixed))(Tensor(source), Tensor(indices), *map(Tensor, values.values()))
     assert int(invalid) == 0
     assert all(np.array_equal(plain.state_dict()[key], array) for key, array in before.items())
-    assert stored(other)[4] == [values["state"][1].tolist(), 4, False]
+    assert [part.tolist() for part in other.get_item(0)] == [values["state"][1].tolist(), 4, False]
 
 
 def test_a_sequence_s_rows_have_handles_num_envs_apart():

@@ -13,18 +13,7 @@ import pytest
 from faces import Compiled
 from mindspore import Tensor
 
-from mindspore_replay import (
-    EpochReplayBuffer,
-    FrameStack,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayQueue,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-    load,
-    save,
-)
+from mindspore_replay import FrameStack, ReplayBuffer, attach
 from mindspore_replay.training.statistics import statistics_of
 
 SCHEMA: dict[str, Any] = {"shapes": [()], "types": ["int32"]}
@@ -48,17 +37,6 @@ def drawable(buffer: Any) -> list[int]:
     head, count, inserted = (int(x) for x in (buffer.head, buffer.count, buffer.serials[0]))
     slots = (head + np.arange(count)) % buffer.capacity
     return (inserted - count + np.flatnonzero(buffer.weights.asnumpy()[slots] > 0)).tolist()
-
-
-@pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer, ReservoirReplayBuffer, EpochReplayBuffer])
-def test_the_age_counts_from_the_version(cls: type[Any]):
-    more = {} if cls is PrioritizedReplayBuffer else {"weighted": True}
-    buffer = make(cls, seed=0, **more).advance(5)
-    insert(buffer, [0, 1], version=[2, 5])
-    assert staleness(buffer, 0, 1) == [3, 0]
-    buffer.advance(4)
-    insert(buffer, [2, 3], version=7)
-    assert staleness(buffer, 0, 1, 2, 3) == [7, 4, 2, 2]
 
 
 def test_rows_that_are_stale_when_they_come_are_not_drawn():
@@ -85,13 +63,6 @@ def test_many_rows_out_of_order():
     assert drawable(buffer) == np.flatnonzero(versions >= 70).tolist()
 
 
-def test_windows_have_no_stale_rows():
-    options: dict[str, Any] = {"capacity": 16, "sequence_length": 3, "burn_in": 1, "max_staleness": 3, "seed": 0}
-    buffer = make(SequenceReplayBuffer, **options).advance(5)
-    insert(buffer, np.arange(10), version=[5, 5, 5, 5, 1, 5, 5, 5, 5, 5], end=[i == 9 for i in range(10)])
-    assert drawable(buffer) == [0, 1, 6, 7]  # with the step before: rows 0 to 2, 0 to 3, 5 to 8, 6 to 9
-
-
 def test_versions_in_graphs():
     buffer = make(weighted=True, seed=0).advance(9)
     calls = Compiled(buffer)
@@ -99,27 +70,6 @@ def test_versions_in_graphs():
     calls.insert(Tensor(2, ms.int32), version=Tensor(8, ms.int64))
     calls.insert(Tensor([3, 4], ms.int32), version=2)
     assert staleness(buffer, 0, 1, 2, 3, 4) == [6, 5, 1, 7, 7]
-
-
-@pytest.mark.parametrize("form", ["file", "other capacity", "state", "folder"])
-def test_ages_are_right_after_a_resume(form: str, tmp_path: Path):
-    more = {"storage": tmp_path / "rows"} if form == "folder" else {}
-    buffer = make(PrioritizedReplayBuffer, max_staleness=4, seed=0, **more).advance(7)
-    insert(buffer, range(6), version=[7, 4, 6, 5, 3, 7])
-    if form == "folder":
-        buffer.close()
-        again = PrioritizedReplayBuffer.open(tmp_path / "rows")
-    elif form == "state":
-        again = make(PrioritizedReplayBuffer, max_staleness=4)
-        again.load_state_dict(buffer.state_dict())
-    else:
-        save(buffer, tmp_path / "buffer")
-        again = load(tmp_path / "buffer", **({} if form == "file" else {"capacity": 12}))
-    assert staleness(again, *range(6)) == [0, 3, 1, 2, 4, 0]
-    again.advance(2)
-    assert drawable(again) == [0, 2, 3, 5]
-    insert(again, [6], version=5)
-    assert staleness(again, 6) == [4]
 
 
 def test_a_state_with_impossible_versions_is_refused():
@@ -134,15 +84,6 @@ def test_a_state_with_impossible_versions_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             make(max_staleness=4).load_state_dict(buffer.state_dict() | {name: value})
-
-
-def test_a_queue_delivers_no_stale_rows():
-    queue = make(ReplayQueue, sample_size=3, max_staleness=1).advance(5)
-    insert(queue, range(6), version=[5, 3, 4, 5, 2, 4])
-    assert queue.sample()[0].tolist() == [0, 2, 3]
-    insert(queue, range(6, 9), version=5)
-    queue.advance()
-    assert queue.sample()[0].tolist() == [6, 7, 8]
 
 
 def test_frames_of_old_policies():

@@ -7,21 +7,21 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import ONCE, Body, compiled, row
+from bodies import Body, compiled, row
 from checks import assert_weights, same_states
 from mindspore import Parameter, Tensor, nn, ops
 from model import Model
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay import PrioritizedReplayBuffer
 
 SHAPES, TYPES = [(2,), ()], [ms.float32, ms.int32]
 OPTIONS = {"alpha": 0.5, "beta": 0.5, "beta_steps": 8, "epsilon": 0.0, "seed": 3}
 
 
-def make_buffer(backend: str, draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
+def make_buffer(draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
     """Make a buffer for rows of two fields, both the row's number."""
     return PrioritizedReplayBuffer(
-        sample_size=draws, capacity=6, shapes=SHAPES, types=TYPES, backend=backend, **(OPTIONS | options)
+        sample_size=draws, capacity=6, shapes=SHAPES, types=TYPES, backend="native", **(OPTIONS | options)
     )
 
 
@@ -91,7 +91,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 def test_training_steps_and_calls_between_them():
     """Each operator of a step sees the effects of those before it; a thread changes the buffer between two steps."""
-    buffer, twin = make_buffer("native"), make_twin()
+    buffer, twin = make_buffer(), make_twin()
     step = compiled(Learn(buffer), "pynative")
     handles: list[int] = []
 
@@ -110,35 +110,6 @@ def test_training_steps_and_calls_between_them():
         handles = got[0]
         if number % 4 == 2:
             in_a_thread(act)
-
-
-class Anneal(Body):
-    """Several samples, each of which advances beta."""
-
-    def construct(self):
-        first = self.buffer.sample()
-        second = self.buffer.sample()
-        self.buffer.update_priorities(second[0], second[1])
-        third = self.buffer.sample()
-        return first[1], second[1], third[1]
-
-
-#: Tenths and thirty-sevenths are no float32.
-FINE: dict[str, Any] = {"beta": 0.1, "beta_steps": 37}
-
-
-def test_beta_is_not_rounded_between_the_samples_of_a_graph():
-    buffer, twin = make_buffer("native", **FINE), make_twin(**FINE)
-    for number in range(6):
-        buffer.insert(row(number), priority=float(number + 1))
-        twin.insert([record(number)], float(number + 1))
-    call = compiled(Anneal(buffer), "pynative")
-    for _ in range(4):
-        _, first, _ = twin.sample()
-        handles, second, _ = twin.sample()
-        twin.update(handles, second)
-        assert lists(call()) == [first, second, twin.sample()[1]]
-        assert buffer.beta.asnumpy().tolist() == [twin.beta]
 
 
 class InControlFlow(Body):
@@ -172,11 +143,10 @@ def in_control_flow(twin: Model, number: int, steps: int) -> list[Any]:
     return [removed, twin.can_sample()]
 
 
-@ONCE
-def test_control_flow(mode: str, backend: str):
-    options: dict[str, Any] = {"max_staleness": 5, "max_use": 4, "normalize": "buffer", **FINE}
-    buffer, twin = make_buffer(backend, 1, **options), make_twin(1, **options)
-    call = compiled(InControlFlow(buffer), mode)
+def test_control_flow():
+    options: dict[str, Any] = {"max_staleness": 5, "max_use": 4, "normalize": "buffer", "beta": 0.1, "beta_steps": 37}
+    buffer, twin = make_buffer(1, **options), make_twin(1, **options)
+    call = compiled(InControlFlow(buffer), "pynative")
     for number, steps in ((0, 5), (10, 0), (20, 11)):
         assert lists(call(*row(number), Tensor(steps, ms.int32))) == in_control_flow(twin, number, steps)
         assert_weights(buffer, twin)
@@ -211,7 +181,7 @@ class Gradient(nn.Cell):
 
 def test_gradients():
     """The forward pass runs once: the buffer then equals its twin."""
-    buffer, twin = make_buffer("native"), make_twin()
+    buffer, twin = make_buffer(), make_twin()
     call = ms.jit(Gradient(Loss(buffer)).construct)
     for number in range(8, 14):
         twin.insert([record(number)])
@@ -226,93 +196,6 @@ def test_gradients():
         assert_weights(buffer, twin)
 
 
-def test_an_actor_beside_a_learner_in_a_graph():
-    """Rows carry their serial numbers, so a mismatch of row and handle would show."""
-    buffer = PrioritizedReplayBuffer(
-        sample_size=16, capacity=64, shapes=SHAPES, types=TYPES, seed=0, backend="native", max_use=1000
-    )
-    for serial in range(64):
-        buffer.insert(row(serial))
-
-    @ms.jit
-    def step():
-        indices, _, wide, number = buffer.sample()
-        invalid = buffer.update_priorities(indices, ops.cast(number % 7, ms.float32))
-        return indices, wide, number, invalid
-
-    def act() -> None:
-        for serial in range(64, 4064):
-            buffer.insert(record(serial), priority=float(serial % 5))
-
-    thread = threading.Thread(target=act)
-    seen = lists(step())
-    thread.start()
-    for _ in range(400):
-        indices, wide, number, invalid = seen
-        assert number == indices
-        assert wide == [[n, n] for n in number]
-        assert 0 <= invalid <= 16
-        seen = lists(step())
-    thread.join(timeout=120)
-    assert not thread.is_alive(), "the thread hangs"
-    buffer.check_valid()
-    assert buffer.serials.asnumpy().tolist() == [4064, 0]
-
-
-def make_uniform(backend: str, **options: Any) -> ReplayBuffer:
-    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=3, backend=backend, **options)
-
-
-def one_row(make: Callable[..., Any], **options: Any) -> Any:
-    """Return a buffer with a row, so that one insertion in a graph makes two of them."""
-    return make("native", **options).insert(row(7))
-
-
-class Several(nn.Cell):
-    """Two prioritized buffers, one with use limits and a plain one, in one step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = one_row(make_buffer), one_row(make_buffer, alpha=1.0)
-        self.used, self.plain = one_row(make_uniform, max_use=2), one_row(make_uniform)
-
-    def construct(self, x, y):
-        self.first.insert([x, y], priority=4.0)
-        self.second.insert([x + 1, y + 1])
-        indices, _, _, number = self.first.sample()
-        self.used.insert([x, y])
-        self.plain.insert(self.used.get_item(-1))
-        others, _, _, _ = self.second.sample()
-        self.second.update_priorities(others, ops.cast(number + 1, ms.float32))
-        drawn = self.used.sample(with_indices=True)
-        return indices, others, drawn[0], self.plain.sample()[1]
-
-
-def test_several_buffers_in_one_cell():
-    cell = Several()
-    call = compiled(cell, "pynative")
-    first, second = make_twin(), make_twin(alpha=1.0)
-    used = Model("ReplayBuffer", 2, 6, seed=3, max_use=2)
-    for twin in (first, second, used):
-        twin.insert([record(7)])
-    for number in range(4):
-        first.insert([record(number)], 4.0)
-        second.insert([record(number + 1)])
-        indices, _, rows = first.sample()
-        used.insert([record(number)])
-        others, _, _ = second.sample()
-        assert second.update(others, [float(r[1] + 1) for r in rows]) == 0
-        assert lists(call(*row(number)))[:3] == [indices, others, used.sample()[0]]
-        for buffer, twin in ((cell.first, first), (cell.second, second), (cell.used, used)):
-            assert_weights(buffer, twin)
-        assert int(cell.plain.size()) == number + 2
-        assert cell.plain.buffer[1].asnumpy()[: number + 2].tolist() == [7, *range(number + 1)]
-    names = [name for name, _ in cell.parameters_and_names()]
-    assert len(set(names)) == len(names)
-    assert {"first.weights", "second.beta", "used.use_counts", "plain.head"} < set(names)
-    assert "plain.weights" not in names
-
-
 # Saving and loading.
 
 EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
@@ -320,7 +203,7 @@ EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
 
 def saved() -> PrioritizedReplayBuffer:
     """Make a buffer, and insert nine rows, of which six stay, some with other priorities, used, aged and deleted."""
-    buffer = make_buffer("native", **EVERYTHING)
+    buffer = make_buffer(**EVERYTHING)
     for number in range(9):
         buffer.insert(row(number), priority=float(number % 4) + 0.3)
         buffer.advance(number % 2)
@@ -329,38 +212,6 @@ def saved() -> PrioritizedReplayBuffer:
         buffer.update_priorities(indices, [number + 0.1, number + 0.7])
     buffer.delete([4])
     return buffer
-
-
-def future(buffer: PrioritizedReplayBuffer) -> list[Any]:
-    """Return the future behaviour of the buffer: draws, weights, and the effects of updates."""
-    events = []
-    for number in range(4):
-        indices, weights, *_ = buffer.sample()
-        events += lists((indices, weights, buffer.beta))
-        events.append(int(buffer.update_priorities(indices, [1.5, number + 2.5])))
-        buffer.insert(row(20 + number))
-        buffer.advance()
-    return [*events, *lists(buffer.info(list(range(3, 13))))]
-
-
-@pytest.mark.parametrize("suffix", ["ckpt", "safetensors", ""])
-def test_a_state_resumes(suffix: str):
-    """Every later draw and weight is equal, from a checkpoint of MindSpore and from `state_dict`."""
-    buffer, one = make_buffer("native", seed=9, **EVERYTHING), saved()
-    future(buffer.insert(row(100)).insert(row(101)))
-    if suffix:
-        ms.save_checkpoint(one, f"buffer.{suffix}", format=suffix)
-        parameters = ms.load_checkpoint(f"buffer.{suffix}", format=suffix)
-        own = {"weights", "priorities", "max_priority", "use_counts", "insertion_clocks", "clock", "counts", "beta"}
-        assert own < set(parameters)
-        assert ms.load_param_into_net(buffer, parameters, strict_load=True) == ([], [])
-    else:
-        buffer.load_state_dict(one.state_dict())
-    buffer.check_valid()
-    assert same_states(buffer, one)
-    assert buffer.beta.asnumpy().tolist() == [0.5 + 3 / 16]
-    assert future(buffer) == future(one)
-    assert same_states(buffer, one)
 
 
 @pytest.mark.parametrize(

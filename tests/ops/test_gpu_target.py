@@ -25,9 +25,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 #: Runs tests, and then the script of calls.
 PROGRAM = """
-import runpy
-import sys
-import pytest
+import runpy, sys, pytest
 script, *arguments = sys.argv[1:]
 code = pytest.main(arguments)
 print("end of tests", flush=True)
@@ -36,13 +34,14 @@ runpy.run_path(script, run_name="__main__")
 sys.exit(code)
 """
 CALLS = str(TESTS / "support" / "gpu_calls.py")
+CHOSEN = "(Tensors or native or axis or copies or replacement) and not reset"
 
 
 @pytest.fixture(scope="module")
 def on_gpu(environment: dict[str, str]) -> list[str]:
     """Return what tests of the ring and the script of calls print."""
     options = ["-n", "0", "-v", "-p", "no:cacheprovider", "-p", "emulated_gpu", "--device", "GPU"]
-    tests = [str(TESTS / "buffers" / "test_replay.py"), "-k", "not (graph or arrays or attached or composite or reset)"]
+    tests = [str(TESTS / "buffers" / "test_replay.py"), "-k", CHOSEN]
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, CALLS, *options, *tests],
         env={**environment, "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), *sys.path])},

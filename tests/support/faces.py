@@ -102,13 +102,16 @@ class Face:
 
 
 class WithTensors(Face):
-    """A buffer that rows come to as Tensors."""
+    """A buffer that rows come to as Tensors, and numbers in lists."""
 
     def insert(self, exp: Any, **given: Any) -> list[int]:
         def tensors(value: Any) -> Any:
             return [Tensor(one) for one in value] if isinstance(value, list) else Tensor(value)
 
         return super().insert({name: tensors(value) for name, value in exp.items()}, **given)
+
+    def update_priorities(self, handles: Sequence[int], priorities: np.ndarray) -> int:
+        return super().update_priorities(handles, priorities.tolist())  # type: ignore[arg-type]
 
 
 class Compiled(Kept):

@@ -288,14 +288,6 @@ class Model(Rows):
         """Return the content of the same rows."""
         return [None if record is None else record.row for record in self.steps_of(handle, steps)]
 
-    def windows(self, handles: Sequence[int]) -> tuple[np.ndarray, ...]:
-        """Return the mask ``[B, T]``, and each column ``[B, T, *F]`` with zeros elsewhere."""
-        rows = [self.window_of(handle) for handle in handles]
-        mask = np.array([[row is not None for row in window] for window in rows])
-        zeros = tuple(np.zeros_like(part) for part in next(row for window in rows for row in window if row is not None))
-        columns = zip(*((row or zeros) for window in rows for row in window))
-        return mask, *(np.stack(c).reshape(*mask.shape, *c[0].shape) for c in columns)
-
 
 def stack(rows: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     """Return rows ``[*F]`` as columns ``[n, *F]``."""
