@@ -151,11 +151,10 @@ def test_the_largest_priority_of_the_rows_held_in_a_graph():
     assert buffer.priorities.asnumpy().tolist() == [3, 1, 2, 3]
 
 
-@pytest.mark.parametrize("backend", ["native", "composite"])
-def test_only_the_rows_stored_have_a_largest_priority(backend: str):
+def test_only_the_rows_stored_have_a_largest_priority():
     """A ring that is not full may begin at any slot, when the process died that evicted its oldest rows."""
     columns: dict[str, Any] = {"shapes": [()], "types": ["int32"], "default_priority": "largest_held", "seed": 0}
-    buffer = PrioritizedReplayBuffer(2, 6, **columns, backend=backend, initial_priority=0.5)
+    buffer = PrioritizedReplayBuffer(2, 6, **columns, initial_priority=0.5)
     host_buffer = host.PrioritizedReplayBuffer(2, 6, **columns, alpha=1.0)
     host_buffer.insert([np.arange(9, dtype=np.int32)], priority=[1, 1, 1, 9, 8, 7, 2, 3, 1])
     whole = host_buffer.state_dict()
@@ -176,8 +175,6 @@ def test_only_the_rows_stored_have_a_largest_priority(backend: str):
             each.insert([np.int32(5)])
             assert each.info([9])[0] == largest
             each.check_valid()
-        if backend == "composite":  # which takes no versions
-            continue
         buffer.load_state_dict(whole | own)
         with pytest.raises(RuntimeError):
             body(step, Tensor(1)).asnumpy()
