@@ -69,10 +69,9 @@ NO_CHOICE = {
 }
 #: The kind with which an option is tested.
 OF_OPTION = {name: kind for kind, made in KINDS.items() if made.any_length for name in made.options}
-OF_OPTION |= {"sample_size": "uniform", "capacity": "uniform", "items": "uniform", "seed": "uniform"}
+OF_OPTION |= dict.fromkeys(("sample_size", "capacity", "items", "seed"), "uniform") | {"max_staleness": "limits"}
 OF_OPTION |= {"window": "newest", "prioritized": "newest by priority", "beta": "by priority", "epsilon": "by priority"}
 OF_OPTION |= {"ordered": "distinct", "late": "late", "replace": "used once", "max_use": "limits"}
-OF_OPTION |= {"max_staleness": "fixed: used twice"}
 OTHER |= {"beta": 0.5, "epsilon": 0.25}
 right_write = Model.write
 CLASSES = [getattr(host, name) for name in host.__all__ if name.endswith(("Buffer", "Queue"))]
@@ -105,6 +104,7 @@ WRONG_TWINS: dict[str, tuple[str, str, Any]] = {
     "counts no deliveries": ("limits", "deliver", lambda self, slots: None),
     "keeps removed rows": ("by priority", "remove", lambda self, record, reason: None),
     "writes removed rows": ("limits", "is_gone", lambda self, record: False),
+    "splits no episode": ("views: returns", "split", lambda self, record: None),
     "groups all rows": ("episodes", "groups", lambda self, key: [[record] for record in self.records]),
     "has one order for all epochs": ("fixed: epochs", "order_of_epoch", lambda self, key, size: order_of(9, size)),
     "forgets which column was written": ("fixed: late", "write", forgets),
