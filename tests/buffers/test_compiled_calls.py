@@ -58,7 +58,7 @@ def rows(buffer: Any, n: int, first: int) -> list[np.ndarray]:
 def test_all_calls(kind: str, tmp_path: Path):
     """Beside the slow twin."""
     pair = RandomPair(kind, mindspore_replay, 1, tmp_path, face=OfOneSize, backend="native")
-    assert type(pair.buffer._calls) is CompiledCalls
+    assert type(pair.buffer._front.calls) is CompiledCalls
     pair.run(50)
     assert pair.drawn > 1
 
@@ -73,7 +73,7 @@ def test_save_and_load(tmp_path: Path):
     with mock.patch.object(native, "on_cpu", return_value=False):
         again = load(tmp_path / "direct.safetensors")
         other, third, fourth = (make("prioritized", i) for i in (7, 8, 9))
-        assert type(again._calls) is CompiledCalls
+        assert type(again._front.calls) is CompiledCalls
         save(again, tmp_path / "compiled.safetensors")
         other.insert(rows(other, 3, 0)).sample()
         load(tmp_path / "compiled.safetensors", buffer=other)
