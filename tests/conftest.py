@@ -3,6 +3,7 @@
 import functools
 import gc
 import importlib
+import itertools
 import os
 import re
 import subprocess
@@ -162,6 +163,15 @@ class _Guard:
         if lacking:
             print(f"\nnot run in every way: {lacking}")
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+_folders = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a new folder. pytest's own fixture reads the names of all of a run, each time, to number it."""
+    return tmp_path_factory.mktemp(str(next(_folders)), numbered=False)
 
 
 @pytest.fixture(autouse=True)
