@@ -14,6 +14,9 @@ from ..ops import native
 from ..ops.eager import wait_for_work
 from ..store.base.types import Values
 
+#: Bytes of an array that is copied at first: MindSpore needs 100 us less for that than to make zeros.
+_MOST_COPIED = 1 << 16
+
 
 def state_parameter(name: str, value: object) -> Parameter:
     """Make a Parameter that no optimizer touches."""
@@ -22,8 +25,10 @@ def state_parameter(name: str, value: object) -> Parameter:
 
 def parameter_on(name: str, array: np.ndarray, on_host: bool = False) -> Parameter:
     """Make a Parameter that no optimizer touches, on the CPU in the memory of this array, with `on_host` always."""
-    dtype = TYPES[type_name(array.dtype)]
-    first = Tensor(shape=array.shape, dtype=dtype, init=Zero()) if array.shape else Tensor(array)
+    if array.nbytes <= _MOST_COPIED:
+        first = Tensor(array)
+    else:
+        first = Tensor(shape=array.shape, dtype=TYPES[type_name(array.dtype)], init=Zero())
     parameter = Parameter(first, name=name, requires_grad=False)
     parameter.set_data(ms.from_numpy(array))
     parameter.on_host = on_host
