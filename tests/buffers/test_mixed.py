@@ -456,7 +456,7 @@ def test_rows_to_keep_are_chosen_for_each_source_by_itself():
 
 def test_calls_from_python_keep_the_same_rows():
     pick, front = Pick(), adjustable(5)._front
-    front.state["random_state"].overwrite(pick.state.asnumpy())
+    front.own["random_state"].overwrite(pick.state.asnumpy())
     for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [1e-30, 1e30], [2.0, 0.7], [1 / 3, 1.0]):
         overwrite(pick.ratios, np.array(ratios))
         front.set_ratios(ratios)
@@ -464,7 +464,7 @@ def test_calls_from_python_keep_the_same_rows():
             source, rows = lists(pick())
             kept = [rows.tolist() for rows in front._kept_rows()]
             assert (rows, source) == (kept[0] + kept[1], [0] * len(kept[0]) + [1] * len(kept[1]))
-    assert front.state["random_state"].asnumpy().tolist() == pick.state.asnumpy().tolist() == [77, 36]
+    assert front.own["random_state"].asnumpy().tolist() == pick.state.asnumpy().tolist() == [77, 36]
 
 
 def test_no_batch_is_drawn_while_a_source_is_locked():
