@@ -139,7 +139,7 @@ def test_uniform_batches_are_drawn_by_new_totals(ray: LocalRay, kind: dict[str, 
 
     def check() -> None:
         setting, numbers = Setting(ray, "uniform", **kind), []
-        for _ in range(250 if setting.batches.plan.replace else 1000):
+        for _ in range(250):
             for store in setting.stores:
                 store.reset()
             setting.fill(1, ROWS)
