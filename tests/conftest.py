@@ -168,16 +168,15 @@ class _Guard:
 _folders = itertools.count()
 
 
-@pytest.fixture
-def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a new folder. pytest's own fixture reads the names of all of a run, each time, to number it."""
-    return tmp_path_factory.mktemp(str(next(_folders)), numbered=False)
-
-
 @pytest.fixture(autouse=True)
-def _scratch_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change to an empty folder: MindSpore writes the analysis of a failed compilation into the working folder."""
-    monkeypatch.chdir(tmp_path)
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to an empty folder: MindSpore writes the analysis of a failed compilation into the working folder.
+
+    pytest's own fixture reads the names of all folders of a run, each time, to number the next.
+    """
+    folder = tmp_path_factory.mktemp(str(next(_folders)), numbered=False)
+    monkeypatch.chdir(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
