@@ -187,7 +187,7 @@ WRONG_MESSAGES: dict[str, Any] = {
     ),
     "fields of several lengths": lambda s: s.insert([rows(0, 3)[0], *rows(0, 2)[1:]], 3, {}),
     "objects": lambda s: s.insert([np.array([None] * 3), *rows(0, 3)[1:]], 3, {}),
-    "other dtypes": lambda s: s.insert([field.astype(np.int64) for field in rows(0, 3)], 3, {}),
+    "other dtypes": lambda s: s.insert([field.astype(np.complex64) for field in rows(0, 3)], 3, {}),
     "text": lambda s: s.insert("abc", 3, {}),
     "priorities that are no numbers": lambda s: s.insert(rows(0, 3), 3, {"priority": np.full(3, np.nan, np.float32)}),
     "priorities below zero": lambda s: s.insert(rows(0, 3), 3, {"priority": np.full(3, -1, np.float32)}),
