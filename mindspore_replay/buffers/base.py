@@ -250,15 +250,18 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         """Return the operators of graphs, which are made when a graph is compiled first."""
         watched = vars(self)["_watched"]
         if "_graph" not in watched:
-            watched["_graph"] = NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
-            if self._in_graphs:
-                parameters = {**dict(self.parameters_and_names()), "updates": self.updates}
-                graph_state = State(watched["buffer"][: len(self.columns)], parameters, self.options)
-                given, relabel = (graph_state, self.columns, self.options), self.spec.relabelling
-                finish = None if relabel is None else Relabel(relabel)
-                native_ones = self.backend == "native"
-                watched["_graph"] = Operators(*given, finish) if native_ones else CompositeOperators(*given)
+            watched["_graph"] = self._new_operators(watched["buffer"])
         return watched["_graph"]
+
+    def _new_operators(self, columns: Any) -> Any:
+        if not self._in_graphs:
+            return NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
+        parameters = {**dict(self.parameters_and_names()), "updates": self.updates}
+        given = State(columns[: len(self.columns)], parameters, self.options), self.columns, self.options
+        if self.backend == "composite":
+            return CompositeOperators(*given)
+        relabel = self.spec.relabelling
+        return Operators(*given, None if relabel is None else Relabel(relabel))
 
     def _resized(self: _Buffer, size: int) -> _Buffer:
         made = type(self).__new__(type(self))

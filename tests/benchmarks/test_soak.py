@@ -44,9 +44,8 @@ def test_uniform_and_prioritized():
 
 
 WITHOUT_LOCK = """
-import threading
 import types
-from mindspore_replay.buffers import base
+from mindspore_replay.store.faces import front
 class NoLock:
     def acquire(self, *_):
         return True
@@ -54,7 +53,7 @@ class NoLock:
     def release(self, *_):
         pass
     __exit__ = release
-base.threading = types.SimpleNamespace(RLock=NoLock, Event=threading.Event)
+front.threading = types.SimpleNamespace(RLock=NoLock)
 """
 
 

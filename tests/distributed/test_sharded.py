@@ -419,7 +419,7 @@ SEES = {
 }
 #: Methods that neither read nor change stored rows.
 OTHERS = {"add", "insert", "end_episodes", "writer", "close", "deaths", "timeouts"}
-OTHERS |= {"turn_to_sample", "with_sample_size"}
+OTHERS |= {"state", "with_sample_size"}
 
 
 def saved(replay: ShardedReplay) -> list[Path]:

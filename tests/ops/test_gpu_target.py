@@ -49,7 +49,8 @@ def on_gpu(environment: dict[str, str]) -> list[str]:
         capture_output=True,
         text=True,
     )
-    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[:3000]
+    failures = re.findall(r"^(?:E  |FAILED|ERROR).*", result.stdout, re.MULTILINE)
+    assert result.returncode == 0, "\n".join(failures) + result.stderr[:3000]
     return result.stdout.split("end of tests\n")
 
 
