@@ -21,7 +21,7 @@ from ..base.late import pending
 from ..base.nested import at
 from ..base.random import random_bits
 from ..base.ring import stored_slots
-from ..base.schema import Schema
+from ..base.schema import Schema, is_tensor
 from ..base.types import Arrays, Experience, Outputs, Values
 from ..kernels import library, state
 from ..kernels.call import NO_TENSORS, Tensors
@@ -245,13 +245,14 @@ class RaggedStore(ArenaStore):
             self._converted(where, given, isinstance(values, Mapping))
 
     def _given(self, handles: Values, values: Experience) -> tuple[np.ndarray, dict[int, Any]]:
-        """Return handles and, for each column given, its rows: `Items`, or an array."""
+        """Return handles and, for each column given, its rows: `Items`, or an array. No Tensor: see `held`."""
         schema = self._rows_schema
-        found = {i: at(values, path) for i, path in schema.chosen(values).items()}
-        given: dict[int, Any] = {
-            i: as_items(schema, i, value) if i in self.kind_of else schema.fitted(i, value)
-            for i, value in found.items()
-        }
+        given: dict[int, Any] = {}
+        for i, path in schema.chosen(values).items():
+            value = at(values, path)
+            given[i] = as_items(schema, i, value) if i in self.kind_of else schema.fitted(i, value)
+            if is_tensor(given[i]):
+                given[i] = schema.as_array(i, given[i])
         check_items(schema, "values", given)
         return as_handles(self.options.cls_name, handles), given
 
