@@ -20,6 +20,7 @@ from ..ops.state import State
 from ..store.base.schema import Schema
 from ..store.faces.front import LocalFront, SharedRows
 from ..store.faces.local import LocalBuffer
+from ..store.faces.methods import describe
 from ..store.faces.place import DEVICE, check_compressed, checked_storage, folder_of
 from ..store.kernels import library, state
 from ..store.kernels.call import Tensors
@@ -130,12 +131,8 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         nn.Cell.__init__(self)
         name, parts = spec.cls_name, spec.parts
         self._is(spec)
-        self.capacity, self.num_envs, self.layout = spec.capacity, spec.num_envs, spec.layout
-        self.columns = columns = cast(Columns, spec.columns)
-        self.names, self.shapes, self.types = columns.given_names, columns.given_shapes, columns.types
-        self.achieved_goal = spec.achieved_goal
-        self.weighted, self.prioritized = spec.weighted, spec.prioritized
-        self.has_episodes, self.has_handles = spec.has_episodes, spec.has_handles
+        self.layout, self.columns = spec.layout, cast(Columns, spec.columns)
+        self.weighted, self.prioritized, self.has_handles = spec.weighted, spec.prioritized, spec.has_handles
         if isinstance(parts.sampler, Prioritized):
             self.alpha, self.epsilon = parts.sampler.weighting
             self.first_beta = parts.sampler.first_beta
@@ -192,7 +189,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
 
     def _is(self, spec: BufferSpec) -> None:
         """Set the attributes that depend on the sample size."""
-        self.spec, self.options, self.sample_size = spec, spec.options, spec.sample_size
+        describe(self, spec)
         self._smallest_window = spec.options.min_rows_to_sample
 
     def _begin(self) -> None:

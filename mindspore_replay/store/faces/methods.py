@@ -18,14 +18,14 @@ from .showing import table, text
 _Self = TypeVar("_Self", bound="BufferMethods")
 
 
-def describe(buffer: Any, spec: BufferSpec, front: Any) -> None:
-    """Set the attributes that say what a buffer is, and the front, which does what its methods are called for."""
+def describe(buffer: Any, spec: BufferSpec, front: Any = None) -> None:
+    """Set the attributes that say what a buffer is; and, now or later, the front, after which they are read-only."""
     vars(buffer).pop("_front", None)  # that of the buffer that this one is a copy of
     buffer.spec, buffer.options, columns = spec, spec.options, spec.columns
     buffer.names, buffer.shapes, buffer.types = columns.given_names, columns.given_shapes, columns.types
     buffer.capacity, buffer.sample_size, buffer.num_envs = spec.capacity, spec.sample_size, spec.num_envs
     buffer.has_episodes, buffer.achieved_goal = spec.has_episodes, spec.achieved_goal
-    vars(buffer)["_front"] = front  # nothing is set from here on
+    vars(buffer).update({} if front is None else {"_front": front})
 
 
 @mixin
