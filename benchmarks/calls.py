@@ -15,7 +15,7 @@ import numpy as np
 from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay import Column, PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store.base.random import ALL_ROWS
@@ -114,9 +114,14 @@ def beside() -> dict[str, Callable[[], Any]]:
     """Calls beside the most usual ones, which are to cost little more."""
     columns: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": list("oarnd"), "seed": 0}
     uniform, by_priority = ReplayBuffer(BATCH, CAPACITY, **columns), PrioritizedReplayBuffer(BATCH, CAPACITY, **columns)
-    late = PrioritizedReplayBuffer(BATCH, CAPACITY, **columns, late=["r"])
-    sizes: dict[str, Any] = {"max_length": 8, "items": 8 * CAPACITY, "seed": 0}
-    lengths = ReplayBuffer(BATCH, CAPACITY, [(None,), ()], ["int32", "float32"], **sizes)
+    late = PrioritizedReplayBuffer(
+        BATCH,
+        CAPACITY,
+        columns={name: Column(shape, dtype, late=name == "r") for name, shape, dtype in zip("oarnd", SHAPES, TYPES)},
+        seed=0,
+    )
+    items = Column((None,), "int32", longest=8, items=8 * CAPACITY)
+    lengths = ReplayBuffer(BATCH, CAPACITY, columns=[items, Column((), "float32")], seed=0)
     uniform.insert(rows(CAPACITY))
     row: dict[str, Any] = {"o": np.ones(4, np.float32), "a": 1, "n": np.ones(4, np.float32), "d": False}
     one = np.arange(5, dtype=np.int32)

@@ -29,7 +29,7 @@ import numpy as np
 from comparison.environments import HERE, Installation
 from processes import table
 
-from mindspore_replay.host import ReplayBuffer
+from mindspore_replay.host import Column, ReplayBuffer
 
 KINDS = {"memory": "", "folder": "", "list": "", "torchrl": "transfer_queue", "transfer_queue": "transfer_queue"}
 TITLES = {
@@ -81,12 +81,10 @@ def packed(tokens: int, rounds: int) -> float:
     buffer = ReplayBuffer(
         256,
         4096,
-        [(None,), (None,)],
-        ["int32", "float32"],
-        max_length=tokens,
-        items=4096 * tokens,
-        names=["tokens", "log_probs"],
-        share_lengths=[("tokens", "log_probs")],
+        columns={
+            "tokens": Column((None,), "int32", longest=tokens, items=4096 * tokens),
+            "log_probs": Column((None,), "float32", lengths_of="tokens"),
+        },
     )
     flat = np.arange(4096 * tokens)
     buffer.insert([flat.astype(np.int32), flat.astype(np.float32)], lengths=np.full(4096, tokens))

@@ -28,7 +28,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
+from mindspore_replay import (
+    Priorities,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReservoirReplayBuffer,
+    SequenceReplayBuffer,
+)
 
 NAMES = ["frame", "observation", "small", "flag", "actor", "step", "end", "checksum"]
 SHAPES: list[tuple[int, ...]] = [(84, 84), (17,), (3,), (), (), (), (), ()]
@@ -71,7 +77,7 @@ def make_buffer(kind: str, backend: str) -> Any:
     if kind == "prioritized":
         return PrioritizedReplayBuffer(beta_steps=10_000, **options)
     if kind == "sequence":
-        return SequenceReplayBuffer(sequence_length=3, burn_in=2, pad_end=True, prioritized=True, **options)
+        return SequenceReplayBuffer(sequence_length=3, burn_in=2, pad_end=True, priorities=Priorities(), **options)
     return ReservoirReplayBuffer(**options)
 
 

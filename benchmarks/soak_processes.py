@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from mindspore_replay import attach
+from mindspore_replay import attach, host
 
 NAMES = ["writer", "number", "payload", "priority", "checksum"]
 SHAPES: list[tuple[int, ...]] = [(), (), (512,), (), ()]
@@ -40,7 +40,7 @@ CAPACITY, BATCH = 1024, 16
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "uniform": ("ReplayBuffer", {}),
     "prioritized": ("PrioritizedReplayBuffer", {}),
-    "sequence": ("SequenceReplayBuffer", {"sequence_length": 3, "pad_end": True, "prioritized": True}),
+    "sequence": ("SequenceReplayBuffer", {"sequence_length": 3, "pad_end": True, "priorities": host.Priorities()}),
 }
 #: Seconds between two deaths of writers, and between two of the learner once it runs.
 WRITER_LIVES, LEARNER_LIVES = 0.1, 3.0

@@ -15,7 +15,7 @@ import numpy as np
 from measuring import Case, Figure, arguments, less, measure_figures, micro, once, only_argument, ratio, show
 from mindspore import Tensor, nn
 
-from mindspore_replay import EpisodeReplayBuffer, FrameStack, ReplayBuffer, SequenceReplayBuffer
+from mindspore_replay import EpisodeReplayBuffer, FrameStack, Priorities, ReplayBuffer, SequenceReplayBuffer
 
 REPEAT = 20
 SEQUENCES, STEPS, WIDTH = 256, 80, 17
@@ -153,7 +153,7 @@ def cases() -> dict[str, Case]:
     made: dict[str, Case] = {
         "gather": lambda: compiled(Gather(sequences())),
         "sequences from Python": lambda: functools.partial(once, sequences().sample, 20),
-        "by priority": body(lambda: sequences(prioritized=True, burn_in=40, stride=40, pad_end=True), "sample"),
+        "by priority": body(lambda: sequences(priorities=Priorities(), burn_in=40, stride=40, pad_end=True), "sample"),
         "episodes": body(episodes, "sample"),
         "memcpy": memcpy,
     }

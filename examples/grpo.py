@@ -33,7 +33,7 @@ from drawing import plot
 from grpo_workers import ANSWERS, END, FEWEST, GROUP, JOBS, LONGEST, MOST, TOKENS, answer, is_right, prompts
 from mindspore import Parameter, Tensor, nn, ops
 
-from mindspore_replay import ReplayQueue, SharedWeights, TrainingCheckpoint
+from mindspore_replay import Column, ReplayQueue, SharedWeights, TrainingCheckpoint
 
 #: Units of the GRU; imitations before GRPO; answers in a batch; updates after which an answer is too old.
 HIDDEN, IMITATIONS, BATCH, STALE = 64, 150, 16 * GROUP, 8
@@ -160,13 +160,12 @@ def queues(folder: Path, is_new: bool) -> tuple[ReplayQueue, ReplayQueue]:
     answers = ReplayQueue(
         BATCH,
         capacity=4 * BATCH,
-        shapes=[(None,), (None,), (), ()],
-        types=["int32", "float32", "int32", "float32"],
-        names=["tokens", "log_probs", "begin", "reward"],
-        max_length=LONGEST,
-        items=4 * BATCH * LONGEST,
-        share_lengths=[("tokens", "log_probs")],
-        late=["reward"],
+        columns={
+            "tokens": Column((None,), "int32", longest=LONGEST, items=4 * BATCH * LONGEST),
+            "log_probs": Column((None,), "float32", lengths_of="tokens"),
+            "begin": Column((), "int32"),
+            "reward": Column((), "float32", late=True),
+        },
         max_staleness=STALE,
         timeout=20,
         storage=folder / ANSWERS,
@@ -174,11 +173,10 @@ def queues(folder: Path, is_new: bool) -> tuple[ReplayQueue, ReplayQueue]:
     jobs = ReplayQueue(
         GROUP,
         capacity=4 * BATCH,
-        shapes=[(), (None,)],
-        types=["int64", "int32"],
-        names=["handle", "tokens"],
-        max_length=LONGEST,
-        items=4 * BATCH * LONGEST,
+        columns={
+            "handle": Column((), "int64"),
+            "tokens": Column((None,), "int32", longest=LONGEST, items=4 * BATCH * LONGEST),
+        },
         storage=folder / JOBS,
     )
     return answers, jobs

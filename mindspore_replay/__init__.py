@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .checkpoint.buffers import save
     from .config.configuration import load_config
     from .ops.status import KernelStatus, kernel_status
+    from .store.base.column import Column, Priorities
     from .store.faces.attached import attach
     from .store.faces.weights import SharedWeights
     from .training.checkpoint import TrainingCheckpoint
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Buffer": "buffers.base",
     "Collector": "training.collector",
+    "Column": "store.base.column",
     "ElasticReplayBuffer": "buffers.elastic",
     "EpisodeReplayBuffer": "buffers.episode",
     "EpochReplayBuffer": "buffers.epochs",
@@ -49,6 +51,7 @@ _PLACES = {
     "MixedReplay": "buffers.mixed",
     "NStep": "views",
     "Prefetch": "training.prefetch",
+    "Priorities": "store.base.column",
     "PrioritizedReplayBuffer": "buffers.prioritized",
     "PriorityReplayBuffer": "buffers.prioritized:PrioritizedReplayBuffer",
     "RateLimiter": "training.limiter",
@@ -77,6 +80,7 @@ _PLACES = {
 __all__ = [
     "Buffer",
     "Collector",
+    "Column",
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "EpochReplayBuffer",
@@ -87,6 +91,7 @@ __all__ = [
     "MixedReplay",
     "NStep",
     "Prefetch",
+    "Priorities",
     "PrioritizedReplayBuffer",
     "PriorityReplayBuffer",
     "RateLimiter",

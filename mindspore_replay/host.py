@@ -11,6 +11,7 @@ from typing import Any
 
 from .checkpoint.buffers import Maker, load_buffers, save
 from .config.configuration import create
+from .store.base.column import Column, Priorities
 from .store.faces.attached import attach
 from .store.faces.classes import (
     ElasticReplayBuffer,
@@ -26,10 +27,12 @@ from .store.faces.mixture import ArrayMixture
 from .store.waits.limiter import RateLimiter
 
 __all__ = [
+    "Column",
     "ElasticReplayBuffer",
     "EpisodeReplayBuffer",
     "EpochReplayBuffer",
     "MixedReplay",
+    "Priorities",
     "PrioritizedReplayBuffer",
     "RateLimiter",
     "ReplayBuffer",

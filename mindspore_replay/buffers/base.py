@@ -29,7 +29,6 @@ from ..store.rows.any_length import make_store
 from ..store.rows.calls import Calls
 from ..store.rows.store import Store
 from ..store.spec.episodes import END, FINAL
-from ..store.spec.parts import Prioritized
 from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
 from .bodies import GraphBodies
@@ -64,7 +63,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         parts (Parts): How rows are drawn and stored, and the contents of a sample.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
         num_envs (int): Environments that insert in step. Default: ``1``.
-        late, compress (Sequence[Union[str, int]]): As for `ReplayBuffer`. Default: ``()``.
+        columns (Union[Mapping[str, Column], Sequence[Column], None]): As for `ReplayBuffer`. Default: ``None``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
         storage (Union[str, PathLike, None]): ``"device"``, ``"host"`` or a folder. Default: ``None``, for one of the
             first two.
@@ -133,12 +132,6 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         self._is(spec)
         self.layout, self.columns = spec.layout, cast(Columns, spec.columns)
         self.weighted, self.prioritized, self.has_handles = spec.weighted, spec.prioritized, spec.has_handles
-        if isinstance(parts.sampler, Prioritized):
-            self.alpha, self.epsilon = parts.sampler.weighting
-            self.first_beta = parts.sampler.first_beta
-            self.beta_steps, self.normalize = parts.sampler.beta_steps, parts.sampler.normalize
-            self.initial_priority = parts.sampler.initial_priority
-            self.default_priority = parts.sampler.default_priority
         self.replace, self.ordered = parts.sampler.replace, parts.sampler.ordered
         self.max_use, self.max_staleness = parts.limits.max_use, parts.limits.max_staleness
         place = checked_storage(name, storage, default_storage(spec, backend))

@@ -27,13 +27,11 @@ class ElasticReplayBuffer(Buffer, classes.ElasticReplayBuffer):
         capacity (int): ``C``, most rows stored, at most 2^31 - 1. In a full buffer each new row replaces the oldest.
         window (Union[int, None]): Number of newest rows to sample from, in [1, `capacity`], without replacement at
             least `sample_size`. Default: ``None``, for `capacity`.
-        prioritized (bool): Whether to sample the window by priority and return importance weights, as a
-            `PrioritizedReplayBuffer` of these rows alone would. Default: ``False``.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
-            `PrioritizedReplayBuffer`, if `prioritized`. The ``"buffer"`` is the window.
-        shapes, types, names, num_envs, max_use, max_staleness, weighted, views, late: As for `ReplayBuffer`.
-        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
-        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
+        priorities (Union[Priorities, None]): Sample the window by priority, and return importance weights, as a
+            `PrioritizedReplayBuffer` of these rows alone would. The ``"buffer"`` is the window. Default: ``None``.
+        shapes, types, names, columns, num_envs, max_use, max_staleness, weighted, views: As for `ReplayBuffer`.
+        seed, storage, backend: As for `ReplayBuffer`.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` with `priorities`. Default: ``True``.
 
     Attributes:
         window (Parameter): Number of newest rows to sample from. Shape ``[1]``, int64.

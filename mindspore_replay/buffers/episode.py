@@ -24,14 +24,11 @@ class EpisodeReplayBuffer(Buffer, classes.EpisodeReplayBuffer):
         capacity (int): Most rows stored, of all environments together, at least ``L`` times `num_envs`.
         max_episode_length (int): ``L``, steps of the longest episode. `insert` raises an error for a row that would
             exceed it, and stores nothing.
-        prioritized (bool): Whether to sample episodes by the priority of their first row and return importance weights.
-            Default: ``False``.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
-            `PrioritizedReplayBuffer`, if `prioritized`.
+        priorities (Union[Priorities, None]): Sample episodes by the priority of their first row, and return importance
+            weights. Default: ``None``, for uniform sampling.
         max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries by `sample`. Default: ``None``.
-        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
-        shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
-        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` with `priorities`. Default: ``True``.
+        shapes, types, names, columns, num_envs, max_staleness, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:

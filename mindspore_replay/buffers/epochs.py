@@ -45,8 +45,8 @@ class EpochReplayBuffer(Buffer, classes.EpochReplayBuffer):
             ``"pad"`` the batch with zeros and return a mask. Default: ``"drop"``.
         rank (int): Number of this learner, from 0. Default: ``0``.
         world (int): Number of learners that split the epochs. Default: ``1``.
-        shapes, types, names, num_envs, max_use, max_staleness, weighted, views, late: As for `ReplayBuffer`.
-        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        shapes, types, names, columns, num_envs, max_use, max_staleness, weighted, views: As for `ReplayBuffer`.
+        seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         epoch (Parameter): Key of the order, serial number of the epoch's oldest row, number of its rows, position in

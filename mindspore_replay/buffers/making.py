@@ -48,6 +48,8 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
             - `data_shape` or `shapes` (Sequence): shape of one row of each column. Required.
             - `data_type` or `types` (Sequence): dtype of each column, ``mindspore.float32``, ``numpy.float32`` or
               ``"float32"``. Required.
+            - `columns` (Mapping): in place of these two, the fields of a `Column` for each name, or `Column` objects.
+            - `priorities` (Mapping): the fields of `Priorities`, for classes that take it.
             - `params` (Mapping): more keys, on the same level as those outside of it.
             - `shards` (Union[int, Mapping]): number of shards of a `distributed.ShardedReplay`, or its arguments.
             - `limiter` (Mapping): arguments of a `RateLimiter`, set as the buffer's ``limiter``.
@@ -76,7 +78,7 @@ def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | 
         >>> from mindspore_replay import create_buffer
         >>> config = {"type": "prioritized", "capacity": 1000, "sample_size": 32, "alpha": 0.7}
         >>> buffer = create_buffer(config | {"data_shape": [(4,), ()], "data_type": ["float32", "int32"]})
-        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size, buffer.alpha)
+        >>> print(type(buffer).__name__, buffer.capacity, buffer.sample_size, buffer.spec.priorities.alpha)
         PrioritizedReplayBuffer 1000 32 0.7
     """
     return create(Maker(_found, _list_of, {}), config, create_config)

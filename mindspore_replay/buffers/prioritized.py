@@ -32,8 +32,8 @@ class PrioritizedReplayBuffer(Buffer, classes.PrioritizedReplayBuffer):
         default_priority (str): Priority of rows inserted without one: the ``"largest"`` so far, or ``"largest_held"``,
             the largest among the rows now stored (`initial_priority` if the buffer is empty), which costs up to O(C) an
             insertion. Default: ``"largest"``.
-        shapes, types, names, num_envs, max_use, max_staleness, views, late: As for `ReplayBuffer`.
-        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        shapes, types, names, columns, num_envs, max_use, max_staleness, views: As for `ReplayBuffer`.
+        seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         beta (Parameter): Beta of the next call of `sample`. Shape ``[1]``, float64.

@@ -43,8 +43,8 @@ class ReplayQueue(Buffer, classes.ReplayQueue):
         timeout (Union[float, None]): Longest wait in seconds: ``0`` to fail at once, ``None`` for no limit. Default:
             ``0``.
         max_staleness (Union[int, None]): Remove rows older than this, as in `ReplayBuffer`. Default: ``None``.
-        shapes, types, names, num_envs, late, compress, max_length, items, share_lengths: As for `ReplayBuffer`.
-        sample_length, cut, seed, storage, backend: As for `ReplayBuffer`. Attached processes set their own timeouts.
+        shapes, types, names, columns, num_envs, seed, storage, backend: As for `ReplayBuffer`. Attached
+            processes set their own timeouts.
         views (Sequence): As for `ReplayBuffer`, or for `SequenceReplayBuffer`. A view uses the rows stored at the time
             of delivery. Default: ``()``.
 

@@ -26,6 +26,9 @@ class ReplayBuffer(Buffer, classes.ReplayBuffer):
             bool, int8 to int64, uint8 to uint64, float16, float32, float64, and bfloat16 with the native backend.
         names (Union[Sequence[str], None]): Name of each column. With names, `insert` also accepts a dict. Default:
             ``None``.
+        columns (Union[Mapping[str, Column], Sequence[Column], None]): The columns by name in place of these three, for
+            options of a column: `Column` has late values, compression and rows that differ in length. Default:
+            ``None``.
         num_envs (int): Environments that insert in step: the number of rows of each insertion must be a multiple of it.
             Default: ``1``.
         replace (bool): Whether a row may occur twice in one sample. Default: ``True``.
@@ -40,20 +43,6 @@ class ReplayBuffer(Buffer, classes.ReplayBuffer):
             ``False``.
         views (Sequence): Transformations of samples: `NStep`, `FrameStack`, `HindsightRelabel`. Each turns weights on,
             and stores the episode of each row, 9 bytes more. Default: ``()``, for rows as stored.
-        late (Sequence[Union[str, int]]): Columns, by name or index, that `update` writes after the insertion, for
-            example rewards of a slow judge. `insert` omits them. A row is sampled once all of them are written. A row
-            with ``final=True`` needs none. Turns weights on. Default: ``()``.
-        compress (Sequence[Union[str, int]]): Columns, by name or index, to store compressed by LZ4, without loss, for
-            example frames. Samples are the same. The buffer then works from Python only, and requires the package lz4
-            and the CPU's kernels. See ``docs/compression.md``. Default: ``()``.
-        max_length (Union[int, dict, None]): Items of the longest row in columns whose shape begins with ``None``, whose
-            rows differ in length: see ``docs/appendix/lengths.md``. A dict sets one value per column, here and in
-            the next arguments. Default: ``None``.
-        items (Union[int, dict, None]): Items of such a column to allocate memory for. Default: ``None``.
-        share_lengths (Sequence[Sequence]): Groups of such columns whose rows are equally long. Default: ``()``.
-        sample_length (Union[int, dict, None]): Items per row in a sample. Default: ``None``, for `max_length`.
-        cut (str): Which items of a longer row to sample: the ``"first"`` ones, or a ``"random"`` window. Default:
-            ``"first"``.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``, for one from NumPy's generator, which
             ``mindspore.set_seed`` seeds.
         storage (Union[str, PathLike, None]): ``"device"``; ``"host"``, to store rows in the host's memory on every
@@ -62,12 +51,12 @@ class ReplayBuffer(Buffer, classes.ReplayBuffer):
             ``"host"`` and folders work from Python only. ``docs/processes.md`` compares them. Default: ``None``, for
             ``"device"`` on the CPU, on a GPU with the CUDA kernels and with ``backend="composite"``, else ``"host"``.
         backend (str): ``"native"`` (C++ and CUDA kernels, CPU and GPU), ``"composite"`` (MindSpore's operators, every
-            device, without `views`, `late`, `compress` and versions) or ``"auto"`` (native if available). Both return
+            device, without `views`, columns with options and versions) or ``"auto"`` (native if available). Both return
             the same rows for the same state. Default: ``"auto"``.
 
     Attributes:
         buffer (ParameterTuple): The columns, each ``[C, *F]``, in ring order. A bool column is stored as uint8. With
-            `compress`, a tuple. ``asnumpy()`` of a compressed column returns its rows.
+            compressed columns, a tuple. ``asnumpy()`` of a compressed column returns its rows.
         head (Parameter): Slot of the oldest row. Shape ``[]``, int32.
         count (Parameter): Rows stored. Shape ``[]``, int32.
         serials (Parameter): Rows inserted so far, and the serial number of the first row since the last `reset`. Shape

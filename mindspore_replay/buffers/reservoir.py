@@ -23,7 +23,7 @@ class ReservoirReplayBuffer(Buffer, classes.ReservoirReplayBuffer):
             replaces it. Default: ``None``, for no limit.
         weighted (bool): Whether to store a weight for each row. `max_use`, `delete` and `info` require it. Default:
             ``False``.
-        shapes, types, names, replace, late, compress, seed, storage, backend: As for `ReplayBuffer`.
+        shapes, types, names, columns, replace, seed, storage, backend: As for `ReplayBuffer`.
 
     Attributes:
         row_serials (Parameter): Serial number of the row in each slot: the number of rows inserted before it. Shape

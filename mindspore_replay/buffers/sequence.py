@@ -35,14 +35,11 @@ class SequenceReplayBuffer(Buffer, classes.SequenceReplayBuffer):
         stride (int): Steps of the episode from one start to the next. Default: ``1``.
         pad_end (bool): Whether a sequence may extend beyond the end of its episode. The steps there are zeros and
             masked. Default: ``False``.
-        prioritized (bool): Whether to sample starts by priority and return importance weights. Default: ``False``, for
-            uniform sampling of valid starts.
-        alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority: As for
-            `PrioritizedReplayBuffer`, if `prioritized`.
+        priorities (Union[Priorities, None]): Sample starts by priority, and return importance weights. Default:
+            ``None``, for uniform sampling of valid starts.
         max_use (Union[int, None]): As for `ReplayBuffer`, counting the deliveries of a start. Default: ``None``.
-        replace (bool): As for `ReplayBuffer`. Must be ``True`` if `prioritized`. Default: ``True``.
-        shapes, types, names, num_envs, max_staleness, late: As for `ReplayBuffer`.
-        compress, max_length, items, share_lengths, sample_length, cut, seed, storage, backend: As for `ReplayBuffer`.
+        replace (bool): As for `ReplayBuffer`. Must be ``True`` with `priorities`. Default: ``True``.
+        shapes, types, names, columns, num_envs, max_staleness, seed, storage, backend: As for `ReplayBuffer`.
         views (Sequence): `FrameStack` and `NStep`, applied to each step. Default: ``()``.
 
     Raises:

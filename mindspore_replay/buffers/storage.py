@@ -22,9 +22,9 @@ GRAPHS_OF_HOST = (
 
 #: What no kernel of another device serves: its name in messages, and whether a buffer has it.
 _ONLY_ON_CPU: tuple[tuple[str, Callable[[BufferSpec], object]], ...] = (
-    ("'compress'", lambda spec: spec.columns.compressed),
+    ("compress=True", lambda spec: spec.columns.compressed),
     ("a column whose shape begins with None", lambda spec: spec.columns.kinds),
-    ("'late' in a queue", lambda spec: spec.options.keeps_turn and not native.on_cpu()),
+    ("late=True in a queue", lambda spec: spec.options.keeps_turn and not native.on_cpu()),
 )
 
 

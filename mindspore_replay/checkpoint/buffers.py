@@ -10,7 +10,7 @@ from ..store.base.checks import check_bool, check_size
 from ..store.faces.mixture import MixedRecipe
 from ..store.kernels import state
 from ..store.kernels.memory import memory_limit
-from ..store.spec.arguments import decoded, encoded, given_arguments
+from ..store.spec.arguments import decoded_arguments, encoded, given_arguments
 from ..store.spec.described import read
 from ..store.waits.limiter import RateLimiter
 from .file_format import MIXTURE, check_description, descriptions, summary
@@ -52,7 +52,7 @@ class Maker(NamedTuple):
                 f"it has no arguments to make the buffer with, since {description['reason']}: make it as it was made "
                 "for saving, and give it as 'buffer'"
             )
-        arguments = decoded(description["arguments"])
+        arguments = decoded_arguments(description["arguments"])
         if chosen := sorted(_CHOSEN_HERE & arguments.keys()):
             raise ValueError(f"it names {chosen}, which only the program may choose")
         if cls_name == MIXTURE:

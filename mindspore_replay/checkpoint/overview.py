@@ -88,7 +88,8 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
     last = sources[-1]
     own = {key[len(prefix) :]: entry for key, entry in last.header.entries.items() if key.startswith(prefix)}
     arguments = node.get("arguments", {})
-    names = arguments.get("names") or []
+    options = dict(arguments["columns"]["items"]) if isinstance(arguments.get("columns"), dict) else {}
+    names = list(options) or arguments.get("names") or []
     labels = {key: key.partition(".")[2] for key in own if key.startswith("column.")}
     if names:
         columns = [f"column.{name}" for name in names]
@@ -109,7 +110,8 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
     rewards = column("reward").astype(np.float64) if "reward" in found else None
     if rewards is not None and "flags" in state:
         rewards[state["flags"] & FINAL > 0] = 0.0  # rows that hold only an observation
-    types = arguments.get("types") or [own[key].dtype for key in columns]  # a bool column is kept as uint8
+    types = [column["arguments"]["dtype"] for column in options.values()] or arguments.get("types")
+    types = types or [own[key].dtype for key in columns]  # a bool column is kept as uint8
     fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
     return Overview(name, node, fields, state, rewards, ends, sources[-1].header.library_version)
 

@@ -82,7 +82,7 @@ def _changed(description: dict[str, Any]) -> dict[str, Any]:
     return {
         key: value
         for key, value in description["arguments"].items()
-        if key not in ("shapes", "types", "names") and (key not in defaults or value != defaults[key])
+        if key not in ("shapes", "types", "names", "columns") and (key not in defaults or value != defaults[key])
     }
 
 

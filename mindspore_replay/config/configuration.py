@@ -7,6 +7,7 @@ from typing import Any
 
 from ..checkpoint.buffers import Maker
 from ..store.base.checks import check_no_pipe, check_size
+from ..store.base.column import Column, Priorities
 from ..store.base.habits import hint
 from ..store.base.optional import optional
 from ..store.faces.place import IN_MEMORY
@@ -37,7 +38,7 @@ _SEVERAL_KEYS = ("multi_type_replaybuffer", "multi_buffer")
 SHARDS = "shards"
 _OWN_KEYS = ("type", "number", "params", "limiter", SHARDS, *_SCHEMA_KEYS, *_SEVERAL_KEYS)
 #: Keys whose value is a mapping without being a buffer's configuration.
-_MAPPINGS = ("limiter", SHARDS, *di_engine.MAPPINGS)
+_MAPPINGS = ("limiter", "columns", "priorities", SHARDS, *di_engine.MAPPINGS)
 #: The key of the buffer's configuration in that of a whole training, at any depth.
 _PART = "replay_buffer"
 #: Values that a file may hold.
@@ -280,14 +281,40 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
         if key in config:
             di_engine.need_once(key, argument if argument in values else None, argument)
             values[argument] = config[key]
-    arguments = di_engine.to_arguments(buffer_cls, accepted, values)
+    arguments = di_engine.to_arguments(buffer_cls, accepted, _with_records(values))
     keys = {argument: key for key, argument in _SCHEMA_KEYS.items()}
     needed = [p.name for p in parameters if p.default is p.empty and p.name in accepted]
     needed += [] if config.get(di_engine.LIMITER) is None or "sample_size" in needed else ["sample_size"]
+    needed += [] if "columns" in arguments or "columns" not in accepted else ["shapes", "types"]
     missing = [keys.get(name, name) for name in needed if name not in arguments]
     if missing:
         raise ValueError(f"For 'create_buffer', the configuration lacks {missing}; it has {sorted(map(str, config))}.")
     return arguments
+
+
+def _with_records(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with the columns and priorities, which a YAML file has as mappings, as records."""
+    made = dict(values)
+    columns = made.get("columns")
+    if isinstance(columns, Mapping):
+        made["columns"] = {name: _record(Column, f"columns.{name}", column) for name, column in columns.items()}
+    elif isinstance(columns, (list, tuple)):
+        made["columns"] = [_record(Column, f"columns.{i}", column) for i, column in enumerate(columns)]
+    if "priorities" in made:
+        made["priorities"] = _record(Priorities, "priorities", made["priorities"])
+    return made
+
+
+def _record(cls: type, name: str, value: object) -> object:
+    """Return the record of a mapping. Any other value stays, for the constructor to check."""
+    if not isinstance(value, Mapping):
+        return value
+    parameters = inspect.signature(cls).parameters.values()
+    _check_known([f"{name}.{key}" for key in value], [f"{name}.{p.name}" for p in parameters])
+    missing = [p.name for p in parameters if p.default is p.empty and p.name not in value]
+    if missing:
+        raise ValueError(f"For 'create_buffer', {name!r} lacks {missing}; it has {sorted(map(str, value))}.")
+    return cls(**value)
 
 
 def _check_mapping(name: str, value: object) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..store.base.checks import any_number, check_bool, need
+from ..store.base.column import Priorities
 from ..store.faces.classes import PrioritizedReplayBuffer
 
 #: DI-engine's keys, with the argument that each stands for.
@@ -46,6 +47,8 @@ OF_PRIORITIES = ("alpha", "priority_power_factor", *_CORRECTION)
 #: Keys whose value is a mapping that is not a buffer's configuration.
 MAPPINGS = (LIMITER, "monitor")
 
+#: Arguments of a prioritized buffer that are fields of `Priorities` in other classes.
+_FACTORS = ("alpha", "beta", "beta_steps")
 _LIMITS = ("max_use", "max_staleness")
 _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *_LIMITS)
 
@@ -117,12 +120,11 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
     values = {key: value for key, value in values.items() if key not in switches}
     priority, correction = switches.get("priority"), switches.get("priority_IS_weight")
     prioritized = issubclass(buffer_cls, PrioritizedReplayBuffer)
-    either = "prioritized" in accepted
+    either = "priorities" in accepted
     if either:
         if priority is not None:
-            need_once("priority", "prioritized" if "prioritized" in values else None, "prioritized")
-            values["prioritized"] = priority
-        prioritized = values.get("prioritized", False) is True
+            need_once("priority", "priorities" if "priorities" in values else None, "priorities")
+        prioritized = values.get("priorities") is not None or priority is True
     if priority is not None and priority != prioritized:
         does = "draws" if prioritized else "does not draw"
         raise ValueError(f"For 'create_buffer', 'priority' is {priority}, but '{buffer_cls.__name__}' {does} by it.")
@@ -130,7 +132,7 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
         values = {key: value for key, value in values.items() if key not in OF_PRIORITIES}
     if correction is False:
         values = {key: value for key, value in values.items() if key not in (*_CORRECTION, "beta_steps")}
-        if prioritized:
+        if prioritized and "priorities" not in values:
             values["beta"] = 0.0
     needing = [key for key in values if key in OF_PRIORITIES and (either or key not in accepted)]
     needing += ["priority_IS_weight"] if correction else []
@@ -139,6 +141,8 @@ def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any
             f"For 'create_buffer', {needing} need priorities, which '{buffer_cls.__name__}' has not: name the type "
             "'prioritized' or give 'priority': True, or leave them out."
         )
+    if either and prioritized and "priorities" not in values:
+        values["priorities"] = {}
     return values
 
 
@@ -156,6 +160,11 @@ def _renamed(accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, 
         elif key in _COUNTS and isinstance(value, float) and value.is_integer():
             value = int(value)
         arguments[argument] = value
+    if arguments.get("priorities") is not None:  # of a class that has alpha and beta there
+        factors = {key: arguments.pop(key) for key in _FACTORS if key in arguments and key not in accepted}
+        if factors and arguments["priorities"]:
+            need_once(spelled[min(factors)], "priorities", f"priorities.{min(factors)}")
+        arguments["priorities"] = arguments["priorities"] or Priorities(**factors)
     return {key: value for key, value in arguments.items() if key != "window" or value is not None}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import host
 from ..store.base.checks import any_number, check_bool, check_size, need, warn_caller
+from ..store.base.column import Priorities
 from ..store.base.habits import package_of
 from ..store.kernels.library import library_for
 from ..store.rows.inputs import as_array, as_priority
@@ -19,7 +20,7 @@ from .layout import BufferedData, RowLayout, copied
 #: Arguments of the buffer underneath, and what a sample says in `meta` if they are given; in the order of `info`.
 _SHOWN = {"alpha": "priority", "max_use": "use_count", "max_staleness": "staleness"}
 _UNIFORM: dict[str, Any] = {"weighted": True, "replace": False}
-_BY_PRIORITY: dict[str, Any] = {"prioritized": True, "epsilon": 1e-5, "normalize": "buffer"}
+_OF_PRIORITIES = ("alpha", "beta", "beta_steps")
 _HINT = "Nothing was stored, since 'replay' has these columns. Rows that differ need a buffer with objects=True."
 
 
@@ -49,11 +50,16 @@ class RowTable:
         return {key: value for key, value in self._arguments.items() if value != inf}
 
     def _make(self, layout: RowLayout | None) -> Any:
-        name, given = ("ElasticReplayBuffer", _BY_PRIORITY) if self.by_priority else ("ReplayBuffer", _UNIFORM)
+        arguments = self._given()
+        factors = {key: arguments.pop(key) for key in _OF_PRIORITIES if key in arguments}
+        name, given = "ReplayBuffer", _UNIFORM
+        if self.by_priority:
+            priorities = Priorities(epsilon=1e-5, normalize="buffer", **factors)
+            name, given = "ElasticReplayBuffer", {"priorities": priorities}
         made = find(name) if self._in_graphs or library_for("CPU").reason else getattr(host, name)
         names, shapes = (list(layout.shapes), list(layout.shapes.values())) if layout else (["object"], [()])
         types = layout.types if layout else ["uint8"]  # a number in place of each object
-        return made(1, self.size, shapes, types, names=names, **given, **self._given())
+        return made(1, self.size, shapes, types, names=names, **given, **arguments)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowTable":
         with self.lock:

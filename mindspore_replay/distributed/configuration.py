@@ -74,10 +74,10 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
         "'type' must not be queue: shards would deliver rows in an order of their own. Attach processes to a queue in "
         "a folder": spec.kind == "ReplayQueue",
         f"'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}": spec.kind not in _KINDS,
-        "'late' must be empty: a writer does not know the handles of its rows, which land later. Attach processes to a "
-        "buffer in a folder": spec.columns.late,
-        "'compress' must be empty: shards store rows as they are": spec.columns.compressed,
-        "'shapes' must not begin with None: shards exchange rows of one length. Attach processes to a buffer in a "
+        "no column may be late: a writer does not know the handles of its rows, which land later. Attach processes to "
+        "a buffer in a folder": spec.columns.late,
+        "no column may be compressed: shards store rows as they are": spec.columns.compressed,
+        "no shape may begin with None: shards exchange rows of one length. Attach processes to a buffer in a "
         "folder": spec.columns.kinds,
         "'views' cannot hold HindsightRelabel: shards draw samples, without its function": spec.achieved_goal,
         f"'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each environment a writer "

@@ -6,6 +6,8 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from ..store.base.column import Column
+
 
 class Leaf(Protocol):
     """A space whose values are arrays of one shape."""
@@ -29,7 +31,8 @@ def columns_of(
     *,
     next_observation: bool = True,
     further: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
-) -> dict[str, list[Any]]:
+    as_columns: bool = False,
+) -> dict[str, Any]:
     """Return names, shapes and types of the columns for transitions of an environment.
 
     The columns are those of the observation and action, ``reward``, those of the next observation, and ``terminated``.
@@ -49,9 +52,11 @@ def columns_of(
             goal-based Dict space is then the goal after the action, for `HindsightRelabel`. Default: ``True``.
         further (Union[Mapping, None]): More columns by name, each a shape and a dtype: ``truncated``, or columns of the
             policy, such as ``{"log_prob": ((), "float32")}``. Default: ``None``.
+        as_columns (bool): Whether to return a dict of `Column` by name, to add options to. Default: ``False``.
 
     Returns:
-        dict[str, list]: ``names``, ``shapes`` and ``types``, for a constructor or a configuration.
+        dict: ``names``, ``shapes`` and ``types``, for a constructor or a configuration; with `as_columns` the value of
+        the argument ``columns``.
 
     Raises:
         TypeError: If `envs` is neither an environment nor a space, `action_space` is missing, or a space has no fixed
@@ -60,13 +65,17 @@ def columns_of(
 
     Examples:
         >>> import gymnasium as gym
-        >>> from mindspore_replay import ReplayBuffer, columns_of
+        >>> from mindspore_replay import Column, ReplayBuffer, columns_of
         >>> columns = columns_of(gym.make("CartPole-v1"))
         >>> print(columns["names"])
         ['observation', 'action', 'reward', 'next_observation', 'terminated']
         >>> print(columns["types"])
         ['float32', 'int32', 'float32', 'float32', 'bool']
         >>> buffer = ReplayBuffer(sample_size=32, capacity=1000, **columns)
+        >>> columns = columns_of(gym.make("CartPole-v1"), as_columns=True)
+        >>> print(columns["action"])
+        Column(shape=(), dtype='int32')
+        >>> buffer = ReplayBuffer(32, 1000, columns={**columns, "advantage": Column((), "float32", late=True)})
     """
     observation, action = _spaces(envs, action_space)
     before, acted = _columns("observation", observation), _columns("action", action)
@@ -87,11 +96,10 @@ def columns_of(
         raise ValueError(f"For 'columns_of', 'further' must have other names than the spaces, but got {twice}.")
     columns |= further or {}
     shapes, types = zip(*columns.values())
-    return {
-        "names": list(columns),
-        "shapes": list(shapes),
-        "types": ["float32" if dtype == "float64" else dtype for dtype in types],
-    }
+    types = tuple("float32" if dtype == "float64" else dtype for dtype in types)
+    if as_columns:
+        return dict(zip(columns, map(Column, shapes, types)))
+    return {"names": list(columns), "shapes": list(shapes), "types": list(types)}
 
 
 def _spaces(envs: object, action_space: object) -> tuple[object, object]:

@@ -5,6 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import nn
 
 from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
@@ -101,6 +102,6 @@ def test_a_mixture_is_loaded_whole():
 
 
 def test_compressed_columns_are_refused_with_the_way_out():
-    cell = nn.CellList([ReplayBuffer(2, 8, shapes=[(4,)], types=["int32"], compress=[0], backend="native")])
+    cell = nn.CellList([ReplayBuffer(2, 8, **flat(shapes=[(4,)], types=["int32"], compress=[0], backend="native"))])
     with pytest.raises(RuntimeError, match=r"does not contain compressed columns: use state_dict\(\)"):
         cell.load_state_dict({key: ms.Tensor(value.asnumpy()) for key, value in cell.state_dict().items()})

@@ -8,6 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from kinds import full_sample
 from twin_kinds import KINDS as BESIDE_A_TWIN
 from twin_pairs import RandomPair
@@ -53,7 +54,9 @@ def make(kind: str = "uniform", compress: Any = COMPRESSED, **more: Any) -> Any:
     cls, arguments = KINDS[kind]
     schema = {"shapes": SHAPES, "types": TYPES, "names": NAMES}
     return cls(
-        **{"sample_size": 3, "capacity": CAPACITY, "seed": 5, "compress": compress, **schema, **arguments, **more}
+        **flat(
+            **{"sample_size": 3, "capacity": CAPACITY, "seed": 5, "compress": compress, **schema, **arguments, **more}
+        )
     )
 
 
@@ -112,7 +115,7 @@ def test_columns_of_other_dtypes(kind: str):
 
 
 def test_rows_as_tensors_lists_and_by_position():
-    buffer = ReplayBuffer(1, 4, [(2,), ()], ["int32", "float32"], compress=[0])
+    buffer = ReplayBuffer(1, 4, **flat([(2,), ()], ["int32", "float32"], compress=[0]))
     for first in (ms.Tensor([1, 2], ms.int32), [1, 2], np.array([1, 2], np.int32)):
         buffer.insert([first, 0.5])
     buffer.insert([ms.Tensor([[1, 2]], ms.int32), ms.Tensor([0.5], ms.float32)])
@@ -121,7 +124,7 @@ def test_rows_as_tensors_lists_and_by_position():
 
 def test_rows_that_cannot_get_smaller():
     noise = np.random.default_rng(0).integers(0, 256, (8, 3000), np.uint8)
-    buffer = ReplayBuffer(2, 8, [(3000,)], ["uint8"], compress=[0]).insert([noise])
+    buffer = ReplayBuffer(2, 8, **flat([(3000,)], ["uint8"], compress=[0])).insert([noise])
     assert np.array_equal(buffer.rows()[0].asnumpy(), noise)
     assert buffer.nbytes > noise.nbytes
 
@@ -134,9 +137,9 @@ def test_another_device_keeps_compressed_rows_on_the_host(monkeypatch: pytest.Mo
 
 
 def test_a_configuration_may_ask_for_it():
-    config = {"type": "uniform", "capacity": 4, "sample_size": 1, "data_shape": [(2,)], "data_type": ["int32"]}
-    buffer = create_buffer({**config, "compress": [0]})
-    assert list(buffer.compressed) == ["column.0"]
+    column = {"shape": [2], "dtype": "int32", "compress": True}
+    buffer = create_buffer({"type": "uniform", "capacity": 4, "sample_size": 1, "columns": {"x": column}})
+    assert list(buffer.compressed) == ["column.x"]
 
 
 # Files.
@@ -161,7 +164,7 @@ def test_datasets_read_the_rows(tmp_path: Path):
     schema = {"shapes": [(6, 5), (3,), (), ()], "types": ["uint8", "bool", "float32", "bool"], "names": kept}
     files = []
     for compress in ((), ["observation", "legal"]):
-        buffer = ReplayBuffer(1, CAPACITY, compress=compress, **schema)
+        buffer = ReplayBuffer(1, CAPACITY, **flat(compress=compress, **schema))
         fill(buffer)
         files.append(tmp_path / f"{len(files)}.npz")
         datasets.to_npz(buffer, files[-1])
@@ -182,7 +185,7 @@ def frames(n: int, first: int = 0) -> np.ndarray:
 
 
 def test_bytes_do_not_grow_once_the_buffer_is_full():
-    buffer = ReplayBuffer(4, 200, [(64, 64)], ["uint8"], compress=[0])
+    buffer = ReplayBuffer(4, 200, **flat([(64, 64)], ["uint8"], compress=[0]))
     taken = []
     for i in range(60):
         buffer.insert([frames(25, 25 * i)])
@@ -197,7 +200,7 @@ def test_bytes_do_not_grow_once_the_buffer_is_full():
 
 
 def test_stored_rows_are_freed_by_others():
-    buffer = ReplayBuffer(1, 8, [(64, 64)], ["uint8"], compress=[0])
+    buffer = ReplayBuffer(1, 8, **flat([(64, 64)], ["uint8"], compress=[0]))
     buffer.insert([np.random.default_rng(0).integers(0, 256, (8, 64, 64), np.uint8)])
     large = buffer.nbytes
     for i in range(4):
@@ -209,7 +212,7 @@ def test_stored_rows_are_freed_by_others():
 
 
 def test_rows_are_whole_while_a_thread_inserts():
-    buffer = ReplayBuffer(8, 50, [(500,), ()], ["int32", "int32"], compress=[0], seed=0)
+    buffer = ReplayBuffer(8, 50, **flat([(500,), ()], ["int32", "int32"], compress=[0], seed=0))
     buffer.insert([np.tile(np.arange(50, dtype=np.int32)[:, None], 500), np.arange(50, dtype=np.int32)])
     stop = threading.Event()
 
@@ -312,7 +315,7 @@ def test_mixtures_draw_the_same():
 
 
 def test_datasets_are_refused():
-    epochs = EpochReplayBuffer(1, 4, [(2,)], ["int32"], compress=[0])
+    epochs = EpochReplayBuffer(1, 4, **flat([(2,)], ["int32"], compress=[0]))
     with pytest.raises(ValueError, match=r"'as_dataset' needs columns that are not compressed"):
         epochs.as_dataset()
 
@@ -321,7 +324,7 @@ def test_datasets_are_refused():
 def test_without_the_package_or_its_functions(found: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "lz4.block._block", found)  # None: there is no such module
     lz4.codec.cache_clear()
-    message = r"For 'ReplayBuffer', 'compress' needs the package lz4, .*pip install \"\.\[compress\]\""
+    message = r"For 'ReplayBuffer', compress=True needs the package lz4, .*pip install \"\.\[compress\]\""
     with pytest.raises(ImportError, match=message):
         make()
     make(compress=())

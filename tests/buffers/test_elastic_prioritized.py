@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies
+from flat import flat
 
 from mindspore_replay import ElasticReplayBuffer, NStep
 
@@ -16,7 +17,9 @@ DRAWS, CAPACITY = 3, 40
 
 def make(backend: str, window: int | None = None, draws: int = DRAWS, **options: Any) -> ElasticReplayBuffer:
     return ElasticReplayBuffer(
-        draws, CAPACITY, [()], [ms.int64], window, prioritized=True, backend=backend, **({"seed": 3} | EXACT | options)
+        draws,
+        CAPACITY,
+        **flat([()], [ms.int64], window=window, prioritized=True, backend=backend, **{"seed": 3} | EXACT | options),
     )
 
 
@@ -102,7 +105,11 @@ def test_with_a_view():
     """Steps that begin in the window are drawn; the newest has no next observation yet."""
     names, types = ["observation", "reward", "terminated"], [ms.int64, ms.float32, ms.bool_]
     buffer = ElasticReplayBuffer(
-        2, 20, [()] * 3, types, 6, prioritized=True, names=names, views=[NStep(3, 0.5)], seed=0, backend="native"
+        2,
+        20,
+        **flat(
+            [()] * 3, types, window=6, prioritized=True, names=names, views=[NStep(3, 0.5)], seed=0, backend="native"
+        ),
     )
     for step in range(30):
         buffer.insert([step, 1.0, False], priority=step % 5 + 1.0)

@@ -12,6 +12,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import compiled
+from flat import flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
@@ -275,7 +276,7 @@ def test_minibatches_have_the_rows_that_are_completed_meanwhile():
 
     def make() -> EpochReplayBuffer:
         buffer = EpochReplayBuffer(
-            2, 8, [(), ()], ["int32", "float32"], names=["number", "score"], late=["score"], seed=3
+            2, 8, **flat([(), ()], ["int32", "float32"], names=["number", "score"], late=["score"], seed=3)
         )
         buffer.insert([np.arange(8, dtype=np.int32)])
         return buffer
@@ -413,7 +414,7 @@ def test_each_dataset_has_orders_of_its_own():
 
 def test_errors_of_datasets():
     with pytest.raises(RuntimeError, match="'as_dataset' needs a buffer of single rows"):
-        EpochReplayBuffer(2, 12, [()], ["int32"], 3).as_dataset()
+        EpochReplayBuffer(2, 12, [()], ["int32"], sequence_length=3).as_dataset()
     with pytest.raises(TypeError, match="'as_dataset' needs columns of other types than bfloat16"):
         EpochReplayBuffer(2, 12, [()], ["bfloat16"]).as_dataset()
     buffer = filled(3, sample_size=1, weighted=True, world=3)

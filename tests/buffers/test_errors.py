@@ -33,7 +33,7 @@ def buffer(backend: str) -> PrioritizedReplayBuffer:
 def test_sizes_take_any_int():
     buffer = ReplayBuffer(np.uint8(3), np.int64(6), **COLUMNS)
     assert (type(buffer.capacity), type(buffer.sample_size)) == (int, int)
-    assert PrioritizedReplayBuffer(3, 6, **COLUMNS, epsilon=1e-37).epsilon == 1e-37
+    assert PrioritizedReplayBuffer(3, 6, **COLUMNS, epsilon=1e-37).spec.priorities.epsilon == 1e-37
     assert ReplayBuffer(32, 32, [()], ["int32"], replace=False).sample_size == 32
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from kinds import KINDS, ends_every
 from mindspore import Tensor
 
@@ -21,7 +22,7 @@ REPEATING = [name for name in KINDS if "distinct" not in name and "epoch" not in
 
 def make(kind: str, size: int = MANY, package: Any = mindspore_replay, **more: Any) -> Any:
     cls, options, *_ = KINDS[kind]
-    return getattr(package, cls.__name__)(size, CAPACITY, **{**COLUMNS, "seed": 0, **options, **more})  # type: ignore[attr-defined]
+    return getattr(package, cls.__name__)(size, CAPACITY, **flat(**{**COLUMNS, "seed": 0, **options, **more}))  # type: ignore[attr-defined]
 
 
 def put(buffer: Any, first: int, n: int) -> None:
@@ -110,7 +111,9 @@ def test_no_positions_are_a_batch_of_no_rows(place: str):
 
 
 def test_no_positions_of_rows_of_any_length():
-    buffer = host.ReplayBuffer(1, 4, [(None, 2), ()], ["int32", "bool"], names=["items", "flag"], max_length=3, items=9)
+    buffer = host.ReplayBuffer(
+        1, 4, **flat([(None, 2), ()], ["int32", "bool"], names=["items", "flag"], max_length=3, items=9)
+    )
     batch = buffer.get_item([], as_dict=True)
     assert {name: (part.shape, part.dtype.name) for name, part in batch.items()} == {
         "lengths": ((0,), "int32"),
@@ -154,7 +157,7 @@ def test_a_row_that_cannot_be_sampled_yet_keeps_its_priority(case: str, place: s
     name = next((names[key] for key in options if key in names), "PrioritizedReplayBuffer")
     more = {**options, **PLACES[place]}
     cls = getattr(more.pop("package", mindspore_replay), name)
-    buffer = cls(1, 10, **STEP, **more, alpha=1.0, epsilon=0.0, seed=0)
+    buffer = cls(1, 10, **flat(**STEP, **more, alpha=1.0, epsilon=0.0, seed=0))
     episodes = {"end": [True, True, True, False]} if name.startswith("Episode") else {}
     row = {"observation": np.zeros(4, np.float32), "terminated": np.zeros(4, bool)}
     if "late" not in options:
@@ -176,7 +179,7 @@ def test_a_row_that_cannot_be_sampled_yet_keeps_its_priority(case: str, place: s
 
 
 def test_in_a_graph_such_a_row_keeps_its_priority():
-    buffer = PrioritizedReplayBuffer(1, 10, **STEP, views=[NStep(1, 0.9)], alpha=1.0, epsilon=0.0, seed=0)
+    buffer = PrioritizedReplayBuffer(1, 10, **flat(**STEP, views=[NStep(1, 0.9)], alpha=1.0, epsilon=0.0, seed=0))
     buffer.insert([np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros(4, bool)])
     invalid = ms.jit(buffer.update_priorities)(Tensor([2, 3], ms.int64), Tensor([4.0, 5.0], ms.float32))
     complete_next(buffer)

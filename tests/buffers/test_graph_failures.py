@@ -17,6 +17,7 @@ import mindspore_replay
 from mindspore_replay import (
     EpisodeReplayBuffer,
     EpochReplayBuffer,
+    Priorities,
     PrioritizedReplayBuffer,
     ReplayQueue,
     SequenceReplayBuffer,
@@ -115,11 +116,19 @@ def prioritized() -> PrioritizedReplayBuffer:
 
 
 def sequences() -> SequenceReplayBuffer:
-    return SequenceReplayBuffer(*columns(), 1, prioritized=True, backend="native").insert(row(1)).insert(row(2))
+    return (
+        SequenceReplayBuffer(*columns(), sequence_length=1, priorities=Priorities(), backend="native")
+        .insert(row(1))
+        .insert(row(2))
+    )
 
 
 def episodes() -> EpisodeReplayBuffer:
-    return EpisodeReplayBuffer(*columns(), 2, names=["x", "y"], backend="native").insert(row(1)).insert(row(2))
+    return (
+        EpisodeReplayBuffer(*columns(), max_episode_length=2, names=["x", "y"], backend="native")
+        .insert(row(1))
+        .insert(row(2))
+    )
 
 
 def full_queue() -> ReplayQueue:
@@ -136,7 +145,7 @@ FOLDERS: list[Any] = []
 def in_folder() -> SequenceReplayBuffer:
     """Return a buffer whose newest rows are an open episode of another process."""
     FOLDERS.append(tempfile.TemporaryDirectory())
-    buffer = SequenceReplayBuffer(*columns(), 1, storage=f"{FOLDERS[-1].name}/rows")
+    buffer = SequenceReplayBuffer(*columns(), sequence_length=1, storage=f"{FOLDERS[-1].name}/rows")
     attach(f"{FOLDERS[-1].name}/rows").insert(row(1))
     return buffer
 

@@ -66,7 +66,7 @@ def starts(buffer: Any) -> list[int]:
 
 def test_episodes_that_are_broken_off(mode: str):
     """Three rows of two environments; the first one's episode has ended."""
-    buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], 2, num_envs=2, pad_end=True)
+    buffer = SequenceReplayBuffer(1, 20, [()], ["int32"], sequence_length=2, num_envs=2, pad_end=True)
     assert int(buffer.end_episodes()) == 0
     for step in range(3):
         buffer.insert([np.array([step, 10 + step], np.int32)], end=[step == 2, False])

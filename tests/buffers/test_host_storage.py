@@ -10,6 +10,7 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from kinds import CLASSES, ends_every, full_sample
 from kinds import KINDS as EVERY
 from mindspore import Tensor
@@ -118,7 +119,7 @@ def test_operators_and_graphs_are_noticed():
 
 def test_methods_of_a_buffer_on_the_device_are_noticed():
     with mock.patch.object(native, "on_cpu", return_value=False):
-        buffer = ReplayBuffer(2, 30, **SCHEMA | {"storage": "device"})
+        buffer = ReplayBuffer(2, 30, **flat(**SCHEMA | {"storage": "device"}))
         assert "graph" in called(lambda: buffer.insert(rows()))
 
 
@@ -148,10 +149,13 @@ def other_device(kernels: bool) -> Iterator[None]:
 def test_rows_are_on_a_device_by_default_if_it_has_kernels(kernels: bool, arguments: dict[str, Any], on_device: bool):
     given = {**SCHEMA, "storage": None, **arguments}
     with other_device(kernels):
-        for buffer in (ReplayBuffer(2, 30, **given), create_buffer({"capacity": 30, "sample_size": 2, **given})):
+        for buffer in (
+            ReplayBuffer(2, 30, **flat(**given)),
+            create_buffer({"capacity": 30, "sample_size": 2, **flat(**given)}),
+        ):
             assert ("graph" in called(lambda buffer=buffer: buffer.insert(rows()))) == on_device
             assert len(buffer) == 12
-    assert "graph" not in called(lambda: ReplayBuffer(2, 30, **given).insert(rows())) or "backend" in arguments
+    assert "graph" not in called(lambda: ReplayBuffer(2, 30, **flat(**given)).insert(rows())) or "backend" in arguments
 
 
 def test_the_status_tells_where_rows_are_by_default():
@@ -164,6 +168,6 @@ def test_the_status_tells_where_rows_are_by_default():
 
 def test_a_graph_says_what_else_there_is():
     with other_device(kernels=False):
-        buffer = ReplayBuffer(2, 30, **SCHEMA | {"storage": None})
+        buffer = ReplayBuffer(2, 30, **flat(**SCHEMA | {"storage": None}))
         with pytest.raises(RuntimeError, match=r"pass the samples to the graph, or make it with storage='device'\."):
             ms.jit(buffer.size)()

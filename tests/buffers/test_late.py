@@ -13,6 +13,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
+from flat import flat
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -33,7 +34,9 @@ CAPACITY = 10
 
 
 def make(cls: type[Any] = ReplayBuffer, *, sample_size: int = 1, capacity: int = CAPACITY, **options: Any) -> Any:
-    return cls(**{"sample_size": sample_size, "capacity": capacity, "late": LATE, "seed": 0, **SCHEMA, **options})
+    return cls(
+        **flat(**{"sample_size": sample_size, "capacity": capacity, "late": LATE, "seed": 0, **SCHEMA, **options})
+    )
 
 
 def reward_of(number: Any) -> Any:
@@ -108,7 +111,7 @@ def test_rows_that_hold_only_an_observation_wait_for_nothing():
 
 def test_chains_of_rewards_end_before_a_row_that_waits():
     names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
-    buffer = ReplayBuffer(2, 8, [()] * 3, types, names=names, late=["reward"], views=[NStep(3, 0.5)], seed=0)
+    buffer = ReplayBuffer(2, 8, **flat([()] * 3, types, names=names, late=["reward"], views=[NStep(3, 0.5)], seed=0))
     handles = buffer.insert([np.arange(6, dtype=np.float32), np.zeros(6, bool)], with_indices=True)
     buffer.update(handles[:3], {"reward": np.ones(3, np.float32)})
     found = set()
@@ -152,7 +155,7 @@ def test_mixtures_elastic_buffers_and_prefetch():
     ready = make(ElasticReplayBuffer, window=4)
     handles = ready.insert([np.arange(8, dtype=np.int32)], with_indices=True)
     ready.update(handles[3:7], values(LATE, np.arange(3, 7)))
-    other = ReplayBuffer(1, 4, **SCHEMA, seed=0)
+    other = ReplayBuffer(1, 4, **flat(**SCHEMA, seed=0))
     other.insert([np.full(2, 99, np.int32), np.full(2, 99.5, np.float32), np.tile(np.int32([99, -99]), (2, 1))])
     mixed = MixedReplay([(ready, 0.5), (other, 0.5)], sample_size=4)
     _, number, reward, _ = mixed.sample()
@@ -182,9 +185,7 @@ def test_a_configuration():
             "type": "uniform",
             "capacity": 4,
             "sample_size": 1,
-            "data_shape": [(), ()],
-            "data_type": ["int32", "float32"],
-            "late": [1],
+            "columns": [{"shape": [], "dtype": "int32"}, {"shape": [], "dtype": "float32", "late": True}],
         }
     )
     handle = buffer.insert([3], with_indices=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import Tensor
 
 import mindspore_replay
@@ -47,7 +48,7 @@ def equal(one: Any, other: Any) -> None:
 
 
 def test_an_incremental_file_has_the_items(tmp_path: Path):
-    buffer = filled(ReplayBuffer(3, 16, **COLUMNS))
+    buffer = filled(ReplayBuffer(3, 16, **flat(**COLUMNS)))
     save(buffer, tmp_path / "first.safetensors")
     buffer.insert([np.full(5, 9, np.int32), np.full((5, 2), 9, np.float32), 9.0])
     save(buffer, tmp_path / "second.safetensors", incremental=True)
@@ -55,7 +56,7 @@ def test_an_incremental_file_has_the_items(tmp_path: Path):
 
 
 def test_mixtures_and_prefetch_draw_padded_rows():
-    one, other = (filled(ReplayBuffer(2, 16, **COLUMNS)) for _ in range(2))
+    one, other = (filled(ReplayBuffer(2, 16, **flat(**COLUMNS))) for _ in range(2))
     source, lengths, tokens, log_probs, _ = MixedReplay([(one, 0.5), (other, 0.5)], 4).sample()
     assert source.asnumpy().tolist() == [0, 0, 1, 1]
     assert (tokens.shape, log_probs.shape, lengths.shape) == ((4, 6), (4, 6, 2), (4,))
@@ -64,7 +65,7 @@ def test_mixtures_and_prefetch_draw_padded_rows():
 
 
 def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
-    queue = ReplayQueue(2, 16, **COLUMNS, storage=tmp_path / "queue", timeout=10)
+    queue = ReplayQueue(2, 16, **flat(**COLUMNS, storage=tmp_path / "queue", timeout=10))
     attached = mindspore_replay.attach(tmp_path / "queue")
     attached.insert(
         {
@@ -80,7 +81,7 @@ def test_in_a_folder_a_learner_takes_what_arrays_bring(tmp_path: Path):
 
 
 def test_what_cannot_use_them_says_so(tmp_path: Path):
-    buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
+    buffer = filled(EpochReplayBuffer(3, 16, **flat(**COLUMNS)))
     with pytest.raises(
         ValueError, match="'to_minari', the rows of a buffer must have one length, but those of 'tokens'"
     ):
@@ -89,11 +90,11 @@ def test_what_cannot_use_them_says_so(tmp_path: Path):
     with pytest.raises(ValueError, match=r"must have an array of rows for each of \['tokens', .*'tokens_lengths'\]"):
         from_npz(tmp_path / "d4rl.npz", buffer=buffer)
     with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
-        ReplayBuffer(1, 9, **COLUMNS, backend="composite")
+        ReplayBuffer(1, 9, **flat(**COLUMNS, backend="composite"))
 
 
 def test_a_dataset_gives_rows_as_long_as_they_are():
-    buffer = filled(EpochReplayBuffer(3, 16, **COLUMNS))
+    buffer = filled(EpochReplayBuffer(3, 16, **flat(**COLUMNS)))
     expected = [buffer.get_item(i)[1].asnumpy().tolist() for i in range(16)]
     rows = list(buffer.as_dataset().create_dict_iterator(num_epochs=1, output_numpy=True))
     assert sorted(row["tokens"].tolist() for row in rows) == sorted(expected)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from any_length import COLUMNS, LONGEST, joined, padded, row_of
 from faces import InGraph
+from flat import flat
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReplayQueue
@@ -27,7 +28,7 @@ def in_graph(graph: InGraph, row: dict[str, Any], n: int | None = None) -> list[
 
 
 def test_rows_stay_whole_beside_a_graph_in_another_thread(tmp_path: Path):
-    buffer = PrioritizedReplayBuffer(4, 16, **LARGE, storage=tmp_path / "rows")
+    buffer = PrioritizedReplayBuffer(4, 16, **flat(**LARGE, storage=tmp_path / "rows"))
     graph, given = InGraph(buffer), [row_of(k, k % 6, 2) for k in range(100)]
     for one in given[:4]:
         in_graph(graph, one)  # compiled here: MindSpore compiles nothing beside calls of other threads
@@ -51,7 +52,7 @@ def test_rows_stay_whole_beside_a_graph_in_another_thread(tmp_path: Path):
 def test_a_row_gets_the_largest_priority_of_those_stored():
     """Not of those that were evicted for their items, and an insertion that fails changes nothing."""
     columns: dict[str, Any] = {**LARGE, "items": 12, "default_priority": "largest_held"}
-    buffer, other = (PrioritizedReplayBuffer(1, 16, **columns) for _ in range(2))
+    buffer, other = (PrioritizedReplayBuffer(1, 16, **flat(**columns)) for _ in range(2))
     graph, random = InGraph(buffer), np.random.default_rng(0)
     for k in range(40):
         one, priority = row_of(k, *map(int, random.integers(1, 6, 2))), [None, float(random.integers(1, 9))][k % 2]
@@ -64,14 +65,14 @@ def test_a_row_gets_the_largest_priority_of_those_stored():
             np.testing.assert_array_equal(*(each.state_dict()[name] for each in (buffer, other)))
     assert len(buffer) < 12
     before = buffer.state_dict()["max_priority"]
-    with pytest.raises(RuntimeError, match="a length is negative or above max_length"):
+    with pytest.raises(RuntimeError, match="a length is negative or above longest"):
         in_graph(graph, one, 9)
     ms.ms_memory_recycle()
     assert buffer.state_dict()["max_priority"] == before
 
 
 def test_rows_are_read_as_from_python():
-    buffer = ReplayBuffer(2, 16, **LARGE).insert(joined([row_of(k, 5 - k % 4, k % 3) for k in range(12)]))
+    buffer = ReplayBuffer(2, 16, **flat(**LARGE)).insert(joined([row_of(k, 5 - k % 4, k % 3) for k in range(12)]))
 
     @ms.jit
     def read(index, one):
@@ -89,7 +90,7 @@ def test_rows_are_read_as_from_python():
 
 
 def test_rows_without_lengths_are_as_long_as_they_are_given():
-    buffer = ReplayBuffer(1, 9, [(None,), ()], ["int32", "float32"], max_length=5, items=9, seed=0)
+    buffer = ReplayBuffer(1, 9, **flat([(None,), ()], ["int32", "float32"], max_length=5, items=9, seed=0))
 
     @ms.jit
     def insert(one, many):
@@ -105,7 +106,7 @@ def test_rows_without_lengths_are_as_long_as_they_are_given():
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_no_graph_comes_between_a_draw_and_its_items(in_folder: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     storage = tmp_path / "rows" if in_folder else None
-    buffer = ReplayBuffer(2, 9, [(None,)], ["int32"], max_length=50, items=120, seed=0, storage=storage)
+    buffer = ReplayBuffer(2, 9, **flat([(None,)], ["int32"], max_length=50, items=120, seed=0, storage=storage))
 
     @ms.jit
     def insert(tokens):
@@ -131,14 +132,14 @@ def test_no_graph_comes_between_a_draw_and_its_items(in_folder: bool, monkeypatc
 
 
 def test_a_wrong_length_fails_and_stores_nothing():
-    buffer = ReplayBuffer(1, 9, [(None,)], ["int32"], max_length=5, items=20, seed=0)
+    buffer = ReplayBuffer(1, 9, **flat([(None,)], ["int32"], max_length=5, items=20, seed=0))
 
     @ms.jit
     def insert(tokens, of):
         return buffer.insert((tokens,), lengths=of, with_indices=True)
 
     tokens = Tensor(np.zeros((2, 7), np.int32))
-    with pytest.raises(RuntimeError, match="failed with status 13: a length is negative or above max_length"):
+    with pytest.raises(RuntimeError, match="failed with status 13: a length is negative or above longest"):
         insert(tokens, Tensor([5, -1], ms.int32))
     assert len(buffer) == 0
     ms.ms_memory_recycle()
@@ -147,7 +148,7 @@ def test_a_wrong_length_fails_and_stores_nothing():
 
 
 def test_a_full_queue_fails_and_stores_nothing():
-    queue = ReplayQueue(1, 9, [(None,)], ["int32"], max_length=5, items=9, timeout=0, seed=0)
+    queue = ReplayQueue(1, 9, **flat([(None,)], ["int32"], max_length=5, items=9, timeout=0, seed=0))
 
     @ms.jit
     def insert(tokens):

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 
 import mindspore_replay
 from mindspore_replay import MixedReplay, Prefetch, ReplayBuffer, ReplayQueue, attach, host
@@ -35,7 +36,7 @@ def tokens(n: int) -> list[Any]:
 )
 def test_a_queue_that_could_wait_for_ever_is_refused(module: Any, sizes: Any, options: dict[str, Any], least: int):
     def make(**more: Any) -> Any:
-        return module.ReplayQueue(*sizes, [(None,)], ["int32"], **{**options, **more})
+        return module.ReplayQueue(*sizes, **flat([(None,)], ["int32"], **{**options, **more}))
 
     with pytest.raises(
         ValueError, match=f"'items' must be at least {least} for column '0', .* but got {options['items']}"
@@ -45,13 +46,15 @@ def test_a_queue_that_could_wait_for_ever_is_refused(module: Any, sizes: Any, op
         make(**more)
     groups = {"shapes": [(None,), (None,)], "types": ["int32", "int32"], "items": {"0": 99, "1": options["items"]}}
     with pytest.raises(ValueError, match=f"'items' must be at least {least} for column '1'"):
-        module.ReplayQueue(*sizes, **{**options, **groups, "names": ["0", "1"]})
+        module.ReplayQueue(*sizes, **flat(**{**options, **groups, "names": ["0", "1"]}))
     with pytest.raises(ValueError, match="'items' must be at least"):
         make(items=least).with_sample_size(sizes[0] + 2)
 
 
 def test_an_attached_process_cannot_ask_for_more_rows_than_there_are_items_for(tmp_path: Path):
-    queue = host.ReplayQueue(2, 50, [(None,)], ["int32"], max_length=8, items=24, timeout=5, storage=tmp_path / "rows")
+    queue = host.ReplayQueue(
+        2, 50, **flat([(None,)], ["int32"], max_length=8, items=24, timeout=5, storage=tmp_path / "rows")
+    )
     with pytest.raises(ValueError, match="'items' must be at least 39"):
         attach(tmp_path / "rows", sample_size=4)
     queue.close()
@@ -60,7 +63,7 @@ def test_an_attached_process_cannot_ask_for_more_rows_than_there_are_items_for(t
 def stuck(seed: int, n: int, longest: int, items: int) -> bool:
     """Return True if rows of random lengths end in a queue in which both sides wait."""
     random = np.random.default_rng(seed)
-    queue = host.ReplayQueue(n, 50, [(None,)], ["int32"], max_length=longest, items=items, timeout=0.01)
+    queue = host.ReplayQueue(n, 50, **flat([(None,)], ["int32"], max_length=longest, items=items, timeout=0.01))
     for _ in range(200):
         can_insert, can_sample = queue.limiter.can_insert(), queue.can_sample()
         if not (can_insert or can_sample):
@@ -90,7 +93,7 @@ def stuck_with_late_columns(seed: int, n: int, longest: int, items: int) -> tupl
     """Return True if late values in any order end in a queue that lets nobody go on; and how many rows went first."""
     random, waiting, passed = np.random.default_rng(seed), [], 0
     columns = {"shapes": [(None,), ()], "types": ["int32", "float32"], "names": ["tokens", "reward"]}
-    queue = host.ReplayQueue(n, 200, **columns, late=["reward"], max_length=longest, items=items)
+    queue = host.ReplayQueue(n, 200, **flat(**columns, late=["reward"], max_length=longest, items=items))
     for _ in range(200):
         match random.integers(3):
             case 0 if queue.limiter.can_insert():
@@ -119,7 +122,7 @@ def test_late_values_in_any_order_leave_items(monkeypatch: pytest.MonkeyPatch):
 def test_messages_count_items(module: Any, timeout: float, error: type[Exception], tmp_path: Path):
     columns = {"shapes": [(None,), (None,)], "types": ["int32", "int32"], "names": ["a", "b"]}
     sizes = {"max_length": 8, "items": {"a": 24, "b": 80}, "timeout": timeout, "storage": tmp_path / "rows"}
-    queue = module.ReplayQueue(2, 100, **columns, **sizes)
+    queue = module.ReplayQueue(2, 100, **flat(**columns, **sizes))
     queue.insert([np.zeros((2, 8), np.int32), np.zeros((2, 1), np.int32)])
     queue.insert([np.zeros(5, np.int32), np.zeros(1, np.int32)])
     for face in (queue, attach(tmp_path / "rows", timeout=timeout)):
@@ -145,7 +148,7 @@ def graph(method: Callable[[], Any]) -> Callable[[], Any]:
 @pytest.mark.parametrize("n", [0, 1, 3, 7, 8])
 def test_a_buffer_is_filled_until_another_row_may_not_fit(module: Any, n: int):
     for name in ("ReplayBuffer", "PrioritizedReplayBuffer", "EpochReplayBuffer", "ReplayQueue"):
-        buffer, rows = getattr(module, name)(2, 9, [(None,)], ["int32"], max_length=8, items=40), 0
+        buffer, rows = getattr(module, name)(2, 9, **flat([(None,)], ["int32"], max_length=8, items=40)), 0
         while not buffer.full():
             buffer.insert(tokens(n))
             rows += 1
@@ -160,7 +163,7 @@ def test_a_buffer_is_filled_until_another_row_may_not_fit(module: Any, n: int):
 
 def test_a_graph_delivers_no_row_out_of_turn():
     columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "float32"], "late": [1]}
-    queue = ReplayQueue(1, 3, **columns)
+    queue = ReplayQueue(1, 3, **flat(**columns))
     sample = graph(queue.sample)
     queue.insert([[0, 1, 2]])
     queue.update([1, 2], [np.int32([1, 2]), np.float32([0.5, 0.5])])  # row 0 waits
@@ -174,7 +177,10 @@ def test_a_graph_delivers_no_row_out_of_turn():
 
 def test_a_mixture_and_a_prefetch_wait_for_the_turn_of_rows():
     columns: dict[str, Any] = {"shapes": [(), ()], "types": ["int32", "float32"], "names": ["token", "reward"]}
-    queue, other = ReplayQueue(1, 2, **columns, late=["reward"]), ReplayBuffer(1, 2, **columns, weighted=True)
+    queue, other = (
+        ReplayQueue(1, 2, **flat(**columns, late=["reward"])),
+        ReplayBuffer(1, 2, **flat(**columns, weighted=True)),
+    )
     other.insert([9, 9.0])
     queue.insert({"token": [0, 1]})
     queue.update(1, {"reward": 0.5})  # row 0 waits

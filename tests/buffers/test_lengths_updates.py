@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from any_length import joined
+from flat import flat
 
 from mindspore_replay import host
 
@@ -33,7 +34,7 @@ def row(number: int, n: int) -> dict[str, Any]:
 
 def test_mixtures_update_rows_of_any_length():
     fixed = {**COLUMNS, "items": 40}
-    sources = [host.ReplayBuffer(1, 6, **fixed), host.PrioritizedReplayBuffer(1, 6, **fixed)]
+    sources = [host.ReplayBuffer(1, 6, **flat(**fixed)), host.PrioritizedReplayBuffer(1, 6, **flat(**fixed))]
     for i, source in enumerate(sources):
         source.insert(joined([row(10 * i + k, 1 + k) for k in range(3)]))
     sources[1].delete([2])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bodies import Kept
 from checks import assert_frequencies, uniform
+from flat import flat
 from mindspore import Parameter, Tensor, nn
 from model import Model
 
@@ -41,7 +42,7 @@ KINDS: dict[str, Callable[..., ReplayBuffer]] = {
         sample_size=n, capacity=50, **COLUMNS, sequence_length=3, burn_in=1, **o
     ),
     "sequences by priority": lambda n, **o: SequenceReplayBuffer(
-        sample_size=n, capacity=50, **COLUMNS, sequence_length=3, burn_in=1, prioritized=True, pad_end=True, **o
+        sample_size=n, capacity=50, **flat(**COLUMNS, sequence_length=3, burn_in=1, prioritized=True, pad_end=True, **o)
     ),
     "episodes": lambda n, **o: EpisodeReplayBuffer(sample_size=n, capacity=50, **COLUMNS, max_episode_length=9, **o),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from any_length import FIXED
 from checks import assert_rows
+from flat import flat
 from kinds import KINDS, ends_every
 from mindspore import Tensor
 from model import stack
@@ -85,7 +86,7 @@ def test_priorities_at_insertion(face: Any):
 def test_the_first_priority(kind: str, module: Any):
     """New rows get it until a larger one was given, and again after `reset`."""
     cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
-    buffer = cls(2, 12, **COLUMNS, **options, initial_priority=0.1)
+    buffer = cls(2, 12, **flat(**COLUMNS, **options, initial_priority=0.1))
     assert "initial_priority=0.1" in repr(buffer)
 
     def given(priority: float | None) -> list[float]:
@@ -100,7 +101,7 @@ def test_the_first_priority(kind: str, module: Any):
         buffer.check_valid()
         state = buffer.reset().state_dict()
     with pytest.raises(ValueError, match=r"'max_priority' is 0\.1.*, and must be finite and at least 0\.2"):
-        cls(2, 12, **COLUMNS, **options, initial_priority=0.2).load_state_dict(state)
+        cls(2, 12, **flat(**COLUMNS, **options, initial_priority=0.2)).load_state_dict(state)
 
 
 @pytest.mark.cpu_only("buffers of `host` lie in the memory of the process")
@@ -109,7 +110,7 @@ def test_the_first_priority(kind: str, module: Any):
 def test_the_largest_priority_of_the_rows_held(kind: str, module: Any):
     """An outlier counts until its row is updated, removed or overwritten; with no rows the first priority counts."""
     cls, options = getattr(module, KINDS[kind].cls.__name__), KINDS[kind].options
-    buffer = cls(2, 12, **COLUMNS, **options, initial_priority=0.25, default_priority="largest_held")
+    buffer = cls(2, 12, **flat(**COLUMNS, **options, initial_priority=0.25, default_priority="largest_held"))
 
     def given(priority: float | None) -> float:
         handles = buffer.insert(rows(0, 1), priority=priority, with_indices=True, **ends_every(buffer, 2, 2))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faces import Compiled
+from flat import flat
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -37,7 +38,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 
 def make(sample_size: int = 2, capacity: int = 8, **options: Any) -> ReplayQueue:
-    return ReplayQueue(sample_size=sample_size, capacity=capacity, **SCHEMA, **options)
+    return ReplayQueue(sample_size=sample_size, capacity=capacity, **flat(**SCHEMA, **options))
 
 
 def filled(n: int, **options: Any) -> ReplayQueue:
@@ -166,7 +167,7 @@ def test_pending_rows_that_may_be_evicted_are_told_as_such():
     queue.insert([rows(0, 1)[0]])
     with pytest.raises(RuntimeError, match=r" 1 row is pending, without late columns, and can not be sampled; the old"):
         queue.sample()
-    weighted = ReplayBuffer(2, 8, **SCHEMA, late=["pair"])
+    weighted = ReplayBuffer(2, 8, **flat(**SCHEMA, late=["pair"]))
     weighted.insert([rows(0, 4)[0]])
     with pytest.raises(RuntimeError, match=r"got 0 in the range to draw from, of 4 stored\. .* 4 rows are pending,"):
         weighted.sample()
@@ -333,7 +334,7 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
         queue.insert(rows(2, 2))
         assert numbers(next(prefetch)) == [2, 3]
     queue.insert(rows(4, 1))
-    uniform = ReplayBuffer(sample_size=2, capacity=8, **SCHEMA).insert(rows(100, 8))
+    uniform = ReplayBuffer(sample_size=2, capacity=8, **flat(**SCHEMA)).insert(rows(100, 8))
     mixture = MixedReplay([(uniform, 0.5), (queue, 0.5)], sample_size=4)
     with pytest.raises(RuntimeError, match="sample_size=2 eligible rows of source 1, but got 1"):
         mixture.sample()
@@ -361,7 +362,7 @@ def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:
     """Return True if rows whose late values arrive in any order end in a queue that lets nobody go on."""
     random, waiting = np.random.default_rng(seed), []
     columns = {"shapes": [(), ()], "types": ["int64", "float32"], "names": ["id", "reward"], "late": ["reward"]}
-    queue = host.ReplayQueue(sample_size, capacity, **columns, timeout=0)
+    queue = host.ReplayQueue(sample_size, capacity, **flat(**columns, timeout=0))
     for _ in range(150):
         match random.integers(3):
             case 0 if queue.limiter.can_insert(n):

@@ -14,6 +14,7 @@ import pytest
 from any_length import FIXED
 from checks import legal_handles, same_states
 from faces import Compiled
+from flat import flat
 from mindspore import Tensor
 from pairs import Pair, play
 from twin_kinds import Kind
@@ -313,7 +314,7 @@ def test_flags_in_a_graph():
 
 def make(**options: Any) -> SequenceReplayBuffer:
     arguments = {"sample_size": 2, "capacity": 13, "shapes": SHAPES, "types": TYPES, "sequence_length": 3, "seed": 0}
-    return SequenceReplayBuffer(**(arguments | {"backend": "native"} | options))
+    return SequenceReplayBuffer(**flat(**arguments | {"backend": "native"} | options))
 
 
 def test_the_least_capacity():

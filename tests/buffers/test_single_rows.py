@@ -8,6 +8,7 @@ from unittest import mock
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import Tensor
 
 from mindspore_replay import (
@@ -37,7 +38,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "episodes": (EpisodeReplayBuffer, {"max_episode_length": 4}, "'max_episode_length'"),
     "stacks": (ReplayBuffer, {"views": [FrameStack(2)]}, "'views'"),
     "returns by priority": (PrioritizedReplayBuffer, {"views": [NStep(2, 0.9)]}, "'views'"),
-    "late columns": (ReplayBuffer, {"late": ["score"]}, "'late'"),
+    "late columns": (ReplayBuffer, {"late": ["score"]}, "late=True"),
     "elastic": (ElasticReplayBuffer, {"window": 4}, "'window'"),
     "elastic by priority": (ElasticReplayBuffer, {"prioritized": True}, "'window'"),
     "queue": (ReplayQueue, {}, "drawing in order"),
@@ -55,7 +56,7 @@ SERVES = ". The composite backend serves single rows, drawn uniformly or by prio
 
 def make(kind: str, **given: Any) -> Any:
     cls, options, _ = REFUSED[kind]
-    return cls(2, 12, **COLUMNS, **options, **given)
+    return cls(2, 12, **flat(**COLUMNS, **options, **given))
 
 
 def refused(kind: str, since: str = "", **given: Any) -> None:
@@ -90,7 +91,7 @@ def test_a_machine_without_kernels_gets_the_reason():
 
 
 def test_a_mixture():
-    sources = [(ReplayBuffer(2, 12, **COLUMNS, backend=backend), 1.0) for backend in ("native", "composite")]
+    sources = [(ReplayBuffer(2, 12, **flat(**COLUMNS, backend=backend)), 1.0) for backend in ("native", "composite")]
     message = (
         "For 'MixedReplay', source 1 needs kernels, with backend='native' or, on a device without them, "
         "storage='host', its default, but got a buffer with backend='composite'" + SERVES

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import Tensor
 
 from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer
@@ -30,12 +31,12 @@ def uniform() -> Any:
 
 
 def late() -> Any:
-    return PrioritizedReplayBuffer(2, 64, SHAPES, TYPES, names=NAMES, late=["action"], seed=0, backend="native")
+    return PrioritizedReplayBuffer(2, 64, **flat(SHAPES, TYPES, names=NAMES, late=["action"], seed=0, backend="native"))
 
 
 def of_any_length() -> Any:
     shapes, sizes = [(None,), ()], {"max_length": 8, "items": 512}
-    return ReplayBuffer(2, 64, shapes, TYPES, names=NAMES, **sizes, seed=0, backend="native")
+    return ReplayBuffer(2, 64, **flat(shapes, TYPES, names=NAMES, **sizes, seed=0, backend="native"))
 
 
 def limited() -> Any:

@@ -184,7 +184,17 @@ def test_rows_of_buffers_without_handles_are_left_out(way: str):
 def test_a_sequence_s_rows_have_handles_num_envs_apart():
     """Each step of a sample is written to its own row, and masked steps to none."""
     buffer = SequenceReplayBuffer(
-        16, 40, [()], ["int32"], 4, burn_in=3, stride=2, pad_end=True, num_envs=2, seed=0, backend="native"
+        16,
+        40,
+        [()],
+        ["int32"],
+        sequence_length=4,
+        burn_in=3,
+        stride=2,
+        pad_end=True,
+        num_envs=2,
+        seed=0,
+        backend="native",
     )
     for step in range(31):  # the number of a row is its handle
         buffer.insert([np.array([2 * step, 2 * step + 1], np.int32)], end=np.array([step % 5 == 4, step % 9 == 8]))

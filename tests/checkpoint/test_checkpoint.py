@@ -118,15 +118,11 @@ def test_constructor_arguments():
     names[0] = "other"
     save(buffer, PATH)
     loaded = load(PATH)
-    for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs", "max_use", "alpha", "first_beta"):
+    for key in ("sample_size", "capacity", "shapes", "types", "names", "num_envs", "max_use"):
         assert getattr(loaded, key) == getattr(buffer, key), key
-    assert (loaded.epsilon, loaded.normalize, loaded.options.rule, loaded.options.plan) == (
-        0.0,
-        "buffer",
-        buffer.options.rule,
-        buffer.options.plan,
-    )
-    assert (loaded.initial_priority, float(loaded.reset().max_priority.asnumpy())) == (5, 5)
+    assert loaded.spec.priorities == buffer.spec.priorities
+    assert (loaded.options.rule, loaded.options.plan) == (buffer.options.rule, buffer.options.plan)
+    assert (loaded.spec.priorities.initial_priority, float(loaded.reset().max_priority.asnumpy())) == (5, 5)
 
 
 def test_a_backend_can_be_chosen():

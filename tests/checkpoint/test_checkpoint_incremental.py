@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checkpoint_cases import BUFFERS, RINGS, act, assert_same_state, containers, filled, insert, rows
+from flat import flat
 from safetensors.numpy import load_file
 
 from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer, ReplayQueue, load, save
@@ -23,9 +24,7 @@ def files() -> list[str]:
 
 def wide(capacity: int = 50, **other: Any) -> PrioritizedReplayBuffer:
     """Return a buffer of long rows, so that a file is hardly larger than its rows."""
-    return PrioritizedReplayBuffer(
-        sample_size=2, capacity=capacity, shapes=[(500,), ()], types=["float32", "int32"], seed=0, **other
-    )
+    return PrioritizedReplayBuffer(2, capacity, **flat([(500,), ()], ["float32", "int32"], seed=0, **other))
 
 
 def add(buffer: Any, count: int) -> None:
@@ -196,7 +195,7 @@ def test_rows_of_a_reservoir_that_a_graph_updates():
 @pytest.mark.parametrize("cls", [ReplayBuffer, ReplayQueue])
 def test_late_columns_that_arrive_after_a_save(cls: Any):
     """The rows can be drawn then, so they must not lack them."""
-    buffer = cls(2, 100, [(50,), ()], ["float32"] * 2, names=["state", "reward"], late=["reward"], seed=0)
+    buffer = cls(2, 100, **flat([(50,), ()], ["float32"] * 2, names=["state", "reward"], late=["reward"], seed=0))
     handles = buffer.insert({"state": np.zeros((40, 50), np.float32)}, with_indices=True)
     save_more(buffer)
     buffer.update(handles[:20], {"reward": np.arange(20, dtype=np.float32)})

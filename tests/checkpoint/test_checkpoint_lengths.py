@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 
 import mindspore_replay
 from mindspore_replay import MixedReplay, TrainingCheckpoint, host
@@ -48,7 +49,7 @@ def row(number: int) -> dict[str, Any]:
 
 def make(case: str, module: Any = host, **changed: Any) -> Any:
     cls, options = CASES[case]
-    return getattr(module, cls)(1, **{"capacity": CAPACITY, "items": ITEMS, **COLUMNS, **options, **changed})
+    return getattr(module, cls)(1, **flat(**{"capacity": CAPACITY, "items": ITEMS, **COLUMNS, **options, **changed}))
 
 
 def insert(buffer: Any, first: int, n: int) -> None:

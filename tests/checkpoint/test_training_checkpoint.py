@@ -132,7 +132,7 @@ def test_recurrent_states_that_are_written_back():
 
     def make(seed: int) -> tuple[Any, TrainingCheckpoint]:
         buffer = SequenceReplayBuffer(
-            2, 192, [(50,), (2,)], ["float32"] * 2, 4, names=["observation", "state"], seed=seed
+            2, 192, [(50,), (2,)], ["float32"] * 2, sequence_length=4, names=["observation", "state"], seed=seed
         )
         return buffer, TrainingCheckpoint(PATH, buffer=buffer)
 

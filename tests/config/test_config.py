@@ -12,7 +12,15 @@ import pytest
 from mindspore import nn
 
 import mindspore_replay
-from mindspore_replay import ReplayBuffer, UniformReplayBuffer, create_buffer, get_buffer_cls, load_config
+from mindspore_replay import (
+    Column,
+    Priorities,
+    ReplayBuffer,
+    UniformReplayBuffer,
+    create_buffer,
+    get_buffer_cls,
+    load_config,
+)
 from mindspore_replay.config.configuration import BUFFER_TYPES
 
 CONFIG = {
@@ -64,8 +72,46 @@ def test_shapes_and_types_by_the_names_of_the_arguments():
     assert (several["value"].shapes, several["value"].types) == (((7,),), (ms.float32,))
 
 
+def test_columns_and_priorities_of_a_file(tmp_path: Path):
+    """As records, or with their fields by name, as a file has them."""
+    text = """
+type: sequence
+capacity: 100
+sample_size: 4
+sequence_length: 3
+priorities: {alpha: 0.9, default_priority: largest_held}
+columns:
+  tokens: {shape: [null], dtype: int32, longest: 5, items: 600, sample_length: 2, cut: random}
+  reward: {shape: [], dtype: float32, late: true}
+"""
+    (tmp_path / "buffer.yaml").write_text(text)
+    config = load_config(tmp_path / "buffer.yaml")
+    columns = {
+        "tokens": Column((None,), "int32", longest=5, items=600, sample_length=2, cut="random"),
+        "reward": Column((), ms.float32, late=True),
+    }
+    priorities = Priorities(alpha=0.9, default_priority="largest_held")
+    for given in (config, config | {"columns": columns, "priorities": priorities}):
+        found = create_buffer(given).spec.arguments()
+        assert found["priorities"] == priorities
+        assert found["columns"] == {**columns, "reward": Column((), "float32", late=True)}
+    for wrong, words in (
+        ({"columns": {"a": {"shape": []}}}, r"'columns.a' lacks \['dtype'\]"),
+        (
+            {"columns": {"a": {"shape": [], "dtype": "int32", "lat": True}}},
+            "'columns.a.lat' .the nearest is 'columns.a.late'",
+        ),
+        ({"columns": [{"dtype": "int32"}]}, r"'columns.0' lacks \['shape'\]"),
+        ({"priorities": {"alfa": 1.0}}, "'priorities.alfa' .the nearest is 'priorities.alpha'"),
+    ):
+        with pytest.raises(ValueError, match=f"For 'create_buffer', .*{words}"):
+            create_buffer(config | wrong)
+
+
 def test_sequences_and_episodes():
-    sequences = create_buffer(changed(type="sequence", sequence_length=5, params={"burn_in": 2, "prioritized": True}))
+    sequences = create_buffer(
+        changed(type="sequence", sequence_length=5, params={"burn_in": 2, "priorities": {"alpha": 0.5}})
+    )
     assert type(sequences) is mindspore_replay.SequenceReplayBuffer
     assert (sequences.sequence_length, sequences.burn_in, sequences.prioritized) == (5, 2, True)
     episodes = create_buffer(changed(type="episode", max_episode_length=50))

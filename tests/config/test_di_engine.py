@@ -14,6 +14,7 @@ import mindspore_replay
 from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
+    Priorities,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     ReservoirReplayBuffer,
@@ -187,12 +188,12 @@ def test_every_name(name: str, cls: type, more: dict[str, Any]):
         ("alpha", 0.3, "alpha", 0.3),
         ("priority_power_factor", 0.3, "alpha", 0.3),
         ("priority_power_factor", 1.0, "alpha", 1.0),
-        ("beta", 0.7, "first_beta", 0.7),
-        ("IS_weight_power_factor", 0.7, "first_beta", 0.7),
+        ("beta", 0.7, "beta", 0.7),
+        ("IS_weight_power_factor", 0.7, "beta", 0.7),
         ("anneal_step", 50, "beta_steps", 50),
         ("IS_weight_anneal_train_iter", 1e5, "beta_steps", 100_000),
-        ("priority_IS_weight", False, "first_beta", 0.0),
-        ("priority_IS_weight", True, "first_beta", 0.4),
+        ("priority_IS_weight", False, "beta", 0.0),
+        ("priority_IS_weight", True, "beta", 0.4),
         ("deepcopy", True, "capacity", 8),
         ("enable_track_used_data", True, "capacity", 8),
         ("name", "policy", "capacity", 8),
@@ -204,7 +205,8 @@ def test_a_key(key: str, value: Any, attribute: str, expected: Any, inside: bool
     config = {"type": "priority"} | ONE | {key: value}
     buffer = create_buffer({"params": config} if inside else config)
     assert type(buffer) is PrioritizedReplayBuffer
-    assert getattr(buffer, attribute) == expected
+    holder = buffer.spec.priorities if hasattr(buffer.spec.priorities, attribute) else buffer
+    assert getattr(holder, attribute) == expected
 
 
 def test_beta_anneals():
@@ -243,12 +245,17 @@ def test_no_importance_weights_of_a_plain_buffer():
 def test_priority_of_sequences():
     config = ONE | {"type": "sequence", "sequence_length": 2, "priority_power_factor": 0.3}
     buffer = create_buffer(config | {"priority": True})
-    assert (buffer.prioritized, buffer.alpha) == (True, 0.3)
+    assert buffer.spec.priorities == Priorities(alpha=0.3)
     assert create_buffer(config | {"priority": False}).prioritized is False
-    assert refused(config | {"priority": True, "prioritized": True}) == (
-        "'prioritized' and 'priority' both give 'prioritized': give one of them."
+    assert refused(config | {"priority": True, "priorities": {}}) == (
+        "'priorities' and 'priority' both give 'priorities': give one of them."
     )
-    assert create_buffer(config | {"prioritized": True}).alpha == 0.3
+    assert refused(config | {"priorities": {"beta": 0.5}}) == (
+        "'priorities' and 'priority_power_factor' both give 'priorities.alpha': give one of them."
+    )
+    del config["priority_power_factor"]
+    assert create_buffer(config | {"priorities": {"alpha": 0.3}}).spec.priorities == Priorities(alpha=0.3)
+    config["priority_power_factor"] = 0.3
     assert refused(config).startswith(
         "['priority_power_factor'] need priorities, which 'SequenceReplayBuffer' has not: "
     )
@@ -284,7 +291,11 @@ def test_configurations_with_all_defaults():
         "cfg_type": "AdvancedReplayBufferDict",
     }
     buffer = create_buffer(COLUMNS | advanced)
-    assert (type(buffer), buffer.capacity, buffer.beta_steps) == (PrioritizedReplayBuffer, 4096, 100_000)
+    assert (type(buffer), buffer.capacity, buffer.spec.priorities.beta_steps) == (
+        PrioritizedReplayBuffer,
+        4096,
+        100_000,
+    )
     both = create_buffer(COLUMNS | {"multi_buffer": True, "thruput_controller": rates, "a": deque, "b": advanced})
     assert list(both) == ["a", "b"]
 
@@ -407,7 +418,7 @@ def test_an_elastic_buffer_begins_with_the_window_of_the_first_step():
         assert type(buffer) is ElasticReplayBuffer
         assert buffer.window.asnumpy()[0] == window
     prioritized = create_buffer(config | {"set_buffer_size": lambda step: 4, "priority": True, "alpha": 0.3})
-    assert (prioritized.prioritized, prioritized.alpha) == (True, 0.3)
+    assert prioritized.spec.priorities == Priorities(alpha=0.3)
     assert refused(ONE | {"set_buffer_size": len}) == "'set_buffer_size' needs the type 'elastic'."
     assert type(create_buffer(ONE | {"set_buffer_size": None})) is ReplayBuffer
     message = "'set_buffer_size' must be a function, but got 7."
@@ -478,7 +489,7 @@ def test_a_class_with_keys_of_its_own():
     config = ONE | {"type": Tagged, "name": [1], "monitor": 3, "priority_power_factor": 0.2}
     for more in ({}, {"priority": True}):
         buffer = create_buffer(config | more)
-        assert (buffer.tag, buffer.alpha, buffer.capacity) == (([1], 3), 0.2, 8)
+        assert (buffer.tag, buffer.spec.priorities.alpha, buffer.capacity) == (([1], 3), 0.2, 8)
     assert refused(config | {"priority": False}) == "'priority' is False, but 'Tagged' draws by it."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from flat import flat
 
 import mindspore_replay
 from mindspore_replay import (
@@ -621,14 +622,14 @@ def of_items(buffer: Any, rows: int) -> Any:
 @pytest.mark.parametrize("name", ["ReplayBuffer", "EpisodeReplayBuffer"])
 def test_npz_has_the_items_and_lengths_of_rows_that_differ(module: Any, name: str, tmp_path: Path):
     more = {"max_episode_length": 3} if name == "EpisodeReplayBuffer" else {}
-    buffer = of_items(getattr(module, name)(1, 9, **OF_ITEMS, **more), 12)
+    buffer = of_items(getattr(module, name)(1, 9, **flat(**OF_ITEMS, **more)), 12)
     to_npz(buffer, tmp_path / "rows.npz")
     with np.load(tmp_path / "rows.npz") as file:
         assert file["tokens_lengths"].tolist() == [k % 6 for k in range(3, 12)]
         assert file["tokens"].tolist() == [i for k in range(3, 12) for i in range(k % 6)]
         assert file["flags_lengths"].tolist() == [k % 4 for k in range(3, 12)]
         assert list(file)[6:] == (["end", "final"] if more else [])
-    back = getattr(module, name)(1, 9, **OF_ITEMS, **more)
+    back = getattr(module, name)(1, 9, **flat(**OF_ITEMS, **more))
     assert from_npz(tmp_path / "rows.npz", buffer=back) is back
     back.check_valid()
     to_npz(back, tmp_path / "again.npz")
@@ -648,14 +649,14 @@ def test_npz_has_the_items_and_lengths_of_rows_that_differ(module: Any, name: st
         ({"tokens": np.zeros(5, np.int32)}, r"by their lengths, but got \{'tokens': 5\}"),
         ({"reward": np.zeros(2, np.float32)}, r"its 3 rows, .* but got \{'reward': 2\}"),
         ({"tokens": np.zeros((4, 1, 2), np.int32)}, r"must have rows of shape \(\), but got \(1, 2\)"),
-        ({"tokens_lengths": np.array([0, 0, 4])}, "longer than max_length=3"),
+        ({"tokens_lengths": np.array([0, 0, 4])}, "longer than longest=3"),
         ({"tokens": np.int32(3)}, r"each of \['tokens'\], but it has"),
     ],
 )
 def test_damaged_files_of_rows_that_differ(changed: dict[str, Any], words: str, tmp_path: Path):
     given = {"tokens": np.arange(4, dtype=np.int32), "reward": np.ones(3), "tokens_lengths": np.array([2, 2, 0])}
     columns: dict[str, Any] = {"shapes": [(None,), ()], "types": ["int32", "float32"], "names": ["tokens", "reward"]}
-    buffer = host.ReplayBuffer(1, 9, **columns, max_length=3, items=9)
+    buffer = host.ReplayBuffer(1, 9, **flat(**columns, max_length=3, items=9))
     for arrays in (given | changed, given):
         np.savez(tmp_path / "rows.npz", **{key: array for key, array in arrays.items() if array is not None})
         if arrays is given:

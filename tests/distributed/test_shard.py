@@ -31,7 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "prioritized, limits": {"type": "prioritized", "max_use": 4, "normalize": "buffer", "initial_priority": 0.1},
     "n steps": {"type": "prioritized", "views": [NStep(2, 0.9)]},
     "frames": {"views": [FrameStack(3)]},
-    "sequences": {"type": "sequence", "sequence_length": 3, "prioritized": True},
+    "sequences": {"type": "sequence", "sequence_length": 3, "priorities": {}},
     "episodes": {"type": "episode", "max_episode_length": 4},
 }
 

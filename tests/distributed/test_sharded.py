@@ -363,7 +363,7 @@ def test_steps_of_several_writers_stay_in_their_episodes(kind: str):
     columns = {"names": ["number", "reward", "terminated", "next_number"], "data_shape": [[]] * 4}
     types = {"data_type": ["int32", "float32", "bool", "int32"]}
     more: dict[str, Any] = {
-        "sequence": {"type": "sequence", "sequence_length": 3, "prioritized": True},
+        "sequence": {"type": "sequence", "sequence_length": 3, "priorities": {}},
         "episode": {"type": "episode", "max_episode_length": 9},
         "n-step": {"type": "uniform", "views": [NStep(3, 1.0, observation="number")]},
     }[kind]

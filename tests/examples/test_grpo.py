@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import Tensor
 from places import ROOT
 
@@ -77,12 +78,14 @@ def group_of(grpo: Any, policy: Any, rewards: list[float]) -> tuple[Any, np.ndar
     queue = ReplayQueue(
         grpo.GROUP,
         capacity=9,
-        shapes=[(None,), (None,), (), ()],
-        types=["int32", "float32", "int32", "float32"],
-        names=["tokens", "log_probs", "begin", "reward"],
-        max_length=grpo.LONGEST,
-        items=200,
-        share_lengths=[("tokens", "log_probs")],
+        **flat(
+            shapes=[(None,), (None,), (), ()],
+            types=["int32", "float32", "int32", "float32"],
+            names=["tokens", "log_probs", "begin", "reward"],
+            max_length=grpo.LONGEST,
+            items=200,
+            share_lengths=[("tokens", "log_probs")],
+        ),
     )
     queue.insert({"tokens": tokens, "log_probs": logs, "begin": [3] * grpo.GROUP, "reward": rewards})
     lengths = np.array([len(row) for row in tokens])

@@ -12,10 +12,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import nn, ops
 
 import mindspore_replay
-from mindspore_replay import ElasticReplayBuffer, KernelStatus, ReplayBuffer, ReplayQueue, kernel_status
+from mindspore_replay import ElasticReplayBuffer, KernelStatus, Priorities, ReplayBuffer, ReplayQueue, kernel_status
 from mindspore_replay.ops import native
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels import library
@@ -173,12 +174,12 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
 
 
 ONLY_ON_CPU = {
-    "'compress'": lambda **given: ReplayBuffer(2, 4, [(9,)], ["uint8"], compress=[0], **given),
+    "'compress'": lambda **given: ReplayBuffer(2, 4, **flat([(9,)], ["uint8"], compress=[0], **given)),
     "a column whose shape begins with None": lambda **given: ReplayBuffer(
-        2, 4, [(None,)], ["int32"], names=["x"], max_length=3, items=12, **given
+        2, 4, **flat([(None,)], ["int32"], names=["x"], max_length=3, items=12, **given)
     ),
     "'late' in a queue": lambda **given: ReplayQueue(
-        2, 4, [(), ()], ["int32"] * 2, names=["a", "b"], late=["b"], **given
+        2, 4, **flat([(), ()], ["int32"] * 2, names=["a", "b"], late=["b"], **given)
     ),
 }
 
@@ -369,7 +370,7 @@ class _CanSample(nn.Cell):
 
 
 def test_a_graph_counts_the_rows_of_a_window_that_have_a_priority():
-    given = {"window": 4, "prioritized": True, "epsilon": 0.0, "seed": 0}
+    given = {"window": 4, "priorities": Priorities(epsilon=0.0), "seed": 0}
     buffer = ElasticReplayBuffer(3, 8, [()], ["int32"], **given)
     buffer.insert([np.arange(8, dtype=np.int32)], priority=np.array([1, 1, 1, 1, 0, 2, 0, 2], np.float32))
     graph = _CanSample(buffer)

@@ -24,8 +24,9 @@ def said(option: str, kind: str) -> bool:
 @pytest.mark.parametrize("kind", COLUMNS)
 def test_options(kind: str):
     taken = inspect.signature(get_buffer_cls({"type": kind}).__init__).parameters
-    for option in ("num_envs", "views", "max_use", "max_staleness", "late", "storage"):
+    for option in ("num_envs", "views", "max_use", "max_staleness", "storage"):
         assert said(option, kind) == (option in taken), option
+    assert said("late columns", kind) == ("columns" in taken)
 
 
 @pytest.mark.parametrize("kind", COLUMNS)

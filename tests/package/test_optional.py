@@ -14,8 +14,9 @@ import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
 from mindspore_replay import TensorBoardSink, TerminalSink, create_buffer, load_config
 shards = {"capacity": 10, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
-compressed = {"capacity": 10, "sample_size": 1, "data_shape": [[2]], "data_type": ["int32"], "compress": [0]}
-create_buffer({**compressed, "compress": []})
+column = {"shape": [2], "dtype": "int32"}
+compressed = {"capacity": 10, "sample_size": 1, "columns": {"x": {**column, "compress": True}}}
+create_buffer({**compressed, "columns": {"x": column}})
 calls = (load_config, "x.yaml"), (TensorBoardSink, "runs"), (TerminalSink, "runs"), (create_buffer, shards)
 calls = *calls, (create_buffer, compressed)
 for function, argument in calls:
@@ -34,6 +35,6 @@ def test_without_what_is_optional(tmp_path: Path):
         f"'TensorBoardSink' needs tensorboardX: {INSTALL.format('monitor')}",
         f"'TerminalSink' needs rich: {INSTALL.format('monitor')}",
         f"'mindspore_replay.distributed' needs Ray: {INSTALL.format('ray')}",
-        "For 'ReplayBuffer', 'compress' needs the package lz4, with the functions of the LZ4 library: "
+        "For 'ReplayBuffer', compress=True needs the package lz4, with the functions of the LZ4 library: "
         f"{INSTALL.format('compress')}.",
     ]

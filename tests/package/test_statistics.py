@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from checks import assert_frequencies, uniform
+from flat import flat
 from model import Model
 from model_rows import Views
 from places import TESTS
@@ -53,7 +54,7 @@ class Both:
         self.cls_name = cls_name
         self.options = {"sample_size": DRAWS, "capacity": ROWS, "seed": 3, **BASE[cls_name], **options}
         given = {name: value for name, value in (self.options | others).items() if value is not None}
-        self.buffer = getattr(host, cls_name)(**COLUMNS, **given)
+        self.buffer = getattr(host, cls_name)(**flat(**COLUMNS, **given))
         of_twin = {name: value for name, value in self.options.items() if value is not None}
         if of_twin.get("views"):  # the next observation is that of the next row
             of_twin["views"] = Views(n=2)
@@ -265,7 +266,7 @@ CASES: dict[str, list[Case]] = {
     "default_priority": by_priority(
         {"default_priority": "largest_held"}, {"default_priority": "largest"}, behind_an_outlier
     ),
-    "prioritized": [Case(BY | {"alpha": 1.0}, {"prioritized": False, "alpha": None})],
+    "priorities": [Case(BY | {"alpha": 1.0}, {"prioritized": False, "alpha": None})],
     "sequence_length": [
         Case({"sequence_length": 3}, {"sequence_length": 2}, only=WINDOWS[:1]),
         Case({"sequence_length": 3, "stride": 1}, {"sequence_length": 2}, only=WINDOWS[1:2]),
@@ -286,9 +287,16 @@ CASES: dict[str, list[Case]] = {
 }
 
 
+def parameters_of(made: Any) -> list[str]:
+    """Return the arguments of a constructor, and the fields of those that are records."""
+    names = [name for name in inspect.signature(made).parameters if name != "self"]
+    records = {"columns": mindspore_replay.Column, "priorities": mindspore_replay.Priorities}
+    return [*names, *(name for key in records if key in names for name in inspect.signature(records[key]).parameters)]
+
+
 def classes_of(option: str, case: Case) -> list[str]:
     """Return the classes in which a case tests an option."""
-    return [*case.only] or [name for name in BASE if option in inspect.signature(getattr(host, name)).parameters]
+    return [*case.only] or [name for name in BASE if option in parameters_of(getattr(host, name))]
 
 
 def drawn(cls_name: str, case: Case, others: dict[str, Any]) -> tuple[list[Any], Shares]:
@@ -381,7 +389,7 @@ def cuts(**wrong_options: Any) -> Callable[[bool], Outcomes]:
     def outcomes(wrong: bool) -> Outcomes:
         options = TOKENS | {"share_lengths": [("a", "b")]} | (wrong_options if wrong else {})
         row = np.arange(6, dtype=np.int32)
-        buffer = host.ReplayBuffer(4, 8, **options).insert([[row] * 4, [row] * 4])
+        buffer = host.ReplayBuffer(4, 8, **flat(**options)).insert([[row] * 4, [row] * 4])
         for _ in range(150):
             batch = buffer.sample(as_dict=True)
             yield from zip(batch["a"][:, 0].tolist(), batch["b"][:, 0].tolist(), strict=True)
@@ -392,7 +400,7 @@ def cuts(**wrong_options: Any) -> Callable[[bool], Outcomes]:
 def within_items(wrong: bool) -> Outcomes:
     """Yield rows of a buffer with memory for four of them."""
     row = np.arange(6, dtype=np.int32)
-    buffer = host.ReplayBuffer(4, 8, **TOKENS | {"items": 60 if wrong else 24})
+    buffer = host.ReplayBuffer(4, 8, **flat(**TOKENS | {"items": 60 if wrong else 24}))
     for _ in range(6):
         buffer.insert([row, row])
     for _ in range(200):
@@ -408,7 +416,7 @@ def in_a_range(wrong: bool) -> Outcomes:
 def packed(wrong: bool) -> Outcomes:
     """Yield rows of two priorities, of batches with a bound; a wrong one takes the first of the strata."""
     row = np.arange(6, dtype=np.int32)
-    buffer = host.PrioritizedReplayBuffer(4, 8, **TOKENS, alpha=1.0, epsilon=0.0)
+    buffer = host.PrioritizedReplayBuffer(4, 8, **flat(**TOKENS, alpha=1.0, epsilon=0.0))
     buffer.insert([[row] * 8, [row] * 8], priority=np.arange(8) % 2 + 1.0)
     for _ in range(800):
         if wrong:
@@ -467,7 +475,7 @@ OTHERS: dict[str, list[Other]] = {
     "rank": [Other(of_two_learners("rank"), uniform(itertools.permutations(range(4), 2)))],
     "world": [Other(of_two_learners("world"), uniform(itertools.permutations(range(4), 2)))],
     "items": [Other(within_items, uniform(range(2, 6)))],
-    "share_lengths": [Other(cuts(share_lengths=()), SAME)],
+    "lengths_of": [Other(cuts(share_lengths=()), SAME)],
     "sample_length": [Other(cuts(sample_length=3), SAME)],
     "cut": [Other(cuts(cut="first"), SAME), Other(cuts(share_lengths=[("a", "b")], cut="first"), SAME)],
     "sample.sample_range": [Other(in_a_range, {4: 0.5, 5: 0.5})],
@@ -506,14 +514,14 @@ ELSEWHERE = {
 }
 #: Options that choose no rows, each with the reason.
 NO_CHOICE = {
-    **dict.fromkeys(("shapes", "types", "names", "compress"), "what rows hold, and how"),
+    **dict.fromkeys(("shapes", "types", "names", "columns", "shape", "dtype", "compress"), "what rows hold, and how"),
     **dict.fromkeys(
         ("storage", "backend", "folder", "resources", "name", "resume"), "the place; draws are the same in all"
     ),
     **dict.fromkeys(("timeout", "depth", "batch", "in_flight"), "when; not who"),
     **dict.fromkeys(("beta", "beta_steps", "normalize"), "weights of rows that were drawn, compared with the twin's"),
     "ordered": "which number stands for a row; each is as likely, and draws are compared with the twin's bit for bit",
-    "max_length": "the longest row that is accepted",
+    "longest": "the longest row that is accepted",
     "max_episode_length": "the longest episode that is accepted",
     "SequenceReplayBuffer.views": "what steps hold; those without a next observation are masked",
     "EpisodeReplayBuffer.views": "as for sequences",
@@ -533,7 +541,7 @@ NO_CHOICE = {
 def options_of(cls: type) -> Iterable[str]:
     """Yield the options of a class, and of its methods that sample."""
     made = cls.__init__ if cls.__name__ == "MixedReplay" else cls  # a Cell's constructor hides it
-    yield from [name for name in inspect.signature(made).parameters if name != "self"]
+    yield from parameters_of(made)
     for method in ("sample", "sample_packed", "sample_groups"):
         for name in inspect.signature(getattr(cls, method)).parameters if hasattr(cls, method) else ():
             if name.lstrip("_") not in ("self", "misplaced", "unknown"):

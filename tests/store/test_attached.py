@@ -14,6 +14,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from kinds import KINDS as EVERY
 from mindspore import Tensor
 
@@ -114,7 +115,7 @@ def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
 
 
 def test_rows_that_an_attached_process_updates_are_saved_again(tmp_path: Path):
-    buffer = ReplayBuffer(1, 20, [(500,), ()], TYPES, names=NAMES, late=["action"], storage=tmp_path / "rows")
+    buffer = ReplayBuffer(1, 20, **flat([(500,), ()], TYPES, names=NAMES, late=["action"], storage=tmp_path / "rows"))
     buffer.insert({"observation": np.zeros((18, 500), np.float32)})
     save(buffer, tmp_path / "file", incremental=True)
     attach(tmp_path / "rows").update([3], {"action": np.array([7], np.int32)})

@@ -9,6 +9,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from mindspore import Tensor, nn
 
 from mindspore_replay import RateLimiter, ReplayBuffer, VectorRows, attach, host
@@ -116,7 +117,7 @@ class Way:
 
 
 def made(kind: Any, column: str, **arguments: Any) -> Any:
-    return kind(1, 256, **{"shapes": [()], "types": [column], "names": ["x"], "seed": 0, **arguments})
+    return kind(1, 256, **flat(**{"shapes": [()], "types": [column], "names": ["x"], "seed": 0, **arguments}))
 
 
 def insert(kind: Any, column: str, **arguments: Any) -> Way:
@@ -254,7 +255,7 @@ class Stores(nn.Cell):
         super().__init__()
         self.n, self.updates = len(columns), updates
         more: dict[str, Any] = {"names": [f"x.{column}" for column in columns], "weighted": True, "seed": 0}
-        self.buffer = ReplayBuffer(1, 64, [()] * self.n, columns, **more).insert([np.zeros(64, bool)] * self.n)
+        self.buffer = ReplayBuffer(1, 64, **flat([()] * self.n, columns, **more)).insert([np.zeros(64, bool)] * self.n)
 
     def construct(self, values, handles):
         if self.updates:

@@ -20,6 +20,7 @@ import mindspore as ms
 import numpy as np
 import psutil
 import pytest
+from flat import flat
 from headers import new_header
 from kinds import KINDS as EVERY
 from kinds import Kind, full_sample
@@ -70,7 +71,7 @@ KINDS = {
 def make(kind: str, **more: Any) -> Any:
     cls, options, *_ = KINDS[kind]
     given = {"shapes": SHAPES, "types": TYPES, "names": NAMES, "seed": 5, **options, **more}
-    return cls(4, 32, **given)
+    return cls(4, 32, **flat(**given))
 
 
 def make_row(buffer: Any, i: int) -> dict[str, Any]:
@@ -254,7 +255,7 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
     cls, options, *_ = CLOSED[kind]
     way_out = "make another" if "storage" in options else "open its folder again"
     options = {"storage": tmp_path / "rows", **options}
-    buffer = cls(2, 16, [()], ["int32"], names=["key"], seed=0, **options)
+    buffer = cls(2, 16, **flat([()], ["int32"], names=["key"], seed=0, **options))
     end = {"end": np.arange(16) % 2 == 1} if buffer.has_episodes else {}
     buffer.insert([np.arange(16, dtype=np.int32) % 3], **end)
     if kind == "prioritized":
@@ -291,7 +292,7 @@ def test_no_method_answers_after_the_close(kind: str, tmp_path: Path):
 @pytest.mark.cpu_only("memory of the host")
 @pytest.mark.parametrize("options", [{}, {"backend": "composite"}, {"compress": [1]}, {"storage": "host"}])
 def test_a_closed_buffer_frees_its_columns(options: dict[str, Any]):
-    buffer = ReplayBuffer(1, 4096, [(1024,), (9,)], ["int32", "int32"], seed=0, **options)
+    buffer = ReplayBuffer(1, 4096, **flat([(1024,), (9,)], ["int32", "int32"], seed=0, **options))
     column, twin = buffer.buffer[0], buffer.with_sample_size(2)
     if options.get("backend") != "composite":  # which compiles a graph
         buffer.insert([np.ones((4096, 1024), np.int32), np.ones((4096, 9), np.int32)])
@@ -349,8 +350,8 @@ def test_views_with_python_code_are_given_again(tmp_path: Path):
     names = ["achieved", "goal", "reward"]
     views = [HindsightRelabel("future", 0.5, reward, achieved_goal="achieved", goal="goal")]
     made = {"names": names, "views": views, "seed": 1}
-    memory = ReplayBuffer(2, 8, [(), (), ()], ["float32"] * 3, **made)
-    stored = ReplayBuffer(2, 8, [(), (), ()], ["float32"] * 3, **made, storage=tmp_path / "rows")
+    memory = ReplayBuffer(2, 8, **flat([(), (), ()], ["float32"] * 3, **made))
+    stored = ReplayBuffer(2, 8, **flat([(), (), ()], ["float32"] * 3, **made, storage=tmp_path / "rows"))
     for buffer in (memory, stored):
         for i in range(8):
             buffer.insert([float(i), 9.0, 0.0], end=i == 7)

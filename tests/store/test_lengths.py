@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from any_length import COLUMNS, joined, row_of
+from flat import flat
 
 from mindspore_replay.host import ReplayBuffer, ReplayQueue
 
@@ -12,7 +13,7 @@ from mindspore_replay.host import ReplayBuffer, ReplayQueue
 @pytest.mark.parametrize("first", range(9))
 @pytest.mark.parametrize("second", range(9))
 def test_a_row_begins_at_each_slot(first: int, second: int):
-    buffer = ReplayBuffer(1, 9, [(None,)], ["int32"], max_length=8, items=9)
+    buffer = ReplayBuffer(1, 9, **flat([(None,)], ["int32"], max_length=8, items=9))
     if first == 0 and second == 0:
         buffer.insert([[]])
     for n in (first % 9, second % 9, 4, 5):
@@ -29,7 +30,7 @@ def test_a_row_begins_at_each_slot(first: int, second: int):
 
 
 def test_a_queue_waits_for_room_in_items():
-    queue = ReplayQueue(2, 50, [(None,)], ["int32"], max_length=8, items=20)
+    queue = ReplayQueue(2, 50, **flat([(None,)], ["int32"], max_length=8, items=20))
     for k in range(2):
         queue.insert([np.full(8, k, np.int32)])
     with pytest.raises(RuntimeError, match="there must be room for 1 row, but got room for too few items"):
@@ -48,17 +49,19 @@ def test_a_queue_waits_for_room_in_items():
 def test_offsets_are_named_and_columns_keep_their_names():
     lengths: dict[str, Any] = {"max_length": 4, "items": 32}
     for names, own in (("tokens", "arm_lengths"), "offsets"), (("arm_lengths", "tokens"), "offsets"):
-        buffer = ReplayBuffer(1, 8, [(None,), ()], ["int32", "float32"], names=names, **lengths)
+        buffer = ReplayBuffer(1, 8, **flat([(None,), ()], ["int32", "float32"], names=names, **lengths))
         buffer.insert([np.arange(3, dtype=np.int32), 0.5])
         assert list(buffer.sample_packed(as_dict=True)) == [own, *names]
     names = ("arm_lengths", "tokens")
-    buffer = ReplayBuffer(1, 8, [(None,), (None,)], ["int32", "int32"], names=names, **lengths)
+    buffer = ReplayBuffer(1, 8, **flat([(None,), (None,)], ["int32", "int32"], names=names, **lengths))
     buffer.insert([np.arange(3, dtype=np.int32), np.arange(2, dtype=np.int32)])
     assert list(buffer.sample_packed(as_dict=True)) == ["arm_lengths_offsets", "tokens_offsets", *names]
 
 
 def test_a_damaged_state_is_refused():
-    buffer = ReplayBuffer(2, 9, **{**COLUMNS, "items": 60}).insert(joined([row_of(k, k % 6, 3) for k in range(9)]))
+    buffer = ReplayBuffer(2, 9, **flat(**{**COLUMNS, "items": 60})).insert(
+        joined([row_of(k, k % 6, 3) for k in range(9)])
+    )
     state = buffer.state_dict()
     for slot, place, value in ((3, 0, 0), (3, 1, 6), (0, 0, -1), (8, 0, 70)):
         bad = {**state, "column.tokens": state["column.tokens"].copy()}

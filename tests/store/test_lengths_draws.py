@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import assert_frequencies
+from flat import flat
 
 from mindspore_replay import host
 from mindspore_replay.host import (
@@ -37,12 +38,12 @@ def delivered(buffer: Any, max_items: int, batches: int) -> list[int]:
 def by_priority() -> Any:
     """Return a buffer with a row of priority 1, 2 or 3 in each slot, and the oldest not in the first."""
     priorities = np.arange(40) % 3 + 1.0
-    return PrioritizedReplayBuffer(8, 32, **TOKENS, alpha=1.0).insert([[ROW] * 40], priority=priorities)
+    return PrioritizedReplayBuffer(8, 32, **flat(**TOKENS, alpha=1.0)).insert([[ROW] * 40], priority=priorities)
 
 
 def in_a_window() -> Any:
     """Return a buffer with 20 such rows in its window."""
-    buffer = ElasticReplayBuffer(8, 32, **TOKENS, window=20, prioritized=True, alpha=1.0)
+    buffer = ElasticReplayBuffer(8, 32, **flat(**TOKENS, window=20, prioritized=True, alpha=1.0))
     return buffer.insert([[ROW] * 40], priority=np.arange(40) % 3 + 1.0)
 
 
@@ -65,7 +66,7 @@ def test_a_cut_batch_has_each_row_by_its_weight(make: Callable[[], Any], first: 
 def test_a_cut_batch_has_long_rows_less_often(cls: Any):
     """Of rows with 8 and 4 items, as likely to be drawn, at most 12 items: LS, L; SL, SSS, SS."""
     more = {"window": 32} if cls is ElasticReplayBuffer else {}
-    buffer = cls(8, 32, **TOKENS, **more).insert([[ROW[: 4 + k % 2 * 4] for k in range(32)]])
+    buffer = cls(8, 32, **flat(**TOKENS, **more)).insert([[ROW[: 4 + k % 2 * 4] for k in range(32)]])
     long = [handle % 2 == 1 for handle in delivered(buffer, 12, 2000)]
     assert_frequencies(long, {True: 0.4, False: 0.6})
     with pytest.raises(AssertionError):
@@ -77,7 +78,7 @@ def test_importance_weights_of_a_cut_batch(normalize: str):
     """They are relative to the rows that it delivers, by the beta before the draw, which moves it."""
     random = np.random.default_rng(0)
     options = {"alpha": 1.0, "beta": 0.5, "beta_steps": 40, "normalize": normalize}
-    buffer = PrioritizedReplayBuffer(8, 64, **TOKENS, **options)
+    buffer = PrioritizedReplayBuffer(8, 64, **flat(**TOKENS, **options))
     priorities = 10.0 ** random.integers(-2, 2, 64)
     buffer.insert([[ROW[: random.integers(1, 9)] for _ in range(64)]], priority=priorities)
     others = 0
@@ -93,7 +94,7 @@ def test_importance_weights_of_a_cut_batch(normalize: str):
 @pytest.mark.parametrize("in_folder", [False, True])
 @pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_what_was_delivered_counts(cls: Any, in_folder: bool, tmp_path: Path):
-    buffer = cls(8, 32, **TOKENS, storage=tmp_path / "rows" if in_folder else None)
+    buffer = cls(8, 32, **flat(**TOKENS, storage=tmp_path / "rows" if in_folder else None))
     buffer.limiter = RateLimiter((0, 100), min_size=1, error_buffer=100)
     buffer.insert([[ROW] * 32])
     callers = [buffer, attach(tmp_path / "rows")] if in_folder else [buffer]
@@ -112,7 +113,7 @@ def test_what_was_delivered_counts(cls: Any, in_folder: bool, tmp_path: Path):
 
 def filled(cls: Any, **more: Any) -> Any:
     """Return a buffer of rows with 8 items, in episodes of 4 steps."""
-    buffer = cls(4, 256, **{**PAIR, **CUT, **more})
+    buffer = cls(4, 256, **flat(**{**PAIR, **CUT, **more}))
     for k in range(256):
         buffer.insert([ROW, ROW], **({"end": k % 4 == 3} if buffer.has_episodes else {}))
     return buffer
@@ -188,7 +189,7 @@ def test_only_samples_that_may_be_cut_take_numbers():
     taken = [int(one.state_dict()["random_state"][1]) for one in (buffer, whole)]
     assert taken == [8, 16]
     groups: Any = host.EpisodeReplayBuffer(
-        1, 64, **{**PAIR, **CUT, "shapes": [(None,), ()], "names": ["a", "key"]}, max_episode_length=4
+        1, 64, **flat(**{**PAIR, **CUT, "shapes": [(None,), ()], "names": ["a", "key"]}, max_episode_length=4)
     )
     for k in range(12):
         groups.insert([ROW, k // 4], end=k % 4 == 3)

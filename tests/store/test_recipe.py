@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 from kinds import KINDS
 
 from mindspore_replay import (
@@ -51,6 +52,7 @@ def test_it_is_that_of_the_buffer(kind: str):
         del more["num_envs"]
     options = {key: value for key, value in KINDS[kind].options.items() if key not in ("compress", "backend")} | more
     arguments = {"sample_size": 2, "capacity": 16, "shapes": COLUMNS[0], "types": COLUMNS[1], **options}
+    arguments = flat(**arguments)
     spec = spec_of(KINDS[kind].cls, arguments)  # type: ignore[arg-type]
     assert_same(spec, KINDS[kind].cls(**arguments).spec)
 
@@ -67,7 +69,9 @@ def test_other_sizes():
 def test_views_go_through_json():
     names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
     views = [NStep(2, 0.9), FrameStack(3)]
-    spec = host.SequenceReplayBuffer(2, 64, [(), (), ()], types, 4, names=names, views=views, burn_in=1).spec
+    spec = host.SequenceReplayBuffer(
+        2, 64, [(), (), ()], types, sequence_length=4, names=names, views=views, burn_in=1
+    ).spec
     assert_same(spec, through_json(spec))
 
 
@@ -99,7 +103,7 @@ def test_a_class_of_ones_own_keeps_its_name():
     [
         ({"class": "Other"}, "there is no class 'Other'"),
         ({"capacity": 0}, "For 'ReplayBuffer', 'capacity' must be in"),
-        ({"arguments": {"sample_size": 2}}, "missing 2 required positional arguments: 'shapes' and 'types'"),
+        ({"arguments": {"sample_size": 2}}, "'shapes' and 'types', or 'columns', are required"),
         ({"arguments": {"views": [{"view": "RateLimiter", "arguments": {}}]}}, "the view RateLimiter is no class of"),
     ],
 )

@@ -1,6 +1,7 @@
 """What a prompt and a notebook show of a buffer."""
 
 import pytest
+from flat import flat
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -18,10 +19,12 @@ NAMES = ["observation", "reward", "terminated"]
 
 @pytest.mark.parametrize("module_of", [PrioritizedReplayBuffer, host.PrioritizedReplayBuffer])
 def test_columns_rows_and_options_that_are_not_the_default(module_of):
-    buffer = module_of(4, 100, **COLUMNS, names=NAMES, alpha=0.7, views=[NStep(3, 0.9)], late=["reward"], seed=1)
+    buffer = module_of(
+        4, 100, **flat(**COLUMNS, names=NAMES, alpha=0.7, views=[NStep(3, 0.9)], late=["reward"], seed=1)
+    )
     assert repr(buffer).splitlines() == [
         "PrioritizedReplayBuffer: 0 of 100 rows",
-        "  sample_size=4, alpha=0.7, views=[NStep(n=3, gamma=0.9)], late=['reward']",
+        "  sample_size=4, alpha=0.7, views=[NStep(n=3, gamma=0.9)]",
         "  observation [84, 84] uint8",
         "  reward      [] float32, late",
         "  terminated  [] bool",
@@ -34,7 +37,7 @@ def test_columns_rows_and_options_that_are_not_the_default(module_of):
 
 def test_at_most_ten_lines():
     names = [f"column_{i}" for i in range(30)]
-    buffer = ReplayBuffer(2, 9, [()] * 30, ["int32"] * 30, names=names, late=names[:12], compress=())
+    buffer = ReplayBuffer(2, 9, **flat([()] * 30, ["int32"] * 30, names=names, late=names[:12], compress=()))
     lines = repr(buffer).splitlines()
     assert len(lines) == 10
     assert max(map(len, lines)) <= 102

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 
 import mindspore_replay
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, SequenceReplayBuffer, host
@@ -175,7 +176,7 @@ def test_numbers_at_once_are_those_of_the_closer_look(front: Any, dtype: str, in
 @pytest.mark.parametrize("flag", [True, np.True_, False, np.False_, np.array([True])])
 def test_a_flag_of_a_row_is_taken_at_once(flag: Any):
     shared = {"capacity": 8, "shapes": [()], "types": ["int32"], "sequence_length": 2}
-    buffer = SequenceReplayBuffer(sample_size=1, seed=0, backend="native", **shared)
+    buffer = SequenceReplayBuffer(sample_size=1, **flat(seed=0, backend="native", **shared))
     assert buffer._front.calls.try_insert([1], None, flag, False)
     assert buffer._front.calls.try_insert([1], None, False, flag)
     assert buffer.flags.asnumpy()[:2].tolist() == ([1, 3] if flag else [0, 0])
@@ -326,7 +327,7 @@ WAYS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 def test_the_fast_and_the_general_way_return_and_store_the_same(module: Any, way: str):
     more, calls = WAYS[way]
     given = {"shapes": [(2,), ()], "types": ["float32", "int32"], "names": ["o", "a"], **more}
-    fast, slow = (module.PrioritizedReplayBuffer(4, 20, **given, seed=0) for _ in range(2))
+    fast, slow = (module.PrioritizedReplayBuffer(4, 20, **flat(**given, seed=0)) for _ in range(2))
     general(slow)
     for call in calls * 9:
         for with_indices in (True, False):
@@ -343,7 +344,7 @@ def test_the_fast_and_the_general_way_return_and_store_the_same(module: Any, way
 @pytest.mark.parametrize("numbers", [(3, 4), (4, 3), (1, 3), (3, 0)])
 def test_lists_of_different_numbers_of_rows_are_refused(numbers: tuple[int, int]):
     shapes, sizes = [(None,), (None,)], {"max_length": 8, "items": 64}
-    buffer = host.ReplayBuffer(1, 8, shapes, ["int32", "int32"], names=["a", "b"], **sizes)
+    buffer = host.ReplayBuffer(1, 8, **flat(shapes, ["int32", "int32"], names=["a", "b"], **sizes))
     with pytest.raises(ValueError, match="same in each column"):
         buffer.insert([[ITEMS[0]] * n for n in numbers])
     with pytest.raises(ValueError, match="same in each column"):
@@ -359,7 +360,7 @@ def test_handles_stay_as_they_are_when_more_rows_come():
 
 @pytest.mark.parametrize("more", [{}, {"weighted": True}, {"max_use": 3}, {"replace": False}], ids=str)
 def test_a_range_is_drawn_from_in_both_ways_alike(more: dict[str, Any]):
-    fast, slow = (ReplayBuffer(3, 20, [()], ["int32"], seed=3, **more) for _ in range(2))
+    fast, slow = (ReplayBuffer(3, 20, **flat([()], ["int32"], seed=3, **more)) for _ in range(2))
     general(slow)
     for buffer in (fast, slow):
         buffer.insert([np.arange(30, dtype=np.int32)])

@@ -71,18 +71,18 @@ def test_every_public_name_is_there():
 NAMES, CAPACITY = ["observation", "reward", "terminated", "truncated", "group"], 24
 SHAPES: list[tuple[int, ...]] = [(2,), (), (), (), ()]
 TYPES = ["float32", "float32", "bool", "bool", "int32"]
-KINDS: dict[str, tuple[type[Any], tuple[Any, ...], dict[str, Any]]] = {
-    "uniform": (ReplayBuffer, (), {}),
-    "prioritized": (PrioritizedReplayBuffer, (), {"alpha": 0.7, "beta_steps": 5}),
-    "sequences": (SequenceReplayBuffer, (3,), {"burn_in": 1, "pad_end": True}),
-    "reservoir": (ReservoirReplayBuffer, (), {}),
-    "elastic": (ElasticReplayBuffer, (6,), {}),
+KINDS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "uniform": (ReplayBuffer, {}),
+    "prioritized": (PrioritizedReplayBuffer, {"alpha": 0.7, "beta_steps": 5}),
+    "sequences": (SequenceReplayBuffer, {"sequence_length": 3, "burn_in": 1, "pad_end": True}),
+    "reservoir": (ReservoirReplayBuffer, {}),
+    "elastic": (ElasticReplayBuffer, {"window": 6}),
 }
 
 
 def make(kind: str, seed: int = 0) -> Any:
-    cls, arguments, options = KINDS[kind]
-    return cls(2, CAPACITY, SHAPES, TYPES, *arguments, names=NAMES, seed=seed, backend="native", **options)
+    cls, options = KINDS[kind]
+    return cls(2, CAPACITY, SHAPES, TYPES, names=NAMES, seed=seed, backend="native", **options)
 
 
 def store_like(buffer: Any) -> Store:

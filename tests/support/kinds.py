@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from flat import flat
+
 from mindspore_replay import (
     ElasticReplayBuffer,
     EpisodeReplayBuffer,
@@ -30,9 +32,9 @@ class Kind(NamedTuple):
     plain: tuple[str, ...] = ()
     handles: tuple[str, ...] | None = None
 
-    def make(self, *args: Any, **more: Any) -> Any:
+    def make(self, sample_size: int, capacity: int, *columns: Any, **more: Any) -> Any:
         """Make a buffer of this kind; the arguments go before those of the kind."""
-        return self.cls(*args, **(self.options | more))
+        return self.cls(sample_size, capacity, **flat(*columns, **self.options | more))
 
 
 STEPS, WHOLE = {"sequence_length": 2}, {"max_episode_length": 4}

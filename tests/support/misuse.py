@@ -7,6 +7,7 @@ the buffer as it was.
 """
 
 import functools
+import inspect
 import re
 import tempfile
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from typing import Any, NamedTuple
 
 import mindspore as ms  # noqa: F401  calls are written with it
 import numpy as np
+from flat import flat
 from mindspore import Tensor, nn  # noqa: F401
 
 import mindspore_replay
-from mindspore_replay import FrameStack, HindsightRelabel, NStep, attach, get_buffer_cls, host  # noqa: F401
+from mindspore_replay import Column, FrameStack, HindsightRelabel, NStep, attach, get_buffer_cls, host  # noqa: F401
 
 COLUMNS: dict[str, Any] = {
     "sample_size": 2, "capacity": 8, "shapes": [(2,), ()], "types": ["float32", "int32"], "seed": 0,
@@ -76,6 +78,9 @@ _LENGTHS = {
     "names": ["tokens", "words", "logits", "reward"], "max_length": 5, "items": 29,
     "share_lengths": [("tokens", "logits")],
 }  # fmt: skip
+#: Of a call: a column of any length, a late one, and sizes without other columns.
+A, A_LATE = Column((None,), "int32", longest=5, items=20), Column((), "float32", late=True)
+ONLY_SIZES = {"shards": 2, "data_shape": None, "data_type": None}
 _TOKENS = {"shapes": [(None,)], "types": ["int32"], "names": ["tokens"], "max_length": 5, "items": 20}
 KINDS = {
     "plain": Kind("uniform", {}),
@@ -122,7 +127,7 @@ PYTHON, CELL, KERNEL = "not in graphs", "only of Cells", "a graph fails when it 
 # Parts of many messages.
 BY_PRIORITY = (
     "needs a buffer that draws by priority: make a PrioritizedReplayBuffer, or a SequenceReplayBuffer, "
-    "EpisodeReplayBuffer or ElasticReplayBuffer with prioritized=True."
+    "EpisodeReplayBuffer or ElasticReplayBuffer with priorities=Priorities()."
 )
 WEIGHT = "needs a buffer that stores a weight for each row: make it with weighted=True."
 EPISODES = (
@@ -138,6 +143,7 @@ EACH_DTYPE = (
     "must be one of bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, "
     "bfloat16, as a MindSpore or NumPy dtype or its name, but got "
 )
+RECORDS = "'columns' must be a dict of mindspore_replay.Column by name, or a list of them, with at least one, but got "
 ENTRIES = "must be a list or tuple with one entry for each column, but got "
 ANY_AXES = "must have shape [] or [n], but got "
 PAIRS = "'source' and 'indices' must have the shape [n], n at least 1, but got "
@@ -489,7 +495,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(row(), lengths=[2.0])":
             ValueError("'lengths' must be ints >= 0, one for each row, [B], but got float64 of shape [1].", PYTHON),
         "insert(row(tokens=np.zeros(6, np.int32)))": ValueError(
-            "no row of column 'tokens' may be longer than max_length=5, but got 6 items. Nothing was stored.", PYTHON),
+            "no row of column 'tokens' may be longer than longest=5, but got 6 items. Nothing was stored.", PYTHON),
         "insert(row(tokens=np.zeros(2)))": TypeError(DTYPES + "'tokens': expected int32, but got float64. …", PYTHON),
         "insert(row(tokens=np.array([1, 2**31])))":
             ValueError("column 'tokens' is int32 and cannot hold 2147483648.", PYTHON),
@@ -604,7 +610,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "shapes=[(True,), ()]": TypeError("'shapes[0]' must be a tuple of ints, but got (True,)."),
         "shapes=[4, ()]": TypeError("'shapes[0]' must be a tuple of ints, but got 4."),
         'shapes="ab"': TypeError("'shapes' " + ENTRIES + "'ab' (str)."),
-        "types=None": TypeError("'types' " + ENTRIES + "None (NoneType)."),
+        "types=3": TypeError("'types' " + ENTRIES + "3 (int)."),
         'types=["float32"]': ValueError("'types' must have one entry for each of the 2 shapes, but got 1."),
         'types=["float32"] * 3': ValueError("'types' must have one entry for each of the 2 shapes, but got 3."),
         "names=[]": ValueError("'names' must have one entry for each of the 2 shapes, but got 0."),
@@ -670,20 +676,31 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
     },
     "named": {
-        'late=["rewards"]': ValueError("'late' must hold some of the columns ['obs', 'act'], but got ['rewards']."),
-        "late=[3]": ValueError("'late' must hold some of the columns ['obs', 'act'], but got [3]."),
-        "late=[True]": ValueError("'late' must hold some of the columns ['obs', 'act'], but got [True]."),
-        'late="act"': TypeError("'late' must be a list or tuple with one entry for each column, but got 'act' (str)."),
-        'late=["obs", "act"]': ValueError("'late' must leave a column that is not late, and … got 2 of 2 columns."),
-        'compress="obs"': TypeError("'compress' " + ENTRIES + "'obs' (str)."),
-        'compress=["pixels"]':
-            ValueError("'compress' must hold some of the columns ['obs', 'act'], but got ['pixels']."),
+        "columns={}": TypeError(RECORDS + "{}."),
+        "columns=3": TypeError(RECORDS + "3."),
+        'columns={"obs": (4,)}': TypeError(
+            "'columns.obs' must be a mindspore_replay.Column, but got (4,): write Column((4,), \"float32\") for rows "
+            "of this shape and dtype."),
+        "columns=[(), Column((), 3)]": TypeError("'columns.0' must be a mindspore_replay.Column, but got ():…"),
+        'columns=[Column(4, "int32")]': TypeError("'columns.0.shape' must be a tuple of ints, but got 4."),
+        'columns=[Column((0,), "int32")]': ValueError("each axis of 'columns.0.shape' must be positive, … got (0,)."),
+        'columns={"x": Column((), "int3")}': TypeError("'columns.x.dtype' must be one of bool, … but got 'int3'."),
+        'columns={"x": Column((), "int32", late=1)}': TypeError("'columns.x.late' must be a bool, but got 1 (int)."),
+        'columns={"x": Column((2,), "int32", compress=None)}':
+            TypeError("'columns.x.compress' must be a bool, but got None (NoneType)."),
+        'columns={"": Column((), "int32")}': TypeError("each of 'names' must be a non-empty string, but got ''."),
+        'columns=[Column((), "int32")], names=["x"]': ValueError(
+            "'columns' says what 'shapes', 'types' and 'names' say: give either, not both."),
+        "types=None": TypeError("'shapes' and 'types', or 'columns', are required: a dict of …"),
+        'late=["obs", "act"]': ValueError(
+            "one column must not be late, and at most 16 may be, but got 2 of 2 columns with late=True."),
         'compress=["act"]': ValueError(
-            "'compress' must hold columns of arrays, but ['act'] are of scalars, which take less memory as they are."),
+            "only columns of arrays may have compress=True, but ['act'] are of scalars, which take less memory as "
+            "they are."),
         'compress=["obs"], backend="composite"': ValueError(
-            "'compress' needs the kernels of the CPU, with backend='native' and, on another device, storage='host', "
+            "compress=True needs the kernels of the CPU, with backend='native' and, on another device, storage='host', "
             "but got backend='composite' and storage='device'.", CELL),
-        'compress=["obs"], storage="./rows"': ValueError("'compress' needs the memory of this … got storage='./rows'."),
+        'compress=["obs"], storage="./rows"': ValueError("compress=True needs the memory of … got storage='./rows'."),
     },
     "prioritized": {
         "alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
@@ -721,7 +738,9 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "burn_in=-1": ValueError("'burn_in' must be in [0, 2147483647], but got -1."),
         "stride=0": ValueError("'stride' must be in [1, 2147483647], but got 0."),
         "pad_end=1": TypeError("'pad_end' must be a bool, but got 1 (int)."),
-        'prioritized="yes"': TypeError("'prioritized' must be a bool, but got 'yes' (str)."),
+        'priorities="yes"': TypeError(
+            "'priorities' must be mindspore_replay.Priorities or None, but got 'yes': write Priorities(alpha=0.6, "
+            "beta=0.4)."),
         "sequence_length=9": ValueError(
             "'capacity' must be at least 9, the rows that a sample reaches over in 1 environments, but got 8."),
         "burn_in=7": ValueError(
@@ -730,7 +749,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "'capacity' must be at least 10, the rows that a sample reaches over in 5 environments, but got 8."),
         "sample_size=9, replace=False": ValueError(
             "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
-            "arguments is (sample_size, capacity, shapes, types, sequence_length); give the sizes by name."),
+            "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
         "sample_size=8, replace=False": ValueError(
             "'sample_size' must be at most 7, the most starts of sequences that capacity=8 rows can hold, but got 8."),
         "sample_size=7, num_envs=2, replace=False": ValueError(
@@ -747,7 +766,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "window=9": ValueError("'window' must be in [1, 8], but got 9."),
         "window=0": ValueError("'window' must be in [1, 8], but got 0."),
         "window=1, replace=False": ValueError("'window' must be in [2, 8], but got 1."),
-        "prioritized=1": TypeError("'prioritized' must be a bool, but got 1 (int)."),
+        "priorities=True": TypeError("'priorities' must be mindspore_replay.Priorities or None, but got True: write…"),
         "prioritized=True, replace=False": ValueError(
             "'replace' must be True, but got False: one row is sampled from each stratum of the total weight, and a "
             "row may fill several."),
@@ -792,30 +811,33 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "without it."),
         "sample_size=9": ValueError(
             "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
-            "arguments is (sample_size, capacity, shapes, types, sequence_length); give the sizes by name."),
+            "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
     },
     "any length": {
         "max_length=None": ValueError(
-            "columns whose shape begins with None need 'max_length', the items of the longest row, and 'items', the "
-            "items to reserve memory for, but got max_length=None and items=29."),
-        "items=4": ValueError("'items' must be in [5, 1099511627776], but got 4."),
-        'items={"tokens": 20}':
-            ValueError("'items' must hold one value for the columns ['words'], but got {'tokens': 20}."),
-        'share_lengths=[("tokens", "reward")]': ValueError("'share_lengths' must hold … got [('tokens', 'reward')]."),
-        'share_lengths=[("tokens", "words"), ("words",)]': ValueError(
-            "'share_lengths' must hold each column once, and only those whose shape begins with None, but got "
-            "[('tokens', 'words'), ('words',)]."),
+            "column 'tokens', whose shape begins with None, needs 'longest', the items of the longest row, and "
+            "'items', the items to reserve memory for, but got Column(shape=(None,), dtype='int32', items=29)."),
+        "items=4": ValueError("'columns.tokens.items' must be in [5, 1099511627776], but got 4."),
+        'share_lengths=[("tokens", "reward")]': ValueError(
+            "'lengths_of' must name a column whose shape begins with None, as its own does, and that has no "
+            "'lengths_of' itself, but got Column(shape=(), dtype='float32', lengths_of='tokens')."),
+        'share_lengths=[("reward", "tokens")]': ValueError("'lengths_of' must name a column … lengths_of='reward')."),
+        'share_lengths=[("tokens", "words"), ("words", "logits")]': 
+            ValueError("'lengths_of' must name a column … lengths_of='words')."),
+        "columns=[A, Column((None,), 'int32', lengths_of='b')]": ValueError(
+            "'columns.1.lengths_of' must be one of the columns indices below 2, but got 'b'."),
+        "columns=[A, Column((None,), 'int32', lengths_of=0, longest=3)]": ValueError(
+            "['longest'] of column '1' need a shape that begins with None, and no 'lengths_of', but got Column(…)."),
         'late=["words", "logits"]': ValueError(
-            "a late column whose rows differ in length must share the lengths of one that is not late, but 'words' "
-            "does not: name both in 'share_lengths'."),
-        'cut="last"': ValueError("'cut' must be 'first' or 'random', but got 'last'."),
-        "sample_length=6": ValueError("'sample_length' must be in [1, 5], but got 6."),
-        "shapes=[(), (), (2,), ()]": ValueError(
-            "'max_length', 'items', 'share_lengths', 'sample_length' and 'cut' need a column whose shape begins with "
-            "None, but got ((), (), (2,), ())."),
-        "shapes=[(2, None), (None,), (None, 2), ()]": TypeError("'shapes[0]' must be a tuple of … got (2, None)."),
+            "the late column 'words', whose rows differ in length, needs 'lengths_of', the name of a column that is "
+            "not late and whose rows are as long."),
+        'cut="last"': ValueError("'columns.tokens.cut' must be 'first' or 'random', but got 'last'."),
+        "sample_length=6": ValueError("'columns.tokens.sample_length' must be in [1, 5], but got 6."),
+        "columns=[Column((), 'int32', longest=4, cut='random')]": ValueError(
+            "['longest', 'cut'] of column '0' need a shape that begins with None, and no … Column(…)."),
+        "shapes=[(2, None), (None,), (None, 2), ()]": TypeError("'columns.tokens.shape' must be … got (2, None)."),
         'compress=["logits"]': ValueError(
-            "columns whose shape begins with None cannot be used with 'compress', which stores rows of one length: "
+            "columns whose shape begins with None cannot be used with compress=True, which stores rows of one length: "
             "pad the rows to one length, and declare that."),
         "views=[NStep(2, 0.9)]": ValueError(
             "columns whose shape begins with None cannot be used with 'views', which join steps of one length: pad "
@@ -823,7 +845,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
     },
     "steps": {
         'views=[NStep(2, 0.9)], shapes=[(2,), (2,), ()], compress=["reward"]':
-            ValueError("'compress' must leave out columns that a view computes with, but got ['reward']…"),
+            ValueError("columns that a view computes with must not have compress=True, but got ['reward']…"),
         "views=[FrameStack(2)], names=None": ValueError("FrameStack needs a buffer made with 'names'."),
         "views=[NStep(2, 0.5)], names=None": ValueError("NStep needs a buffer made with 'names'."),
         "views=[GOALS]": ValueError(
@@ -892,7 +914,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "HindsightRelabel needs the goals achieved in the state after an action, but the column 'observation' "
             "holds that before it: add a column 'next_observation'."),
         'views=[GOALS], compress=["achieved_goal"]':
-            ValueError("'compress' must be empty with HindsightRelabel, which computes rewards from rows."),
+            ValueError("no column may have compress=True with HindsightRelabel, which computes rewards from rows."),
     },
 }
 
@@ -1167,8 +1189,10 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'ShardedReplay(config(shards=2, type="sequence", sequence_length=2, num_envs=2))':
             ValueError("'num_envs' must be 1 where rows know their episode, but got 2…"),
         "ShardedReplay(config(shards=2, alpha=1.0))": ValueError("For 'create_buffer', ['alpha'] need priorities…"),
-        "ShardedReplay(config(shards=2, late=[1]))": ValueError("'late' must be empty…"),
-        "ShardedReplay(config(shards=2, compress=[0]))": ValueError("'compress' must be empty: shards store rows…"),
+        'ShardedReplay(config(columns={"a": A_LATE, "b": Column((), "int32")}, **ONLY_SIZES))':
+            ValueError("no column may be late: a writer…"),
+        'ShardedReplay(config(columns={"a": Column((2,), "int32", compress=True)}, **ONLY_SIZES))':
+            ValueError("no column may be compressed: shards store rows…"),
         "ShardedReplay(config(shards=2, **SHARED_GOALS))": ValueError("'views' cannot hold HindsightRelabel…"),
     },
     "SharedWeights": {
@@ -1253,7 +1277,7 @@ GRAPHS: dict[str, dict[str, Exception]] = {
         "insert([Tensor(np.zeros((2, 4), np.float32))], lengths=Tensor([2, 2]), with_indices=True)":
             TypeError("…expected int32, but got float32…"),
         "insert([Tensor(np.zeros((2, 6), np.int32))], with_indices=True)":
-            ValueError("…may be longer than max_length=5…"),
+            ValueError("…may be longer than longest=5…"),
         "insert([Tensor(np.zeros((2, 4, 1), np.int32))], lengths=Tensor([2, 2]), with_indices=True)":
             ValueError("…rows with 'lengths' must be padded…"),
         "sample(longest=True)": ValueError("…is known when a graph is compiled, but got longest=True…"),
@@ -1313,7 +1337,11 @@ def make(kind: str, package: Any, **more: Any) -> Any:
     if of == "mixture":
         sources, more = options.get("of", ("weighted", "prioritized")), {k: v for k, v in options.items() if k != "of"}
         return package.MixedReplay([(make(source, package), 1) for source in sources], 4, **more)
-    buffer = getattr(package, get_buffer_cls({"type": of}).__name__)(**{**COLUMNS, **options, **more})
+    given = {**COLUMNS, **options}
+    if "columns" in more:
+        given = {key: value for key, value in given.items() if key not in inspect.signature(flat).parameters}
+    given = {**given, **more} if "columns" in more else flat(**{**given, **more})
+    buffer = getattr(package, get_buffer_cls({"type": of}).__name__)(**given)
     if not empty:
         fill(buffer)
     return buffer

@@ -10,6 +10,7 @@ import numpy as np
 from any_length import CAPACITY, ITEMS, KINDS_OF_LENGTHS, LEADER, LONGEST, padded, plain
 from checks import legal_handles
 from faces import Face
+from flat import flat
 from model import Model
 from model_views import sample_of, window_of
 from twin_kinds import DRAWS, KINDS, Kind, views_of
@@ -64,7 +65,7 @@ class Pair:
     def make(self, capacity: int, items: dict[str, int], **more: Any) -> Any:
         """Make a buffer of the kind, of these sizes."""
         sizes = {"capacity": capacity, **({"items": items} if items else {})}
-        return getattr(self.module, self.cls)(**(self.given | sizes | more))
+        return getattr(self.module, self.cls)(**flat(**self.given | sizes | more))
 
     def faced(self, buffer: Any) -> Face:
         return self.face_class(buffer, None if buffer.folder is None else attach(buffer.folder, timeout=0))

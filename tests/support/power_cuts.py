@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 from kinds import KINDS, Kind, ends_every
 
 from mindspore_replay import host
@@ -103,7 +104,7 @@ class Machine:
         self.acknowledged, self.during_flush = -1, lambda: None
         with self.observed():
             arguments = {"names": names, "seed": int(random.integers(99)), "storage": parent / "rows"}
-            self.buffer = self.cls(BATCH, CAPACITY, shapes, types, **arguments, **case.options)
+            self.buffer = self.cls(BATCH, CAPACITY, **flat(shapes, types, **arguments, **case.options))
             self.acknowledged = 0
         self.do_not_wait()
 

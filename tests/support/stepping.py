@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from flat import flat
 
 from mindspore_replay.store.base.late import pending
 from mindspore_replay.store.faces.classes import (
@@ -164,23 +165,23 @@ def _but(n: int) -> Callable[[list[int]], list[int]]:
     return lambda before: before[n:]
 
 
-def _spec(recipe: type, *more: Any, shapes: Any = COLUMNS, **arguments: Any) -> BufferSpec:
-    return recipe(4, CAPACITY, shapes, ["int64", "float32", "float32"], *more, **arguments).spec
+def _spec(cls: type, shapes: Any = COLUMNS, **arguments: Any) -> BufferSpec:
+    return cls(4, CAPACITY, **flat(shapes, ["int64", "float32", "float32"], **arguments)).spec
 
 
 ALPHA = {"alpha": 0.7, "epsilon": 0.01}
-WINDOWS = {"prioritized": True, "burn_in": 1, **ALPHA}
+WINDOWS = {"sequence_length": 2, "prioritized": True, "burn_in": 1, **ALPHA}
 PLAIN = _spec(ReplayBuffer)
 WEIGHTED = _spec(ReplayBuffer, max_use=1)
 PRIORITIZED = _spec(PrioritizedReplayBuffer, **ALPHA)
 STALE = _spec(ReplayBuffer, max_use=1, max_staleness=0)
 VERSIONED = _spec(ReplayBuffer, max_use=1, max_staleness=9)
-EPISODES = _spec(SequenceReplayBuffer, 2, **WINDOWS)
-AGING = _spec(SequenceReplayBuffer, 2, max_staleness=9, **WINDOWS)
+EPISODES = _spec(SequenceReplayBuffer, **WINDOWS)
+AGING = _spec(SequenceReplayBuffer, max_staleness=9, **WINDOWS)
 LATE = _spec(PrioritizedReplayBuffer, late=[2], **ALPHA)
-LATE_EPISODES = _spec(SequenceReplayBuffer, 2, late=[2], **WINDOWS)
+LATE_EPISODES = _spec(SequenceReplayBuffer, late=[2], **WINDOWS)
 #: The late column, which is not zero once it is written, ends episodes.
-LATE_ENDS = _spec(SequenceReplayBuffer, 2, names=["0", "1", "terminated"], late=[2], **WINDOWS)
+LATE_ENDS = _spec(SequenceReplayBuffer, names=["0", "1", "terminated"], late=[2], **WINDOWS)
 #: The same rows, in memory for 12 of them.
 ANY_LENGTH = _spec(ReplayBuffer, shapes=[(), (None,), ()], max_length=5, items=63)
 RESERVOIR = _spec(ReservoirReplayBuffer)

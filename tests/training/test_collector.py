@@ -6,6 +6,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from flat import flat
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from mindspore import Tensor
@@ -397,7 +398,7 @@ def test_late_columns_are_left_for_later(buffer_class):
     """As the advantages of a rollout are, which need the steps after theirs."""
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
     columns = columns_of(envs, further={"log_prob": ((), "float32"), "advantage": ((), "float32")})
-    buffer = buffer_class(4, 20, **columns, late=["advantage"])
+    buffer = buffer_class(4, 20, **flat(**columns, late=["advantage"]))
     Collector(envs, buffer, lambda _: (np.zeros(2, int), {"log_prob": np.ones(2)})).collect(10)
     stored = buffer.size()
     assert not buffer.can_sample()

@@ -52,7 +52,7 @@ MAKERS: dict[str, Any] = {
     "composite": lambda: filled(ReplayBuffer, backend="composite"),
     "limited": lambda: filled(ReplayBuffer, max_use=50, max_staleness=3),
     "prioritized": lambda: filled(PrioritizedReplayBuffer, beta_steps=10),
-    "episode": lambda: filled(EpisodeReplayBuffer, 6),
+    "episode": lambda: filled(EpisodeReplayBuffer, max_episode_length=6),
     "views": lambda: filled(PrioritizedReplayBuffer, views=[FrameStack(2), NStep(2, 0.9)]),
     "mixed": mixed,
 }

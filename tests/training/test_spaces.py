@@ -1,11 +1,13 @@
 """Columns for what environments give, from their spaces."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from mindspore_replay import HindsightRelabel, ReplayBuffer, columns_of
+from mindspore_replay import Column, HindsightRelabel, ReplayBuffer, columns_of, host
 
 BOX, PLACE = spaces.Box(0, 1, (3,), np.float32), spaces.Box(0, 255, (4, 4), np.uint8)
 
@@ -112,3 +114,18 @@ def test_further_columns_come_last_and_have_names_of_their_own():
     assert columns["types"][-2:] == ["bool", "float32"]
     with pytest.raises(ValueError, match=r"'further' must have other names than the spaces, but got \['reward'\]"):
         columns_of(space, action, further={"reward": ((), "float32")})
+
+
+def test_columns_to_which_options_are_added():
+    envs = gym.make("CartPole-v1")
+    lists, columns = columns_of(envs), columns_of(envs, as_columns=True)
+    assert lists == {
+        "names": list(columns),
+        "shapes": [column.shape for column in columns.values()],
+        "types": [column.dtype for column in columns.values()],
+    }
+    columns |= {"advantage": Column((), "float32", late=True), "reward": replace(columns["reward"], dtype="float64")}
+    buffer = host.ReplayBuffer(1, 4, columns=columns)
+    assert buffer.names == (*lists["names"], "advantage")
+    assert buffer.types[2] == "float64"
+    assert buffer.spec.columns.late == (5,)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import flat
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReservoirReplayBuffer, SequenceReplayBuffer
 from mindspore_replay.training.statistics import Histogram, statistics_of
@@ -119,7 +120,7 @@ def in_bins(histogram: Histogram, values: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("columns", [FIXED, pytest.param(LENGTHS, marks=pytest.mark.cpu_only("needs its kernels"))])
 def test_against_what_is_known_of_each_row(columns: dict[str, Any]):
     rng = np.random.default_rng(0)
-    buffer = PrioritizedReplayBuffer(4, 50, **columns, seed=0, max_use=2, max_staleness=4)
+    buffer = PrioritizedReplayBuffer(4, 50, **flat(**columns, seed=0, max_use=2, max_staleness=4))
     evicts_early = False
     for _ in range(400):
         operate(buffer, rng)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import legal_handles
+from flat import flat
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -252,7 +253,7 @@ def test_an_update_of_the_column_moves_ends():
 
 
 def test_a_late_column_ends_episodes_when_it_is_written():
-    buffer = ReplayBuffer(1, 16, views=[RETURNS], late=["terminated"], **COLUMNS)
+    buffer = ReplayBuffer(1, 16, **flat(views=[RETURNS], late=["terminated"], **COLUMNS))
     for step in range(6):
         buffer.insert([1.0 + step, 1.0], end=step in (3, 5))
     assert not buffer.can_sample()
@@ -279,7 +280,7 @@ def test_a_late_column_written_in_any_order_is_as_one_that_came_with_its_rows(ki
         cls, options = LATE_KINDS[kind]
         num_envs = 1 + trial % 2
         options = COLUMNS | options | {"num_envs": num_envs, "backend": "native"}
-        late, whole = (cls(1, 23, **options, late=missing) for missing in (["terminated"], []))
+        late, whole = (cls(1, 23, **flat(**options, late=missing)) for missing in (["terminated"], []))
         waiting: dict[int, bool] = {}
         alone = np.zeros(num_envs, bool)  # a final row after one that came with both flags is alone
         for step in range(int(rng.integers(3, 30))):
@@ -312,7 +313,7 @@ def test_an_attached_process_and_a_checkpoint_move_ends(tmp_path: Path):
     buffer = SequenceReplayBuffer(1, 16, sequence_length=2, storage=tmp_path / "rows", **options)
     buffer.insert([np.ones((6, 2), np.float32), np.ones(6, np.float32), np.zeros(6, bool)])
     assert int(attach(tmp_path / "rows").update([1, 3, 3, 99], {"terminated": [True, False, True, True]})) == 1
-    compressed = SequenceReplayBuffer(1, 16, sequence_length=2, compress=["observation"], **options)
+    compressed = SequenceReplayBuffer(1, 16, **flat(sequence_length=2, compress=["observation"], **options))
     compressed.insert([np.ones((6, 2), np.float32), np.ones(6, np.float32), np.zeros(6, bool)])
     save(compressed, tmp_path / "saved")
     compressed.update([1, 3], {"terminated": [True, True]})

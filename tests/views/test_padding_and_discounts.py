@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from bodies import Sampling
+from flat import flat
 
 from mindspore_replay import (
     EpisodeReplayBuffer,
@@ -31,7 +32,9 @@ def make(cls, views, backend="native", types=("int32", "float32", "float64"), on
     names = ["observation", "reward", "gamma", "terminated"]
     options |= {} if cls.__module__.endswith("host") else {"backend": backend}
     buffer = cls(
-        6, 100, [(), (), (), ()], [*types, "bool"], names=names, num_envs=STREAMS, views=views, seed=0, **options
+        6,
+        100,
+        **flat([(), (), (), ()], [*types, "bool"], names=names, num_envs=STREAMS, views=views, seed=0, **options),
     )
     columns = NUMBERS, NUMBERS * (1 - ones) + ones, DISCOUNTS, TERMINATED
     both = [np.repeat(column, STREAMS).astype(dtype) for column, dtype in zip(columns, (*types, "bool"))]
@@ -90,7 +93,7 @@ def test_compressed_stacks_repeat_the_first_frame():
     for compress in ((), ("observation",)):
         views, names = [FrameStack(3, padding="first")], ["observation", "terminated"]
         options = {"names": names, "views": views, "seed": 0, "compress": compress}
-        buffer = ReplayBuffer(9, 20, [(8, 8), ()], ["uint8", "bool"], **options)
+        buffer = ReplayBuffer(9, 20, **flat([(8, 8), ()], ["uint8", "bool"], **options))
         samples.append(drawn(buffer.insert([frames, np.arange(12) % 4 == 3]), 3))
     for one, other in zip(*samples):
         np.testing.assert_array_equal(one["observation"], other["observation"])
@@ -138,7 +141,7 @@ def test_returns_of_other_goals_with_discounts_of_steps(kind, in_graph):
         columns = names[:-1] + ["other"] * ones + ["discount"] * (not ones)
         options = dict(KINDS[kind][1])
         shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "float32", "bool", "float32"]
-        buffer = cls(6, 100, shapes, types, names=columns, views=views, seed=0, **options)
+        buffer = cls(6, 100, **flat(shapes, types, names=columns, views=views, seed=0, **options))
         number = NUMBERS.astype(np.float32)
         buffer.insert([number[:, None], -number[:, None], number, TERMINATED, DISCOUNTS], end=ENDS)
         return drawn(buffer, 4, in_graph)

@@ -325,7 +325,7 @@ def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
         29,
         [(2,), ()],
         [ms.float32, ms.int32],
-        3,
+        sequence_length=3,
         burn_in=2,
         names=["observation", "number"],
         views=[FrameStack(k)],

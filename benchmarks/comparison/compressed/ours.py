@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from mindspore_replay import FrameStack, ReplayBuffer
+from mindspore_replay import Column, FrameStack, ReplayBuffer
 
 from ..answering import Peer, Work, answer
 from ..cases import STACK, Case, in_turn
@@ -27,18 +27,9 @@ class Ours(Peer):
             columns, shape, views = ["observation"], FRAME, [FrameStack(STACK)]
         else:
             columns, shape, views = ["observation", "next_observation"], (STACK, *FRAME), []
-        schema = {**dict.fromkeys(columns, (shape, "uint8")), **{name: ((), dtype) for name, dtype in SCALARS.items()}}
-        shapes, types = zip(*schema.values())
-        buffer = ReplayBuffer(
-            case.batch,
-            case.capacity,
-            shapes,
-            types,
-            names=list(schema),
-            views=views,
-            seed=0,
-            compress=columns if self._compressed else (),
-        )
+        frames = Column(shape, "uint8", compress=self._compressed)
+        schema = {**dict.fromkeys(columns, frames), **{name: Column((), dtype) for name, dtype in SCALARS.items()}}
+        buffer = ReplayBuffer(case.batch, case.capacity, columns=schema, views=views, seed=0)
 
         def insert(row: dict[str, Any]) -> None:
             buffer.insert(row, end=row["terminated"]) if views else buffer.insert(row)

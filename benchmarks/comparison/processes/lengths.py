@@ -58,17 +58,16 @@ class Ours:
     packages = ("mindspore_replay", "numpy")
 
     def __init__(self, storage: str) -> None:
-        from mindspore_replay.host import ReplayBuffer
+        from mindspore_replay.host import Column, ReplayBuffer
 
+        items = int(1.02 * lengths(ROWS, np.random.default_rng(0)).sum())
         self.buffer = ReplayBuffer(
             8,
             ROWS,
-            shapes=[(None,), (None,)],
-            types=["int32", "float32"],
-            names=["tokens", "log_probs"],
-            max_length=LONGEST,
-            items=int(1.02 * lengths(ROWS, np.random.default_rng(0)).sum()),
-            share_lengths=[("tokens", "log_probs")],
+            columns={
+                "tokens": Column((None,), "int32", longest=LONGEST, items=items),
+                "log_probs": Column((None,), "float32", lengths_of="tokens"),
+            },
             storage=storage,
         )
 

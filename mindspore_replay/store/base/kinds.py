@@ -1,29 +1,20 @@
-"""Columns whose rows differ in length: what a constructor declares, and where rows are kept.
+"""Columns whose rows differ in length: what kernels know of them.
 
 Axes: ``B`` rows of a batch.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-
-class LengthOptions(NamedTuple):
-    """Arguments of a constructor for columns whose rows differ in length, as for `ReplayBuffer`."""
-
-    max_length: Any = None
-    items: Any = None
-    share_lengths: Any = ()
-    sample_length: Any = None
-    cut: Any = "first"
 
 
 class Kind(NamedTuple):
     """Columns of which a row has one length.
 
     Args:
-        name (str): Name of the first that is not late. In its place kernels store where the items of a row are.
+        name (str): Name of the column whose lengths the others have. In its place kernels store where the items of a
+            row are.
         column (int): Its index.
         columns (tuple[int, ...]): Indices of all.
         names (tuple[str, ...]): Names of all.

@@ -6,66 +6,72 @@ from typing import Any
 import numpy as np
 
 from .checks import check_choice, check_size
-from .kinds import Kind, LengthOptions, least_items
+from .column import fields_of
+from .kinds import Kind, least_items
 from .schema import Schema
 
 #: Most items of an arena.
 _MOST_ITEMS = 2**40
+#: Options of a column whose rows differ in length.
+_OF_ROWS = ("longest", "items", "sample_length", "cut")
 
 
-def kinds_of(schema: Schema, given: LengthOptions, without: Mapping[str, object], rows: int) -> tuple[Kind, ...]:
-    """Return the kinds of lengths of a schema. Raise a TypeError or ValueError if an argument does not fit.
+def kinds_of(schema: Schema, without: Mapping[str, object], rows: int) -> tuple[Kind, ...]:
+    """Return the kinds of lengths of a schema. Raise a TypeError or ValueError if an option of a column does not fit.
 
     Args:
         schema (Schema): The columns.
-        given (LengthOptions): The arguments.
         without (Mapping[str, object]): What such columns cannot be used with, by name, if it is there.
         rows (int): Rows that must fit wherever they begin.
     """
-    name, shapes, names, late = schema.cls_name, schema.given_shapes, schema.names, schema.late
-    ragged = [i for i, shape in enumerate(shapes) if shape[:1] == (None,)]
-    if not ragged:
-        if given != LengthOptions():
-            raise ValueError(
-                f"For '{name}', 'max_length', 'items', 'share_lengths', 'sample_length' and 'cut' need a column whose "
-                f"shape begins with None, but got {shapes}."
-            )
+    name, names, given = schema.cls_name, schema.names, schema.given
+    differ = [i for i, column in enumerate(given) if column.shape[:1] == (None,)]
+    if not differ and not schema.has_options:
         return ()
-    if refused := [what for what, is_there in without.items() if is_there]:
+    groups = {i: [i] for i in differ if given[i].lengths_of is None}
+    for i, column in enumerate(given):
+        options = [option for option in _OF_ROWS if option in fields_of(column)]
+        if options and i not in groups:
+            raise ValueError(
+                f"For '{name}', {options} of column {names[i]!r} need a shape that begins with None, and no "
+                f"'lengths_of', but got {column!r}."
+            )
+        if column.lengths_of is not None:
+            owner = schema.index(f"columns.{names[i]}.lengths_of", column.lengths_of)
+            if owner not in groups or i not in differ:
+                raise ValueError(
+                    f"For '{name}', 'lengths_of' must name a column whose shape begins with None, as its own does, and "
+                    f"that has no 'lengths_of' itself, but got {column!r}."
+                )
+            groups[owner].append(i)
+    if groups and (refused := [what for what, is_there in without.items() if is_there]):
         raise ValueError(
             f"For '{name}', columns whose shape begins with None cannot be used with {refused[0]}: pad the rows to "
             "one length, and declare that."
         )
-    if given.max_length is None or given.items is None:
-        raise ValueError(
-            f"For '{name}', columns whose shape begins with None need 'max_length', the items of the longest row, and "
-            f"'items', the items to reserve memory for, but got max_length={given.max_length} and items={given.items}."
-        )
-    groups = [schema.some("share_lengths", group) for group in schema.sequence("share_lengths", given.share_lengths)]
-    shared = [i for group in groups for i in group]
-    if len(set(shared)) < len(shared) or not set(shared) <= set(ragged):
-        raise ValueError(
-            f"For '{name}', 'share_lengths' must hold each column once, and only those whose shape begins with None, "
-            f"but got {given.share_lengths!r}."
-        )
-    check_choice(name, "cut", given.cut, "first", "random")
     kinds = []
-    for group in sorted([*groups, *((i,) for i in ragged if i not in shared)]):
-        first = [i for i in group if i not in late]
-        if not first:
+    for owner, members in groups.items():
+        column, path = given[owner], f"columns.{names[owner]}"
+        if column.late:
             raise ValueError(
-                f"For '{name}', a late column whose rows differ in length must share the lengths of one that is not "
-                f"late, but {names[group[0]]!r} does not: name both in 'share_lengths'."
+                f"For '{name}', the late column {names[owner]!r}, whose rows differ in length, needs 'lengths_of', the "
+                "name of a column that is not late and whose rows are as long."
             )
-        longest = check_size(name, "max_length", of_kind(name, names, "max_length", given.max_length, group))
-        items = check_size(name, "items", of_kind(name, names, "items", given.items, group), _MOST_ITEMS, longest)
+        if column.longest is None or column.items is None:
+            raise ValueError(
+                f"For '{name}', column {names[owner]!r}, whose shape begins with None, needs 'longest', the items of "
+                f"the longest row, and 'items', the items to reserve memory for, but got {column!r}."
+            )
+        longest = check_size(name, f"{path}.longest", column.longest)
+        items = check_size(name, f"{path}.items", column.items, _MOST_ITEMS, longest)
         items = max(items, least_items(rows, longest)) if items >= rows * longest else items
-        sampled = of_kind(name, names, "sample_length", given.sample_length, group)
-        sampled = longest if sampled is None else check_size(name, "sample_length", sampled, longest)
-        labels = tuple(names[i] for i in group)
-        sizes = longest, items, sampled, given.cut == "random"
-        kinds.append(Kind(names[first[0]], first[0], group, labels, *sizes))
-    return tuple(kinds)
+        sampled = column.sample_length
+        sampled = longest if sampled is None else check_size(name, f"{path}.sample_length", sampled, longest)
+        check_choice(name, f"{path}.cut", column.cut, "first", "random")
+        indices = tuple(sorted(members))
+        labels = tuple(names[i] for i in indices)
+        kinds.append(Kind(names[owner], owner, indices, labels, longest, items, sampled, column.cut == "random"))
+    return tuple(sorted(kinds, key=lambda kind: kind.columns))
 
 
 def of_kind(name: str, names: Sequence[str], argument: str, value: Any, group: Sequence[int]) -> Any:

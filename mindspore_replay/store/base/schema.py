@@ -1,6 +1,7 @@
 """The schema of a transition: names, shapes and dtypes of its columns, and the checks of rows."""
 
 import copy
+import dataclasses
 import functools
 import math
 import numbers
@@ -10,8 +11,10 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from .casts import are_numbers, cast, holds
+from .checks import check_bool
+from .column import Column
 from .habits import wrong_insert
-from .kinds import Kind, LengthOptions
+from .kinds import Kind
 from .late import MOST_LATE
 from .nested import at, by_name
 from .types import ArrayOrTensor, TensorLike, Values
@@ -82,15 +85,14 @@ class Schema:
 
     Args:
         cls_name (str): Class to name in errors.
-        shapes (Sequence[Sequence[int]]): Shape of one row of each column, ``()`` for a scalar.
-        types (Sequence[Union[mindspore.dtype, numpy.dtype, type, str]]): Dtype of each column.
+        shapes (Union[Sequence[Sequence[int]], None]): Shape of one row of each column, ``()`` for a scalar.
+        types (Union[Sequence, None]): Dtype of each column: MindSpore's, NumPy's, a type or a name.
         names (Union[Sequence[str], None]): Name of each column. Default: ``None``, for no names.
-        late (Sequence[Union[str, int]]): Columns, by name or index, written after the insertion. Default: ``()``.
-        compress (Sequence[Union[str, int]]): Columns, by name or index, stored compressed. Default: ``()``.
+        columns (Union[Mapping[str, Column], Sequence[Column], None]): In place of the three. Default: ``None``.
 
     Attributes:
+        given (tuple[Column, ...]): The columns, with shapes as tuples and the names of dtypes.
         shapes (tuple[tuple[int, ...], ...]): Shape of one row in a sample, padded if rows differ in length.
-        given_shapes (tuple): The shapes as given.
         kinds (tuple[Kind, ...]): Columns whose rows differ in length.
         late (tuple[int, ...]): Indices of the late columns.
         present (tuple[int, ...]): Indices of the other columns, which an insertion requires.
@@ -98,8 +100,8 @@ class Schema:
 
     Raises:
         TypeError: If an argument, a shape, a dtype or a name is of another type.
-        ValueError: If there is no column, lengths differ, an axis is not positive, or names repeat. If a late or
-            compressed column does not exist, too many columns are late, or a scalar is compressed.
+        ValueError: If there is no column, lengths differ, an axis is not positive, or names repeat. If too many columns
+            are late, or a scalar is compressed.
 
     Examples:
         >>> from mindspore_replay.store import Schema
@@ -109,42 +111,48 @@ class Schema:
     """
 
     def __init__(
-        self,
-        cls_name: str,
-        shapes: object,
-        types: object,
-        names: object = None,
-        late: object = (),
-        compress: object = (),
+        self, cls_name: str, shapes: object = None, types: object = None, names: object = None, columns: object = None
     ) -> None:
         self.cls_name = cls_name
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
-        self.given_shapes = tuple(self._shape(i, shape) for i, shape in enumerate(self.sequence("shapes", shapes)))
+        if columns is None:
+            self.given = self._from_lists(shapes, types)
+        elif shapes is types is names is None:
+            names, self.given = self._from_records(columns)
+        else:
+            raise ValueError(
+                f"For '{cls_name}', 'columns' says what 'shapes', 'types' and 'names' say: give either, not both."
+            )
+        #: Whether a column may have more than a shape and a dtype.
+        self.has_options = columns is not None
+        self.given_shapes: tuple[tuple[Any, ...], ...] = tuple([tuple(column.shape) for column in self.given])
         self.shapes: tuple[tuple[int, ...], ...] = self.given_shapes
-        self.dtypes = tuple(self._dtype(i, dtype) for i, dtype in enumerate(self.sequence("types", types)))
-        if not self.shapes:
-            raise ValueError(f"For '{cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
-        self.given_names = None if names is None else tuple(self.sequence("names", names))
+        self.dtypes: tuple[str, ...] = tuple([column.dtype for column in self.given])
+        self.given_names = None if names is None else tuple(self.sequence("names", names, len(self.shapes)))
         self.names = tuple(map(str, range(len(self.shapes)))) if self.given_names is None else self.given_names
-        for argument, values in (("types", self.dtypes), ("names", self.names)):
-            if len(values) != len(self.shapes):
-                raise ValueError(
-                    f"For '{cls_name}', '{argument}' must have one entry for each of the {len(self.shapes)} shapes, "
-                    f"but got {len(values)}."
-                )
         self._check_names()
         # MindSpore cannot scatter bool, so a bool column is stored as uint8.
-        self.stored_dtypes = tuple("uint8" if dtype == "bool" else dtype for dtype in self.dtypes)
+        self.stored_dtypes = tuple(["uint8" if dtype == "bool" else dtype for dtype in self.dtypes])
         self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
-        self.late = self._late(late)
-        self.present = tuple(i for i in range(len(self)) if i not in self.late)
-        self.compressed = self._compressed(compress)
-        self.let_lengths_differ(LengthOptions(), ())
+        self.late = tuple([i for i, column in enumerate(self.given) if column.late])
+        self.present = tuple([i for i, column in enumerate(self.given) if not column.late])
+        self.compressed = tuple([i for i, column in enumerate(self.given) if column.compress])
+        if len(self.late) > min(MOST_LATE, len(self) - 1):
+            raise ValueError(
+                f"For '{cls_name}', one column must not be late, and at most {MOST_LATE} may be, but got "
+                f"{len(self.late)} of {len(self)} columns with late=True."
+            )
+        if scalars := [self.names[i] for i in self.compressed if not self.shapes[i]]:
+            raise ValueError(
+                f"For '{cls_name}', only columns of arrays may have compress=True, but {scalars} are of scalars, which "
+                "take less memory as they are."
+            )
+        self.let_lengths_differ(())
 
-    def let_lengths_differ(self, lengths: LengthOptions, kinds: tuple[Kind, ...]) -> None:
-        """Declare the columns whose rows differ in length, and their arguments."""
-        self.lengths, self.kinds = lengths, kinds
+    def let_lengths_differ(self, kinds: tuple[Kind, ...]) -> None:
+        """Declare the columns whose rows differ in length."""
+        self.kinds = kinds
         self.kind_of = {i: kind for kind in kinds for i in kind.columns}
         #: The arrays of items by name: their shapes and dtypes.
         self.arenas = {
@@ -153,6 +161,12 @@ class Schema:
         }
         for i, kind in self.kind_of.items():
             self.shapes = (*self.shapes[:i], (kind.sampled, *self.shapes[i][1:]), *self.shapes[i + 1 :])
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a constructor for these columns."""
+        if not self.has_options:
+            return {"shapes": self.given_shapes, "types": self.dtypes, "names": self.given_names}
+        return {"columns": dict(zip(self.given_names, self.given)) if self.given_names else self.given}
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -167,30 +181,67 @@ class Schema:
         """Return the NumPy dtype for a name. NumPy has no bfloat16, whose bits are uint16."""
         return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
-    def sequence(self, argument: str, value: object) -> Sequence[Any]:
-        """Return an argument that is a list or a tuple. Raise a TypeError for anything else."""
-        if isinstance(value, (list, tuple)):
-            return value
-        raise TypeError(
-            f"For '{self.cls_name}', '{argument}' must be a list or tuple with one entry for each column, "
-            f"but got {value!r} ({type(value).__name__})."
-        )
+    def sequence(self, argument: str, value: object, number: int | None = None) -> Sequence[Any]:
+        """Return an argument that is a list or a tuple, of so many entries. Raise an error for anything else."""
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(
+                f"For '{self.cls_name}', '{argument}' must be a list or tuple with one entry for each column, "
+                f"but got {value!r} ({type(value).__name__})."
+            )
+        if len(value) != (len(value) if number is None else number):
+            raise ValueError(
+                f"For '{self.cls_name}', '{argument}' must have one entry for each of the {number} shapes, but got "
+                f"{len(value)}."
+            )
+        return value
 
-    def _shape(self, i: int, shape: object) -> tuple[Any, ...]:
+    def _from_lists(self, shapes: object, types: object) -> tuple[Column, ...]:
+        if shapes is None or types is None:
+            raise TypeError(
+                f"For '{self.cls_name}', 'shapes' and 'types', or 'columns', are required: a dict of "
+                "mindspore_replay.Column by name."
+            )
+        sizes = [self._shape(f"shapes[{i}]", shape) for i, shape in enumerate(self.sequence("shapes", shapes))]
+        dtypes = [self._dtype(f"types[{i}]", dtype) for i, dtype in enumerate(self.sequence("types", types))]
+        if not sizes:
+            raise ValueError(f"For '{self.cls_name}', 'shapes' must name at least one column, but got {shapes!r}.")
+        return tuple(map(Column, sizes, self.sequence("types", dtypes, len(sizes))))
+
+    def _from_records(self, columns: object) -> tuple[tuple[str, ...] | None, tuple[Column, ...]]:
+        if not isinstance(columns, (Mapping, list, tuple)) or not columns:
+            raise TypeError(
+                f"For '{self.cls_name}', 'columns' must be a dict of mindspore_replay.Column by name, or a list of "
+                f"them, with at least one, but got {columns!r}."
+            )
+        given = []
+        for name, column in columns.items() if isinstance(columns, Mapping) else enumerate(columns):
+            path = f"columns.{name}"
+            if not isinstance(column, Column):
+                raise TypeError(
+                    f"For '{self.cls_name}', '{path}' must be a mindspore_replay.Column, but got {column!r}: write "
+                    'Column((4,), "float32") for rows of this shape and dtype.'
+                )
+            check_bool(self.cls_name, f"{path}.late", column.late)
+            check_bool(self.cls_name, f"{path}.compress", column.compress)
+            shape, dtype = self._shape(f"{path}.shape", column.shape), self._dtype(f"{path}.dtype", column.dtype)
+            given.append(dataclasses.replace(column, shape=shape, dtype=dtype))
+        return tuple(columns) if isinstance(columns, Mapping) else None, tuple(given)
+
+    def _shape(self, argument: str, shape: object) -> tuple[Any, ...]:
         axes = shape if isinstance(shape, (list, tuple)) else (None, None)
         any_length = axes[:1] in ((None,), [None])
         axes = axes[any_length:]
         if not all(isinstance(axis, numbers.Integral) and not isinstance(axis, bool) for axis in axes):
-            raise TypeError(f"For '{self.cls_name}', 'shapes[{i}]' must be a tuple of ints, but got {shape!r}.")
+            raise TypeError(f"For '{self.cls_name}', '{argument}' must be a tuple of ints, but got {shape!r}.")
         if any(axis < 1 for axis in axes):
-            raise ValueError(f"For '{self.cls_name}', each axis of 'shapes[{i}]' must be positive, but got {shape!r}.")
+            raise ValueError(f"For '{self.cls_name}', each axis of '{argument}' must be positive, but got {shape!r}.")
         return (*(None,) * any_length, *map(int, axes))
 
-    def _dtype(self, i: int, dtype: object) -> str:
+    def _dtype(self, argument: str, dtype: object) -> str:
         name = given_type_name(dtype)
         if name not in DTYPES:
             raise TypeError(
-                f"For '{self.cls_name}', 'types[{i}]' must be one of {', '.join(DTYPES)}, as a MindSpore or NumPy "
+                f"For '{self.cls_name}', '{argument}' must be one of {', '.join(DTYPES)}, as a MindSpore or NumPy "
                 f"dtype or its name, but got {dtype!r}."
             )
         return name
@@ -208,43 +259,20 @@ class Schema:
                 "on after it with a dot."
             )
 
-    def some(self, argument: str, named: object) -> tuple[int, ...]:
-        """Return the indices of columns that an argument names."""
-        columns: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
-        chosen = self.sequence(argument, named)
-        unknown = [c for c in chosen if isinstance(c, bool) or c not in columns]
-        if unknown:
+    def index(self, argument: str, named: object) -> int:
+        """Return the index of the column that an argument names."""
+        indices: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
+        if isinstance(named, bool) or not isinstance(named, (int, str)) or named not in indices:
             known = list(self.names) if self.given_names else f"indices below {len(self)}"
             raise ValueError(
-                f"For '{self.cls_name}', '{argument}' must hold some of the columns {known}, but got {unknown}."
+                f"For '{self.cls_name}', '{argument}' must be one of the columns {known}, but got {named!r}."
             )
-        return tuple(sorted({columns[column] for column in chosen}))
-
-    def _late(self, late: object) -> tuple[int, ...]:
-        indices = self.some("late", late)
-        if len(indices) > min(MOST_LATE, len(self) - 1):
-            raise ValueError(
-                f"For '{self.cls_name}', 'late' must leave a column that is not late, and hold at most {MOST_LATE}, "
-                f"but got {len(indices)} of {len(self)} columns."
-            )
-        return indices
-
-    def _compressed(self, compress: object) -> tuple[int, ...]:
-        indices = self.some("compress", compress)
-        scalars = [self.names[i] for i in indices if not self.shapes[i]]
-        if scalars:
-            raise ValueError(
-                f"For '{self.cls_name}', 'compress' must hold columns of arrays, but {scalars} are of scalars, which "
-                "take less memory as they are."
-            )
-        return indices
+        return indices[named]
 
     def stored(self) -> "Schema":
         """Return the schema of what kernels store: of a compressed column, the number of a row."""
-        shapes, dtypes = list(self.shapes), list(self.dtypes)
-        for i in self.compressed:
-            shapes[i], dtypes[i] = (), "int64"
-        return type(self)(self.cls_name, shapes, dtypes, self.given_names, self.late)
+        columns = [Column((), "int64", late=c.late) if c.compress else c for c in self.given]
+        return type(self)(self.cls_name, columns=dict(zip(self.given_names, columns)) if self.given_names else columns)
 
     @functools.cached_property
     def references(self) -> "Schema":

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..base.checks import check_size
+from ..base.column import Column, Priorities
 from ..base.habits import only_from_python
-from ..base.kinds import LONGEST, LengthOptions
+from ..base.kinds import LONGEST
 from ..base.mixins import mixin
 from ..base.types import Values
 from ..spec.layout import View
@@ -48,10 +49,11 @@ class ReplayBuffer(LocalBuffer, kind="ReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
         num_envs: int = 1,
         replace: bool = True,
         ordered: bool = False,
@@ -59,21 +61,12 @@ class ReplayBuffer(LocalBuffer, kind="ReplayBuffer"):
         max_staleness: int | None = None,
         weighted: bool = False,
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def sample(
         self,
@@ -136,10 +129,11 @@ class PrioritizedReplayBuffer(LocalBuffer, kind="PrioritizedReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
         num_envs: int = 1,
         max_use: int | None = None,
         max_staleness: int | None = None,
@@ -151,22 +145,14 @@ class PrioritizedReplayBuffer(LocalBuffer, kind="PrioritizedReplayBuffer"):
         initial_priority: float = 1.0,
         default_priority: str = "largest",
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        sampler = Prioritized(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
+        priorities = Priorities(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
+        sampler = Prioritized(priorities)
         parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def sample(
         self,
@@ -234,45 +220,29 @@ class SequenceReplayBuffer(LocalBuffer, kind="SequenceReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        sequence_length: int,
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
+        names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
+        sequence_length: int,
         burn_in: int = 0,
         stride: int = 1,
         pad_end: bool = False,
-        prioritized: bool = False,
-        names: Sequence[str] | None = None,
+        priorities: Priorities | None = None,
         num_envs: int = 1,
         replace: bool = True,
         max_use: int | None = None,
         max_staleness: int | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        initial_priority: float = 1.0,
-        default_priority: str = "largest",
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
+        sampler = sampler_of(type(self).__name__, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
         parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         vars(self).update(span._asdict())
 
     def sample(
@@ -335,41 +305,25 @@ class EpisodeReplayBuffer(LocalBuffer, kind="EpisodeReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        max_episode_length: int,
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
-        prioritized: bool = False,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
+        max_episode_length: int,
+        priorities: Priorities | None = None,
         num_envs: int = 1,
         replace: bool = True,
         max_use: int | None = None,
         max_staleness: int | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        initial_priority: float = 1.0,
-        default_priority: str = "largest",
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace)
+        sampler = sampler_of(type(self).__name__, priorities, replace)
         parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         vars(self).update(max_episode_length=max_episode_length)
 
     def sample(
@@ -477,43 +431,27 @@ class ElasticReplayBuffer(LocalBuffer, kind="ElasticReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        window: int | None = None,
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
-        prioritized: bool = False,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
+        window: int | None = None,
+        priorities: Priorities | None = None,
         num_envs: int = 1,
         replace: bool = True,
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        beta_steps: int = 0,
-        epsilon: float = 1e-6,
-        normalize: str = "batch",
-        initial_priority: float = 1.0,
-        default_priority: str = "largest",
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        priorities = alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority
         window = capacity if window is None else window
-        sampler = sampler_of(type(self).__name__, prioritized, priorities, replace, window)
+        sampler = sampler_of(type(self).__name__, priorities, replace, window)
         parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def set_window(self: _Self, window: Any) -> _Self:
         """Set the number of newest rows to sample from.
@@ -600,22 +538,20 @@ class ReservoirReplayBuffer(LocalBuffer, kind="ReservoirReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
         replace: bool = True,
         max_use: int | None = None,
         weighted: bool = False,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
-        others = names, 1, late, compress, LengthOptions(), seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, 1, seed, storage, backend)
 
     def sample(
         self, *_misplaced: NoReturn, as_dict: bool = False, with_indices: bool = False, **_unknown: NoReturn
@@ -671,38 +607,30 @@ class EpochReplayBuffer(LocalBuffer, kind="EpochReplayBuffer"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        sequence_length: int | None = None,
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
+        names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
+        sequence_length: int | None = None,
         burn_in: int = 0,
         stride: int | None = None,
         pad_end: bool = False,
         last: str = "drop",
         rank: int = 0,
         world: int = 1,
-        names: Sequence[str] | None = None,
         num_envs: int = 1,
         max_use: int | None = None,
         max_staleness: int | None = None,
         weighted: bool = False,
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
         parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
         vars(self).update(steps, last=last, rank=rank, world=world)
 
@@ -824,10 +752,12 @@ class ReplayQueue(LocalBuffer, kind="ReplayQueue"):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
-        sequence_length: int | None = None,
+        shapes: Sequence[Sequence[int]] | None = None,
+        types: Sequence[object] | None = None,
         *,
+        names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
+        sequence_length: int | None = None,
         burn_in: int = 0,
         stride: int | None = None,
         pad_end: bool = False,
@@ -835,25 +765,15 @@ class ReplayQueue(LocalBuffer, kind="ReplayQueue"):
         when_full: str = "block",
         timeout: float | None = 0,
         max_staleness: int | None = None,
-        names: Sequence[str] | None = None,
         num_envs: int = 1,
         views: Sequence[View] = (),
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        max_length: int | Mapping[str, int] | None = None,
-        items: int | Mapping[str, int] | None = None,
-        share_lengths: Sequence[Sequence[str | int]] = (),
-        sample_length: int | Mapping[str, int] | None = None,
-        cut: str = "first",
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
         parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
-        lengths = LengthOptions(max_length, items, share_lengths, sample_length, cut)
-        others = names, num_envs, late, compress, lengths, seed, storage, backend
-        super().__init__(sample_size, capacity, shapes, types, parts, *others)
+        super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
         vars(self).update(steps, order=order, when_full=when_full)
 

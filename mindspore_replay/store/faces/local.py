@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 
 from ..base.checks import check_size
+from ..base.column import Column
 from ..base.habits import only_from_python
-from ..base.kinds import LengthOptions
 from ..base.mixins import mixin
 from ..base.schema import Schema
 from ..kernels import library
@@ -50,14 +50,11 @@ class LocalBuffer(BufferMethods):
     Args:
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
-        shapes (Sequence[tuple[int, ...]]): Shape of one row of each column.
-        types (Sequence): Dtype of each column.
+        shapes, types, names: The columns as lists, as for `ReplayBuffer`, or ``None``.
         parts (Parts): How rows are drawn and stored, and the contents of a sample.
-        names (Union[Sequence[str], None]): Name of each column. Default: ``None``.
+        columns (Union[Mapping[str, Column], Sequence[Column], None]): The columns in place of the lists. Default:
+            ``None``.
         num_envs (int): Environments that insert in step. Default: ``1``.
-        late (Sequence[Union[str, int]]): Columns that are written after the insertion. Default: ``()``.
-        compress (Sequence[Union[str, int]]): Columns whose rows are kept compressed. Default: ``()``.
-        lengths (LengthOptions): The arguments for columns whose rows differ in length. Default: none.
         seed (Union[int, None]): Seed of the random sequence. Default: ``None``.
         storage (Union[str, PathLike, None]): Place of the rows. Default: ``None``.
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
@@ -85,20 +82,18 @@ class LocalBuffer(BufferMethods):
         self,
         sample_size: int,
         capacity: int,
-        shapes: Sequence[Sequence[int]],
-        types: Sequence[object],
+        shapes: Sequence[Sequence[int]] | None,
+        types: Sequence[object] | None,
         parts: Parts,
         names: Sequence[str] | None = None,
+        columns: Mapping[str, Column] | Sequence[Column] | None = None,
         num_envs: int = 1,
-        late: Sequence[str | int] = (),
-        compress: Sequence[str | int] = (),
-        lengths: LengthOptions = LengthOptions(),  # noqa: B008
         seed: int | None = None,
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        columns = shapes, types, parts, names, num_envs, late, compress, lengths
-        self._make(spec_for(type(self), sample_size, capacity, *columns, seed), storage, backend)
+        described = spec_for(type(self), sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed)
+        self._make(described, storage, backend)
 
     def _make(self, spec: BufferSpec, storage: Any, backend: Any) -> None:
         name, place = spec.cls_name, checked_storage(spec.cls_name, storage, HOST)

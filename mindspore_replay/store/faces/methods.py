@@ -346,8 +346,10 @@ class BufferMethods:
 
         Examples:
             >>> import numpy as np
-            >>> from mindspore_replay.host import ReplayQueue
-            >>> queue = ReplayQueue(2, 8, [(None,), ()], ["int32", "float32"], max_length=4, items=32)
+            >>> from mindspore_replay.host import Column, ReplayQueue
+            >>> queue = ReplayQueue(
+            ...     2, 8, columns=[Column((None,), "int32", longest=4, items=32), Column((), "float32")]
+            ... )
             >>> queue = queue.insert([[np.arange(3, dtype="int32"), np.arange(2, dtype="int32")], [0.5, 1.0]])
             >>> print(*queue.sample_packed())
             [0 3 5] [0 1 2 0 1] [0.5 1. ]

@@ -72,18 +72,18 @@ def check_compressed(spec: BufferSpec, storage: Storage) -> None:
         return
     if storage not in (DEVICE, HOST):
         raise ValueError(
-            f"For '{name}', 'compress' needs the memory of this process, since rows in a folder are all of one size, "
-            f"but got storage={shown(storage)}."
+            f"For '{name}', compress=True needs the memory of this process, since rows in a folder are all of one "
+            f"size, but got storage={shown(storage)}."
         )
     if spec.layout.hindsight is not None:
         raise ValueError(
-            f"For '{name}', 'compress' must be empty with HindsightRelabel, which computes rewards from rows."
+            f"For '{name}', no column may have compress=True with HindsightRelabel, which computes rewards from rows."
         )
     outputs = spec.options.plan.outputs
     used = {output.column for output in outputs if output.kind in (RETURN, DISCOUNT)} & set(columns.compressed)
     if used:
         raise ValueError(
-            f"For '{name}', 'compress' must leave out columns that a view computes with, but got "
+            f"For '{name}', columns that a view computes with must not have compress=True, but got "
             f"{[columns.names[i] for i in sorted(used)]}."
         )
 

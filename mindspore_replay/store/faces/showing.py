@@ -9,7 +9,7 @@ from ..spec.spec import BufferSpec
 #: Most lines of columns, and most characters of the options.
 _MOST_LINES, _MOST_CHARACTERS = 8, 100
 #: Arguments that are shown in the first line, or follow from the columns.
-_APART = {"shapes", "types", "names"}
+_APART = {"shapes", "types", "names", "columns"}
 
 
 class Described(Protocol):

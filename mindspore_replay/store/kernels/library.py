@@ -35,7 +35,7 @@ FAILURES = {
     NO_DISK: "the disk could not read or write a page of the folder: what is in memory is not what was there",
     NO_FOLDER: "the folder was deleted, and its rows are in memory alone: save() them elsewhere before the buffer is "
     "closed",
-    BAD_LENGTH: "a length is negative or above max_length, or a call has more items than there is memory for",
+    BAD_LENGTH: "a length is negative or above longest, or a call has more items than there is memory for",
 }
 
 _NO_LOCK = "the buffer was closed, or the lock in the memory of its folder is not usable"

@@ -127,7 +127,7 @@ def check_lengths(schema: Schema, given: Mapping[int, Items]) -> None:
         for one in own:
             if (longest := int(one.of_rows.max(initial=0))) > kind.longest:
                 raise ValueError(
-                    f"For '{name}', no row of column {kind.name!r} may be longer than max_length={kind.longest}, but "
+                    f"For '{name}', no row of column {kind.name!r} may be longer than longest={kind.longest}, but "
                     f"got {longest} items. Nothing was stored."
                 )
             if one is not own[0] and one.of_rows.tolist() != own[0].of_rows.tolist():

@@ -27,7 +27,7 @@ def codec(cls_name: str) -> Codec:
         return Codec(*(_address(library, name) for name in ("LZ4_compress_default", "LZ4_decompress_safe")))
     except (ImportError, OSError, AttributeError) as error:
         raise ImportError(
-            f"For '{cls_name}', 'compress' needs the package lz4, with the functions of the LZ4 library: "
+            f"For '{cls_name}', compress=True needs the package lz4, with the functions of the LZ4 library: "
             f"{install_command('compress')}."
         ) from error
 

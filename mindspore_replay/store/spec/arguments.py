@@ -1,11 +1,12 @@
 """Records constructor arguments, and writes them as JSON, so that objects can be made again from a file."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from ..base.column import Column, Priorities, fields_of
 from ..base.habits import check_arguments
 from .registry import find
 
@@ -72,6 +73,10 @@ def encoded(value: object) -> object:
     if hasattr(value, "apply_to"):
         given = given_arguments(value) if "_given" in vars(value) else {}
         return {"view": type(value).__name__, "arguments": {key: encoded(item) for key, item in given.items()}}
+    if isinstance(value, (Column, Priorities)):
+        return {"record": type(value).__name__, "arguments": {k: encoded(v) for k, v in fields_of(value).items()}}
+    if isinstance(value, Mapping):
+        return {"items": [[key, encoded(item)] for key, item in value.items()]}
     if callable(value):
         return {"function": None}
     return value.item() if isinstance(value, np.generic) else value
@@ -87,8 +92,17 @@ def decoded(value: object) -> Any:
         view = find(value["view"])
         if not hasattr(view, "apply_to"):
             raise ValueError(f"the view {value['view']} is no class of mindspore_replay")
-        return view(**decoded(value["arguments"]))
-    return _function_left_out if "function" in value else {key: decoded(item) for key, item in value.items()}
+        return view(**decoded_arguments(value["arguments"]))
+    if "record" in value:
+        return {"Column": Column, "Priorities": Priorities}[value["record"]](**decoded_arguments(value["arguments"]))
+    if "items" in value:
+        return {key: decoded(item) for key, item in value["items"]}
+    return _function_left_out
+
+
+def decoded_arguments(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return the arguments encoded in JSON, by name."""
+    return {key: decoded(value) for key, value in values.items()}
 
 
 def _function_left_out(*_: object) -> NoReturn:

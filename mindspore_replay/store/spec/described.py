@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.schema import Schema
-from .arguments import decoded
+from .arguments import decoded_arguments
 from .spec import BufferSpec, recipes
 
 
@@ -24,7 +24,7 @@ def read(description: Mapping[str, Any], seed: int | None = 0) -> BufferSpec:
     recipe = constructor_of(kind)
     if recipe is None:
         raise ValueError(f"there is no class {kind!r}")
-    arguments = {**decoded(description["arguments"]), "capacity": description["capacity"], "seed": seed}
+    arguments = {**decoded_arguments(description["arguments"]), "capacity": description["capacity"], "seed": seed}
     return _described(str(name), recipe, arguments, Schema)
 
 

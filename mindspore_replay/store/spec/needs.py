@@ -26,7 +26,7 @@ def need_priorities(options: Options, method: str) -> None:
         raise RuntimeError(
             f"For '{options.cls_name}', '{method}' needs a buffer that draws by priority: make a "
             "PrioritizedReplayBuffer, or a SequenceReplayBuffer, EpisodeReplayBuffer or ElasticReplayBuffer with "
-            "prioritized=True."
+            "priorities=Priorities()."
         )
 
 

@@ -5,9 +5,11 @@ A public class chooses the parts and passes them to `Buffer`, which checks them 
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..base.checks import LAST_CLOCK, check_bool, check_choice, check_number, check_size, seconds_of
+from ..base.column import Priorities
 from ..base.schema import Schema
 from .episodes import PAD_OPEN, WindowRule
 from .epochs import EpochRule
@@ -32,6 +34,7 @@ class Sampler:
         by_buffer (bool): Whether importance weights are divided by the largest of the buffer, not of the batch.
         never_evicts_valid (bool): Whether an insertion may not evict a row that can still be drawn.
         waits (bool): Whether insertions and samples may wait for each other.
+        priorities (Union[Priorities, None]): How priorities become weights, if rows are drawn by them.
         epochs (Union[EpochRule, None]): The rule for batches, if rows are drawn in epochs.
     """
 
@@ -47,6 +50,7 @@ class Sampler:
     never_evicts_valid = False
     waits = False
     epochs: EpochRule | None = None
+    priorities: Priorities | None = None
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Check the sampler's arguments. A TypeError or ValueError names the class `name`."""
@@ -84,36 +88,33 @@ class Prioritized(Sampler):
     With `window`, that is the weight of the newest `window` rows.
     """
 
-    def __init__(
-        self,
-        alpha: float,
-        beta: float,
-        beta_steps: int,
-        epsilon: float,
-        normalize: str,
-        initial_priority: float,
-        default_priority: str,
-        window: int | None = None,
-    ) -> None:
-        self.alpha, self.beta, self.beta_steps, self.epsilon = alpha, beta, beta_steps, epsilon
-        self.normalize, self.window = normalize, window
-        self.initial_priority, self.default_priority = initial_priority, default_priority
+    priorities: Priorities
+
+    def __init__(self, priorities: Priorities, window: int | None = None) -> None:
+        self.priorities, self.window = priorities, window
 
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
         self.check_window(name, sample_size, capacity)
-        self.alpha = check_number(name, "alpha", self.alpha)
-        self.first_beta = check_number(name, "beta", self.beta)
-        self.beta_steps = check_size(name, "beta_steps", self.beta_steps, minimum=0)
-        self.epsilon = check_number(name, "epsilon", self.epsilon, 0.0, 1e30)
-        if 0 < self.epsilon < 1e-37:
-            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {self.epsilon}.")
-        check_choice(name, "normalize", self.normalize, "batch", "buffer")
-        self.initial_priority = check_number(name, "initial_priority", self.initial_priority, 1e-37, 3e38)
-        check_choice(name, "default_priority", self.default_priority, "largest", "largest_held")
-        self.weighting = self.alpha, self.epsilon
-        self.beta_step = (1 - self.first_beta) / self.beta_steps if self.beta_steps else 0.0
-        self.by_buffer = self.normalize == "buffer"
+        given = self.priorities
+        epsilon = check_number(name, "epsilon", given.epsilon, 0.0, 1e30)
+        if 0 < epsilon < 1e-37:
+            raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {epsilon}.")
+        check_choice(name, "normalize", given.normalize, "batch", "buffer")
+        check_choice(name, "default_priority", given.default_priority, "largest", "largest_held")
+        self.priorities = replace(
+            given,
+            alpha=check_number(name, "alpha", given.alpha),
+            beta=check_number(name, "beta", given.beta),
+            beta_steps=check_size(name, "beta_steps", given.beta_steps, minimum=0),
+            epsilon=epsilon,
+            initial_priority=check_number(name, "initial_priority", given.initial_priority, 1e-37, 3e38),
+        )
+        given = self.priorities
+        self.first_beta, self.by_buffer = given.beta, given.normalize == "buffer"
+        self.initial_priority, self.default_priority = given.initial_priority, given.default_priority
+        self.weighting = given.alpha, given.epsilon
+        self.beta_step = (1 - given.beta) / given.beta_steps if given.beta_steps else 0.0
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw."""
@@ -166,22 +167,21 @@ class InEpochs(Sampler):
         return "epochs"
 
 
-def sampler_of(
-    name: str,
-    prioritized: bool,
-    priorities: tuple[float, float, int, float, str, float, str],
-    replace: bool,
-    window: int | None = None,
-) -> Sampler:
+def sampler_of(name: str, priorities: Priorities | None, replace: bool, window: int | None = None) -> Sampler:
     """Make the sampler of a class that supports both ways to draw."""
-    if not check_bool(name, "prioritized", prioritized):
+    if priorities is None:
         return Uniform(replace, window=window)
+    if not isinstance(priorities, Priorities):
+        raise TypeError(
+            f"For '{name}', 'priorities' must be mindspore_replay.Priorities or None, but got {priorities!r}: write "
+            "Priorities(alpha=0.6, beta=0.4)."
+        )
     if not check_bool(name, "replace", replace):
         raise ValueError(
             f"For '{name}', 'replace' must be True, but got False: one row is sampled from each stratum of the total "
             "weight, and a row may fill several."
         )
-    return Prioritized(*priorities, window)
+    return Prioritized(priorities, window)
 
 
 class Limits(NamedTuple):

@@ -3,11 +3,12 @@
 import copy
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.checks import MAX_CAPACITY, check_seed, check_size
-from ..base.kinds import LengthOptions, least_items
+from ..base.column import Column, Priorities
+from ..base.kinds import least_items
 from ..base.lengths import kinds_of
 from ..base.naming import sample_names
 from ..base.nested import NO_NAMES, Names
@@ -80,7 +81,7 @@ class BufferSpec:
             if kind.items < (least := least_items(rows, kind.longest)):
                 raise ValueError(
                     f"For '{name}', 'items' must be at least {least} for column {kind.name!r}, so that the {rows} rows "
-                    f"that a sample may need fit with max_length={kind.longest} items each, but got {kind.items}: "
+                    f"that a sample may need fit with longest={kind.longest} items each, but got {kind.items}: "
                     "insertions and samples could wait for each other for ever. With timeout=0 they fail instead."
                 )
 
@@ -110,15 +111,11 @@ class BufferSpec:
         """Return the arguments of the constructor of its `kind`, without the capacity, the seed and the place."""
         if self.recipe is None:
             return {}
-        columns, parts = self.columns, self.parts
-        labels = columns.given_names or range(len(columns))
+        parts = self.parts
         known = {
-            **{"sample_size": self.sample_size, "shapes": columns.given_shapes, "types": columns.dtypes},
-            **{"names": columns.given_names, "num_envs": self.num_envs, "views": parts.views},
-            **{"late": [labels[i] for i in columns.late], "compress": [labels[i] for i in columns.compressed]},
-            **{"prioritized": self.prioritized, **vars(parts.sampler)},
-            **{**parts.limits._asdict(), **parts.span._asdict()},
-            **(columns.lengths._asdict() if columns.kinds else {}),
+            **{"sample_size": self.sample_size, "num_envs": self.num_envs, "views": parts.views},
+            **{"priorities": self.priorities, **self.columns.arguments(), **vars(parts.sampler)},
+            **{**parts.limits._asdict(), **parts.span._asdict(), **vars(self.priorities or Priorities())},
         }
         return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
 
@@ -153,6 +150,11 @@ class BufferSpec:
         return self.options.weighting is not None
 
     @property
+    def priorities(self) -> Priorities | None:
+        """How priorities become weights, if rows are drawn by them."""
+        return self.parts.sampler.priorities
+
+    @property
     def prioritized(self) -> bool:
         """True if rows are drawn by priority."""
         return self.options.beta is not None
@@ -177,9 +179,9 @@ class BufferSpec:
         """What of the buffer needs kernels, for a message, or ``None`` if samples are single rows of a ring."""
         parts, columns = self.parts, self.columns
         reasons = {
-            "'compress'": columns.compressed,
+            "compress=True": columns.compressed,
             "a column whose shape begins with None": columns.kinds,
-            "'late'": columns.late,
+            "late=True": columns.late,
             "'views'": parts.views,
             "'sequence_length'": isinstance(parts.span, Sequences),
             "'max_episode_length'": isinstance(parts.span, Episodes),
@@ -251,14 +253,12 @@ def spec_for(
     cls: Any,
     sample_size: int,
     capacity: int,
-    shapes: Sequence[Sequence[int]],
-    types: Sequence[object],
+    shapes: Sequence[Sequence[int]] | None,
+    types: Sequence[object] | None,
     parts: Parts,
     names: Sequence[str] | None,
+    columns: Mapping[str, Column] | Sequence[Column] | None,
     num_envs: int,
-    late: Sequence[str | int],
-    compress: Sequence[str | int],
-    lengths: LengthOptions,
     seed: int | None,
 ) -> BufferSpec:
     """Return what a buffer of a class is, with the arguments of `LocalBuffer`. Raise an error if one is wrong."""
@@ -271,13 +271,12 @@ def spec_for(
             "name."
         )
     num_envs = check_size(name, "num_envs", num_envs)
-    columns = cls._columns_of(name, shapes, types, names, late, compress)
+    schema = cls._columns_of(name, shapes, types, names, columns)
     without: dict[str, object] = {
         "a reservoir, which evicts rows in no order": parts.reservoir,
         "'views', which join steps of one length": parts.views,
-        "'compress', which stores rows of one length": columns.compressed,
+        "compress=True, which stores rows of one length": schema.compressed,
     }
     parts = parts.checked(name, size, most)
-    rows = parts.rows_to_hold(size, num_envs)
-    columns.let_lengths_differ(lengths, kinds_of(columns, lengths, without, rows))
-    return BufferSpec(name, cls._recipe, columns, size, most, num_envs, check_seed(name, seed), parts)
+    schema.let_lengths_differ(kinds_of(schema, without, parts.rows_to_hold(size, num_envs)))
+    return BufferSpec(name, cls._recipe, schema, size, most, num_envs, check_seed(name, seed), parts)
