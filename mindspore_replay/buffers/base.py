@@ -254,7 +254,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         return Operators(*given, None if relabel is None else Relabel(relabel))
 
     def _resized(self: _Buffer, size: int) -> _Buffer:
-        made = type(self).__new__(type(self))
+        made: _Buffer = nn.Cell.__new__(type(self))
         nn.Cell.__init__(made)
         own = vars(self).keys() - vars(made).keys() - {"_guard", "_front", "_sizes"}
         kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}

@@ -39,12 +39,15 @@ class Living:
     """
 
     def __init__(self) -> None:
-        self._lock, self._references = threading.Lock(), list[Any]()
+        self._lock, self._references, self._most = threading.Lock(), list[Any](), 32
 
     def add(self, item: object) -> None:
         """Add an object."""
         with self._lock:
-            self._references = [known for known in self._references if known() is not None] + [weakref.ref(item)]
+            self._references.append(weakref.ref(item))
+            if len(self._references) > self._most:
+                self._references = [known for known in self._references if known() is not None]
+                self._most = 2 * len(self._references) + 32
 
     def __iter__(self) -> Iterator[Any]:
         return iter([item for known in self._references if (item := known()) is not None])

@@ -3,7 +3,7 @@
 import difflib
 import functools
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from .mixins import mixin
@@ -110,6 +110,13 @@ def package_of(value: object) -> str:
     return "mindspore_replay" if hasattr(type(value), "parameters_and_names") else "mindspore_replay.host"
 
 
+@functools.lru_cache(256)
+def _parameters(method: Callable[..., object]) -> tuple[list[str], bool]:
+    """Return the names of a method's arguments, and whether it takes any keyword."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    return [p.name for p in parameters], any(p.kind == p.VAR_KEYWORD for p in parameters)
+
+
 def check_arguments(cls: type, names: Iterable[str]) -> None:
     """Raise a TypeError that names the arguments that a constructor does not have, and what is meant.
 
@@ -117,10 +124,9 @@ def check_arguments(cls: type, names: Iterable[str]) -> None:
         cls (type): The class. If it accepts any argument, nothing is wrong here.
         names (Iterable[str]): Names of keyword arguments.
     """
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
-    known = [p.name for p in parameters]
+    known, takes_any = _parameters(cls.__init__)  # type: ignore[misc]
     unknown = [f"{name!r}{hint(name, known)}" for name in names if name not in known]
-    if unknown and all(p.kind != p.VAR_KEYWORD for p in parameters):
+    if unknown and not takes_any:
         raise TypeError(f"For '{cls.__name__}', there are unknown arguments: {'; '.join(unknown)}.")
 
 

@@ -20,12 +20,12 @@ _Self = TypeVar("_Self", bound="BufferMethods")
 
 def describe(buffer: Any, spec: BufferSpec, front: Any = None) -> None:
     """Set the attributes that say what a buffer is; and, now or later, the front, after which they are read-only."""
-    vars(buffer).pop("_front", None)  # that of the buffer that this one is a copy of
-    buffer.spec, buffer.options, columns = spec, spec.options, spec.columns
-    buffer.names, buffer.shapes, buffer.types = columns.given_names, columns.given_shapes, columns.types
-    buffer.capacity, buffer.sample_size, buffer.num_envs = spec.capacity, spec.sample_size, spec.num_envs
-    buffer.has_episodes, buffer.achieved_goal = spec.has_episodes, spec.achieved_goal
-    vars(buffer).update({} if front is None else {"_front": front})
+    own, columns = vars(buffer), spec.columns
+    own.pop("_front", None)  # that of the buffer that this one is a copy of
+    own.update(spec=spec, options=spec.options, capacity=spec.capacity, sample_size=spec.sample_size)
+    own.update(names=columns.given_names, shapes=columns.given_shapes, types=columns.types, num_envs=spec.num_envs)
+    own.update(has_episodes=spec.has_episodes, achieved_goal=spec.achieved_goal)
+    own.update({} if front is None else {"_front": front})
 
 
 @mixin
