@@ -99,7 +99,7 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, an incremental file is missing, or `buffer` or
+        ValueError: If the file is truncated, altered or of another kind, or `buffer` or
             `capacity` does not fit. `buffer` is unchanged then.
 
     Examples:

@@ -82,7 +82,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
             ``[2]``, int64.
         random_state (Parameter): Key and counter of the random sequence. Shape ``[2]``, int64. `sample` advances it.
         updates (Parameter): Number of `update` calls so far, then for each 16 slots the last call that wrote a row
-            there. Shape ``[1 + ceil(C / 16)]``, int64. Incremental saves read it. No file contains it.
+            there. Shape ``[1 + ceil(C / 16)]``, int64. `flush` and `save` read it. No checkpoint contains it.
         limiter (Union[RateLimiter, None]): Makes `insert` and `sample` from Python wait. Default: ``None``.
         weighted (bool): Whether rows have weights. If so, the buffer also has:
         weights (Parameter): Weight of each slot, then the tree of their sums. Shape ``[M]``, float64, see

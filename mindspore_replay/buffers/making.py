@@ -99,7 +99,7 @@ def load(
     other ``items`` for rows of any length.
 
     Args:
-        path (Union[str, PathLike]): The file. Incremental files beside it are read too. From a file of a
+        path (Union[str, PathLike]): The file. From a file of a
             `TrainingCheckpoint`, the buffers are loaded, as a dict.
         buffer (Union[Cell, dict, CellList, None]): Load the state into this buffer instead of a new one. It must have
             the same class, columns, and arguments that affect rows. Required for a buffer with `HindsightRelabel` or of
@@ -114,7 +114,7 @@ def load(
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, an incremental file is missing, or `buffer` or
+        ValueError: If the file is truncated, altered or of another kind, or `buffer` or
             `capacity` does not fit. `buffer` is unchanged then.
         TypeError: If an argument is of another type.
         RuntimeError: If the backend is not available, or `buffer` is in a folder to which a process is attached.

@@ -41,16 +41,6 @@ def is_on_host(parameter: Parameter) -> bool:
     return native.on_cpu() or getattr(parameter, "on_host", False)
 
 
-def times_loaded(parameter: Parameter) -> int:
-    """Return the number of calls of `count_load`, one for each ``set_data``."""
-    return getattr(parameter, "loads", 0)
-
-
-def count_load(parameter: Parameter) -> None:
-    """Note that the Parameter gets the value of another state."""
-    parameter.loads = times_loaded(parameter) + 1
-
-
 def load_in_place(parameter: Parameter) -> None:
     """Make ``set_data``, which loads checkpoints, write to the existing memory.
 
@@ -67,7 +57,6 @@ def load_in_place(parameter: Parameter) -> None:
                 f"For 'set_data', the data of {parameter.name!r} must have shape {tuple(parameter.shape)}, but got "
                 f"{tuple(value.shape)}."
             )
-        count_load(parameter)
         wait_for_work()
         overwrite(parameter, (value if value.dtype == parameter.dtype else value.astype(parameter.dtype)).asnumpy())
         return parameter
@@ -118,11 +107,6 @@ class Held(NamedTuple):
     def numpy_type(self) -> np.dtype[Any]:
         """NumPy dtype of `asnumpy`."""
         return numpy_type(self.parameter.dtype)
-
-    @property
-    def loads(self) -> int:
-        """Calls of ``set_data``."""
-        return times_loaded(self.parameter)
 
     @property
     def in_memory(self) -> bool:

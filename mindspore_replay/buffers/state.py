@@ -8,7 +8,7 @@ from mindspore import Parameter, nn
 
 from ..store.faces.state import BufferState, Plain
 from ..store.rows.store import STATE_VERSION
-from .parameters import Held, count_load
+from .parameters import Held
 from .relabelling import RelabelFromPython
 
 
@@ -40,11 +40,6 @@ class CellState(BufferState):
         for i, (key, column) in zip(columns.compressed, self._buffer.compressed.items()):
             arrays[key] = Plain(column, columns.stored_dtypes[i])
         return arrays
-
-    def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Declare that all rows are about to be replaced. The next incremental save then writes all rows."""
-        count_load(self._buffer.head)
-        return super().begin_replacing(arrays)
 
     def completed(self, arrays: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
         """Return the state that a Cell holds with the version and the capacity, which `load_state_dict` needs."""

@@ -1,12 +1,12 @@
 """Saves buffers to files, and makes or fills those of a file."""
 
-import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 from ..store.base.checks import check_bool, check_size
+from ..store.faces.local import LocalBuffer
 from ..store.faces.mixture import MixedRecipe
 from ..store.kernels import state
 from ..store.kernels.memory import memory_limit
@@ -14,10 +14,10 @@ from ..store.spec.arguments import decoded_arguments, encoded, given_arguments
 from ..store.spec.described import read
 from ..store.waits.limiter import RateLimiter
 from .file_format import MIXTURE, check_description, descriptions, summary
-from .loading import load_parts
+from .files import Source, open_source
+from .loading import check_same, load_parts
 from .parts import Part, is_buffer
 from .saving import save_parts
-from .sources import Source, open_sources
 
 #: Arguments that no file may give: where rows are, and what computes.
 _CHOSEN_HERE = {"storage", "backend"}
@@ -68,7 +68,7 @@ class Maker(NamedTuple):
         return buffer
 
 
-def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = False, progress: bool = False) -> None:
+def save(buffer: object, path: str | os.PathLike[str], *, progress: bool = False) -> None:
     """Write a buffer to a file for `load`: rows, priorities, counters and random state.
 
     Save between calls of compiled graphs: calls from Python wait until the file is written, graphs do not. The new file
@@ -79,10 +79,6 @@ def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = Fa
         buffer (Union[Cell, dict, list, CellList]): A buffer, a `MixedReplay`, or a dict, list or ``CellList`` of them
             as `create_buffer` makes.
         path (Union[str, PathLike]): The file. Its format is safetensors. ``docs/checkpoints.md`` describes it.
-        incremental (bool): Whether to write only rows inserted or updated since the last save of this buffer to this
-            path, to another file: ``<path>.1``, ``<path>.2`` and so on. All rows are written if there was no such save,
-            the buffer was loaded since, or the incremental files would together exceed the full file. Changes made
-            directly through ``.buffer`` are not detected. Default: ``False``.
         progress (bool): Whether to show a progress bar. Requires tqdm. Default: ``False``.
 
     Raises:
@@ -104,9 +100,9 @@ def save(buffer: object, path: str | os.PathLike[str], *, incremental: bool = Fa
         >>> print(again.size(), *again.sample(), *buffer.sample())
         50 [32 35 19] [32 35 19]
     """
-    check_bool("save", "incremental", incremental)
     check_bool("save", "progress", progress)
-    save_parts(parts_of("save", buffer), path, describe(buffer), incremental=incremental, progress=progress)
+    description, parts = contents_of("save", buffer)
+    save_parts(parts, path, description, progress=progress)
 
 
 def load_buffers(
@@ -118,13 +114,14 @@ def load_buffers(
         check_size("load", "capacity", capacity)
         if buffer is not None:
             raise ValueError(f"For 'load', 'capacity' must be None where 'buffer' is given, but got {capacity}.")
-    with contextlib.ExitStack() as stack:
-        sources = open_sources(path, stack)
-        check_description(sources[0].path, sources[-1].header.description)
+    with open_source(path) as source:
+        check_description(source.path, source.header.description)
         new = buffer is None
         if new:
-            buffer = _made(maker, sources[-1], capacity)
-        load_parts(sources, parts_of("load", buffer), describe(buffer), new=new, progress=progress)
+            buffer = _made(maker, source, capacity)
+        description, parts = contents_of("load", buffer)
+        check_same(source, description)
+        load_parts(source, parts, new=new, progress=progress)
     return buffer
 
 
@@ -158,25 +155,51 @@ def _check_memory(description: dict[str, Any], capacity: int | None) -> None:
         raise ValueError(f"it would have {nbytes} bytes, and there is memory for {most}: give a 'capacity'")
 
 
-def describe(buffers: object, in_folders: bool = False) -> dict[str, Any]:
-    """Describe how to make such buffers, or why they cannot be made from a file.
+def contents_of(function: str, buffers: object, in_folders: bool = False) -> tuple[dict[str, Any], list[Part]]:
+    """Return how to make a buffer, a mixture, or a dict or list of them, or why no file can say it; and their parts.
 
     With `in_folders`, one in a folder stays there: the description names the folder.
     """
-    cls_name = type(buffers).__name__
+    description, owners = _contents_of(function, buffers, in_folders)
+    if len({id(owner) for owner in owners}) < len(owners):
+        raise ValueError(f"For '{function}', 'buffer' must contain each buffer once, but one occurs twice.")
     if is_buffer(buffers):
-        if in_folders and buffers.folder is not None:
-            return {"class": cls_name, "folder": os.fspath(buffers.folder)}
-        limiter = buffers.limiter
-        limits = {"limiter": {"timeout": limiter.timeout}} if isinstance(limiter, RateLimiter) else {}
-        return {**buffers.spec.to_json(), **limits}
+        return description, [Part("", buffers, True)]
+    return description, [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
+
+
+def _contents_of(function: str, buffers: Any, in_folders: bool) -> tuple[dict[str, Any], list[Any]]:
+    """Return the description, and the buffers and mixtures."""
+    several: list[Any] = list(buffers) if hasattr(buffers, "append") else []  # as a CellList has it
     if is_mixture(buffers):
-        sources = [describe(source, in_folders) for source in buffers.sources]
-        return {"class": cls_name, "sources": sources, **_arguments_of(buffers)}
+        several = list(buffers.sources)
+    elif isinstance(buffers, Mapping):
+        if wrong := [name for name in buffers if not isinstance(name, str)]:
+            raise TypeError(f"For '{function}', the keys of 'buffer' must be strings, but got {wrong[0]!r}.")
+        several = list(buffers.values())
+    elif is_buffer(buffers):
+        return _described(buffers, in_folders), [buffers]
+    if not several:
+        raise TypeError(
+            f"For '{function}', 'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
+            f"{type(buffers).__name__}."
+        )
+    found = [_contents_of(function, one, in_folders) for one in several]
+    descriptions, owners = [one for one, _ in found], [owner for _, own in found for owner in own]
+    if is_mixture(buffers):
+        return {"class": type(buffers).__name__, "sources": descriptions, **_arguments_of(buffers)}, [buffers, *owners]
     if isinstance(buffers, Mapping):
-        return {"dict": {name: describe(part, in_folders) for name, part in buffers.items()}}
-    assert _is_list(buffers)
-    return {"list": [describe(part, in_folders) for part in buffers]}
+        return {"dict": dict(zip(buffers, descriptions))}, owners
+    return {"list": descriptions}, owners
+
+
+def _described(buffer: LocalBuffer, in_folders: bool) -> dict[str, Any]:
+    """Return the description of one buffer."""
+    if in_folders and buffer.folder is not None:
+        return {"class": type(buffer).__name__, "folder": os.fspath(buffer.folder)}
+    limiter = buffer.limiter
+    limits = {"limiter": {"timeout": limiter.timeout}} if isinstance(limiter, RateLimiter) else {}
+    return {**buffer.spec.to_json(), **limits}
 
 
 def _arguments_of(mixed: object) -> dict[str, Any]:
@@ -191,38 +214,3 @@ def _arguments_of(mixed: object) -> dict[str, Any]:
 def is_mixture(buffer: object) -> TypeGuard[MixedRecipe]:
     """Return True if an object draws from several buffers."""
     return isinstance(buffer, MixedRecipe)
-
-
-def _is_list(buffers: object) -> TypeGuard[Sequence[object]]:
-    return hasattr(buffers, "append")  # as a CellList has it
-
-
-def parts_of(function: str, buffers: object) -> list[Part]:
-    """Return the parts of a buffer, a `MixedReplay`, or a dict or list of them."""
-    owners = list(_owners(function, buffers))
-    if len({id(owner) for owner in owners}) < len(owners):
-        raise ValueError(f"For '{function}', 'buffer' must contain each buffer once, but one occurs twice.")
-    if is_buffer(buffers):
-        return [Part("", buffers, True)]
-    return [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
-
-
-def _owners(function: str, buffers: object) -> Iterator[Any]:
-    if is_buffer(buffers):
-        yield buffers
-    elif is_mixture(buffers):
-        yield buffers
-        yield from buffers.sources
-    elif isinstance(buffers, Mapping) and buffers:
-        for name, part in buffers.items():
-            if not isinstance(name, str):
-                raise TypeError(f"For '{function}', the keys of 'buffer' must be strings, but got {name!r}.")
-            yield from _owners(function, part)
-    elif _is_list(buffers) and len(buffers):
-        for part in buffers:
-            yield from _owners(function, part)
-    else:
-        raise TypeError(
-            f"For '{function}', 'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
-            f"{type(buffers).__name__}."
-        )

@@ -8,16 +8,15 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 
 from ..store.base.checks import MAX_CAPACITY
-from ..store.spec.described import constructor_of
 
-FORMAT, VERSION = "mindspore_replay", 1
+FORMAT, VERSION = "mindspore_replay", 2
 
 #: Safetensors' names of the dtypes.
 CODES = {
@@ -27,10 +26,6 @@ CODES = {
     "bool": "BOOL",
 }
 _NAMES = {code: name for name, code in CODES.items()}
-
-#: Name of the array in an incremental file with the serial numbers of updated rows, whose columns come before those of
-#: new rows.
-UPDATED = "updated"
 
 #: The class of mixtures.
 MIXTURE = "MixedReplay"
@@ -53,17 +48,6 @@ _OTHER_KINDS = {
 }
 _START = b'{"__metadata__":{"header_crc32":"'
 _CHECKED_FROM = len(_START) + len(_NO_CHECKSUM)
-_METADATA = (
-    "format",
-    "format_version",
-    "library_version",
-    "id",
-    "number",
-    "previous",
-    "description",
-    "since",
-    "checksums",
-)
 
 
 class Entry(NamedTuple):
@@ -91,26 +75,16 @@ class Header(NamedTuple):
     Args:
         entries (dict[str, Entry]): Its arrays, in the order of the file.
         checksums (dict[str, int]): CRC-32 of each array.
-        crc32 (str): CRC-32 of the header, in hexadecimal.
-        id (str): Identifies a file with all rows and its incremental files.
-        number (int): 0 for a file with all rows, else the number of the incremental file.
-        previous (str): For an incremental file, checksum of the header of the file before it.
         description (Any): Description of the buffers.
         note (Any): What the writer noted beside it, or ``None`` if nothing.
-        since (list[int]): For each buffer, the serial number of the first row whose columns are in the file.
         size (int): Bytes of the header and its length.
         library_version (str): Version of this library that wrote the file.
     """
 
     entries: dict[str, Entry]
     checksums: dict[str, int]
-    crc32: str
-    id: str
-    number: int
-    previous: str
     description: Any
     note: Any
-    since: list[int]
     size: int
     library_version: str
 
@@ -134,10 +108,8 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entr
     return entries
 
 
-def header_bytes(
-    metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]
-) -> tuple[bytes, str]:
-    """Return the length and the header, and the header's checksum. The size does not depend on the checksums."""
+def header_bytes(metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]) -> bytes:
+    """Return the length and the header. The size does not depend on the checksums."""
     written = {name: f"{checksums.get(name, 0):08x}" for name in entries}
     header: dict[str, Any] = {
         "__metadata__": {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)},
@@ -152,9 +124,12 @@ def header_bytes(
     }
     text = _compact(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    checked = text[_CHECKED_FROM:]
-    crc32 = f"{isal_zlib.crc32(checked):08x}"
-    return len(text).to_bytes(8, "little") + _START + crc32.encode() + checked, crc32
+    return len(text).to_bytes(8, "little") + _START + _crc32(text) + text[_CHECKED_FROM:]
+
+
+def _crc32(text: bytes) -> bytes:
+    """Return the checksum of a header."""
+    return f"{isal_zlib.crc32(text[_CHECKED_FROM:]):08x}".encode()
 
 
 def _compact(value: object) -> str:
@@ -167,53 +142,35 @@ def damaged(path: str | os.PathLike[str], what: str) -> ValueError:
 
 
 @contextlib.contextmanager
-def sensible(path: str | os.PathLike[str]) -> Iterator[None]:
+def sensible(path: str | os.PathLike[str], where: str = "holds values that make") -> Iterator[None]:
     """Raise a ValueError with the name of the file for whatever goes wrong with the values in it."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, ValueError) and str(error).startswith("For 'load'"):
             raise
-        raise damaged(path, f"holds values that make no sense ({type(error).__name__}: {error})") from None
-
-
-def is_ours(file: BinaryIO) -> bool:
-    """Return True if a file begins like those of this format."""
-    file.seek(0)
-    return file.read(8 + len(_START))[8:] == _START
+        raise damaged(path, f"{where} no sense ({type(error).__name__}: {error})") from None
 
 
 def read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
     """Return the header of a file. Raise a ValueError if it is damaged or of another kind."""
-    size = os.fstat(file.fileno()).st_size
-    if not is_ours(file):
-        file.seek(0)
-        raise damaged(path, "is empty" if size == 0 else _other_kind(file.read(max(map(len, _OTHER_KINDS)))))
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
+    size, start = os.fstat(file.fileno()).st_size, file.read(8 + len(_START))
+    if start[8:] != _START:
+        kind = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
+        known = f"is {kind} reads; `mindspore-replay convert` makes a checkpoint of it"
+        otherwise = known if kind else "begins otherwise: it is of another kind, cut off or altered"
+        raise damaged(path, otherwise if size else "is empty")
+    length = int.from_bytes(start[:8], "little")
     if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:
         raise damaged(path, f"has {size} bytes, too few for its header: it was cut off or altered")
-    text = file.read(length)
-    crc32 = f"{isal_zlib.crc32(text[_CHECKED_FROM:]):08x}"
-    if text[len(_START) : _CHECKED_FROM] != crc32.encode():
+    text = _START + file.read(length - len(_START))
+    if text[len(_START) : _CHECKED_FROM] != _crc32(text):
         raise damaged(path, "has a header that does not fit its checksum: it was altered")
-    try:
-        header = _parsed(path, _json(text), crc32, 8 + length)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        if isinstance(error, ValueError) and str(error).startswith("For 'load'"):
-            raise
-        raise damaged(path, f"has a header that makes no sense ({type(error).__name__}: {error})") from None
+    with sensible(path, "has a header that makes"):
+        header = _parsed(path, _json(text), 8 + length)
     if header.size + header.nbytes != size:
         raise damaged(path, f"has {size} bytes, not {header.size + header.nbytes}: it was cut off or added to")
     return header
-
-
-def _other_kind(start: bytes) -> str:
-    """Return the kind of a file with other first bytes."""
-    known = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
-    if known is None:
-        return "begins otherwise: it is of another kind, cut off or altered"
-    return f"is {known} reads; `mindspore-replay convert` makes a checkpoint of it"
 
 
 def _json(text: str | bytes) -> Any:
@@ -227,68 +184,33 @@ def _json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=once)
 
 
-def _parsed(path: str | os.PathLike[str], header: dict[str, Any], crc32: str, size: int) -> Header:
+def _parsed(path: str | os.PathLike[str], header: dict[str, Any], size: int) -> Header:
     metadata = header.pop("__metadata__")
+    version = metadata["format_version"]
     if metadata["format"] != FORMAT:
         raise damaged(path, f"has the format {metadata['format']!r}, not {FORMAT!r}")
-    if metadata["format_version"] != str(VERSION):
-        raise damaged(
-            path, f"has the format version {metadata['format_version']}, and this library reads version {VERSION}"
-        )
-    missing = [key for key in _METADATA if not isinstance(metadata.get(key), str)]
-    if missing:
-        raise ValueError(f"no {missing}")
-    entries = _entries(header)
-    checksums = {name: int(value, 16) for name, value in _json(metadata["checksums"]).items()}
-    if checksums.keys() != entries.keys():
-        raise ValueError("its checksums belong to other arrays")
-    since = _json(metadata["since"])
-    _check_ints("since", since)
-    number = int(metadata["number"])
-    if number < 0:
-        raise ValueError(f"number {number}")
-    return Header(
-        entries=entries,
-        checksums=checksums,
-        crc32=crc32,
-        id=metadata["id"],
-        number=number,
-        previous=metadata["previous"],
-        description=_json(metadata["description"]),
-        note=_json(metadata.get("note", "null")),
-        since=since,
-        size=size,
-        library_version=metadata["library_version"],
-    )
-
-
-def _entries(header: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return the arrays, which must follow one another without gaps."""
+    if version != str(VERSION):
+        raise damaged(path, f"has the format version {version}, and this library reads version {VERSION}")
     entries, end = {}, 0
-    for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+    for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):  # without gaps
         _check_ints("shape", given["shape"])
         _check_ints("data_offsets", given["data_offsets"])
-        entry = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
+        entry = entries[name] = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
         if len(entry.shape) > MOST_AXES or math.prod(max(axis, 1) for axis in entry.shape) > _MOST_ELEMENTS:
             raise ValueError(f"{name!r} has the shape {given['shape']}"[:200])
         end += entry.nbytes
         if given["data_offsets"] != [entry.start, end]:
             raise ValueError(f"{name!r} lies at {given['data_offsets']}, not at {[entry.start, end]}")
-        entries[name] = entry
-    return entries
+    checksums = {name: int(value, 16) for name, value in _json(metadata["checksums"]).items()}
+    if checksums.keys() != entries.keys():
+        raise ValueError("its checksums belong to other arrays")
+    description, note = _json(metadata["description"]), _json(metadata.get("note", "null"))
+    return Header(entries, checksums, description, note, size, str(metadata["library_version"]))
 
 
 def _check_ints(what: str, values: object) -> None:
     if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
         raise ValueError(f"{what} {values!r}")
-
-
-def checksum(chunks: Iterable[Any]) -> int:
-    """Return the CRC-32 of chunks of bytes."""
-    crc = 0
-    for chunk in chunks:
-        crc = isal_zlib.crc32(chunk, crc)
-    return crc
 
 
 def named_descriptions(description: dict[str, Any], name: str = "") -> list[tuple[str, dict[str, Any]]]:
@@ -301,7 +223,7 @@ def named_descriptions(description: dict[str, Any], name: str = "") -> list[tupl
 
 
 def descriptions(description: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the descriptions of the parts, in the order of `parts_of`."""
+    """Return the descriptions of the parts."""
     return [node for _, node in named_descriptions(description)]
 
 
@@ -313,26 +235,18 @@ def is_value(name: str) -> bool:
 def check_description(path: str | os.PathLike[str], description: Any) -> None:
     """Raise a ValueError if a description is malformed."""
     try:
-        names, nodes = zip(*named_descriptions(description))
-        right = max(name.count("/") for name in names) < _DEEPEST and all(map(_describes_one, nodes))
+        found = named_descriptions(description)
+        right = found and all(name.count("/") < _DEEPEST and _is_one(node) for name, node in found)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         right = False
     if not right:
         raise damaged(path, f"describes no buffer: {str(description)[:200]}")
 
 
-def _describes_one(description: dict[str, Any]) -> bool:
-    """Return True if the description of a single Cell can make it, or says why not."""
-    if isinstance(description.get("folder"), str):
-        return isinstance(description["class"], str)
-    is_known = isinstance(description.get("arguments"), dict) and (
-        description["class"] == MIXTURE or constructor_of(description["class"]) is not None
-    )
-    says_why = isinstance(description.get("reason"), str) and isinstance(description["class"], str)
-    capacity = description.get("capacity", 0)
-    return (
-        (is_known or says_why) and type(capacity) is int and ("sources" in description or 0 < capacity <= MAX_CAPACITY)
-    )
+def _is_one(node: dict[str, Any]) -> bool:
+    """Return True if the description is one of a mixture, or of a buffer in a folder or with a capacity."""
+    capacity = 1 if "sources" in node or "folder" in node else node["capacity"]
+    return isinstance(node["class"], str) and type(capacity) is int and 0 < capacity <= MAX_CAPACITY
 
 
 def summary(description: Mapping[str, Any]) -> str:

@@ -1,23 +1,33 @@
-"""Atomic writes of files, and the names of incremental files."""
+"""Files that are written atomically, at once or staged, and read by several threads; and progress bars."""
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from isal import isal_zlib
+from numpy.typing import DTypeLike
 
 from ..store.base.checks import check_bool, check_no_pipe
 from ..store.base.optional import optional
 from ..store.folder.files import sync, unchanged_if_refused
-from .file_format import Header, is_ours, read_header
+from .file_format import Header, damaged, read_header
+from .parts import Slots, bytes_of
 
 #: Bytes to copy and write at once: few enough to be in a core's cache when they are written.
-_PIECE = 1 << 18
+_WRITTEN = 1 << 18
+#: Bytes that a thread reads at once: few enough to stay in its cache for the checksum; and as many as a huge
+#: page has, which the system clears twice if two threads are the first to write to it.
+_READ = 1 << 21
+
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
@@ -44,8 +54,8 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Remove temporary files that killed processes left beside this file, its incremental files or its staged one."""
-    ours = re.compile(re.escape(path.name) + r"(\.[1-9][0-9]*|\.next)?\.[0-9a-f]{16}\.tmp")
+    """Remove temporary files that killed processes left beside this file or its staged one."""
+    ours = re.compile(re.escape(path.name) + r"(\.next)?\.[0-9a-f]{16}\.tmp")
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(path.parent):
             if ours.fullmatch(entry.name):
@@ -53,30 +63,15 @@ def remove_temporaries(path: Path) -> None:
                     os.unlink(entry.path)
 
 
-def numbered_path(path: Path, number: int) -> Path:
-    """Return the path of the incremental file with this number, or of the file with all rows, which has number 0."""
-    return path.with_name(f"{path.name}.{number}") if number else path
-
-
 def staged_path(path: Path) -> Path:
-    """Return the path for the newest of these files until `publish` renames it."""
+    """Return the path of the file that `publish` lets replace this one."""
     return path.with_name(f"{path.name}.next")
 
 
 def publish(path: Path) -> None:
-    """Give the staged file its name: that of `path`, which it replaces, or of the next incremental file."""
-    check_no_pipe("load", staged_path(path))
-    with open(staged_path(path), "rb") as file:
-        number = read_header(file, staged_path(path)).number
-    os.replace(staged_path(path), numbered_path(path, number))
+    """Let the staged file replace this one."""
+    os.replace(staged_path(path), path)
     sync(path.parent)
-
-
-def incremental_paths(path: Path) -> dict[int, Path]:
-    """Return the files that have names of incremental ones, by number, in order."""
-    name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
-    found = [(match, entry) for entry in os.scandir(path.parent) if (match := name.fullmatch(entry.name))]
-    return dict(sorted((int(match[1]), Path(entry.path)) for match, entry in found))
 
 
 def read_header_at(path: Path) -> Header | None:
@@ -89,64 +84,119 @@ def read_header_at(path: Path) -> Header | None:
         return None
 
 
-def check_names_free(path: Path) -> None:
-    """Raise a FileExistsError if unrelated files have the names of incremental ones."""
-    for other in incremental_paths(path).values() if path.parent.is_dir() else ():
-        if not _is_ours(other):
-            raise FileExistsError(
-                f"For 'save', 'path' must have no other file {other} beside it, since incremental saves use that "
-                "name. Move it away, or save to another path."
-            )
-
-
-def _is_ours(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with open(path, "rb") as file:
-        return is_ours(file)
-
-
-def remove_increments(path: Path, but_of: str) -> None:
-    """Remove incremental files that belong to another file than the one with this id. Files with all rows stay."""
-    for other in incremental_paths(path).values():
-        header = read_header_at(other)
-        if header is None or (header.number > 0 and header.id != but_of):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(other)
-
-
-class WriteAll:
-    """Writes whole chunks to a file, computes their checksum, and reports how many bytes it wrote.
+def write_all(file: BinaryIO, chunks: Iterable[Any], progress: Callable[[int], object] = lambda done: None) -> int:
+    """Write chunks of bytes to a file, call `progress` with the bytes of each piece, and return the CRC-32 of all.
 
     A graph may change a chunk meanwhile: each piece is copied first, so that the checksum is that of the file. The
     system begins to write each chunk to the disk at once, so that `fsync` finds little left to do.
+    """
+    copy, crc32 = np.empty(_WRITTEN, np.uint8), 0
+    for chunk in chunks:
+        view, start = memoryview(chunk), file.tell()
+        for i in range(0, len(view), _WRITTEN):
+            piece = copy[: min(_WRITTEN, len(view) - i)]
+            piece[:] = view[i : i + _WRITTEN]
+            crc32 = isal_zlib.crc32(piece, crc32)
+            file.write(piece.data)
+            progress(len(piece))
+        if hasattr(os, "posix_fadvise"):  # Linux; changed pages are written, and stay in memory
+            os.posix_fadvise(file.fileno(), start, len(view), os.POSIX_FADV_DONTNEED)
+    return crc32
+
+
+class Source:
+    """An open file, whose arrays are read and compared with their checksums.
 
     Args:
-        file (BinaryIO): The file.
-        progress (Callable): Called with the number of bytes of each piece.
-
-    Attributes:
-        crc32 (int): CRC-32 of what was written since it was set to 0.
+        file (BinaryIO): The file, unbuffered.
+        path (str): Its name, for errors.
+        header (Header): Its header.
+        readers (Executor): Threads that read.
     """
 
-    def __init__(self, file: BinaryIO, progress: Callable[[int], Any]) -> None:
+    def __init__(self, file: BinaryIO, path: str, header: Header, readers: Executor) -> None:
+        self.path = path
+        self.header = header
+        self.progress: Callable[[int], Any] = lambda done: None
         self._file = file
-        self._progress = progress
-        self._copy = np.empty(_PIECE, np.uint8)
-        self.crc32 = 0
+        self._readers = readers
+        self._scratch = threading.local()
 
-    def __call__(self, chunk: Any) -> None:
-        """Write a chunk, and report its bytes."""
-        view = memoryview(chunk)
-        start, length = self._file.tell(), len(view)
-        for i in range(0, length, _PIECE):
-            piece = self._copy[: min(_PIECE, length - i)]
-            piece[:] = view[i : i + _PIECE]
-            self.crc32 = isal_zlib.crc32(piece, self.crc32)
-            self._file.write(piece.data)
-            self._progress(len(piece))
-        if hasattr(os, "posix_fadvise"):  # Linux; changed pages are written, and stay in memory
-            os.posix_fadvise(self._file.fileno(), start, length, os.POSIX_FADV_DONTNEED)
+    def array(self, name: str, dtype: DTypeLike = None) -> np.ndarray:
+        """Return an array, in new memory. `dtype` is that of its bits if NumPy does not know the file's."""
+        entry = self.header.entries[name]
+        array = np.empty(entry.shape, dtype or entry.dtype)
+        self._read(name, 0, [bytes_of(array)])
+        return array
+
+    def fill(self, name: str, array: Any, slots: Slots) -> None:
+        """Read the newest rows into the slots of an array, which may be a `CompressedColumn`."""
+        entry = self.header.entries[name]
+        older = entry.nbytes // max(1, entry.shape[0]) * (entry.shape[0] - slots.count)
+        self._read(name, older, _memory(array, slots))
+
+    def check(self, name: str) -> None:
+        """Raise a ValueError if an array does not match its checksum."""
+        self._read(name, self.header.entries[name].nbytes)
+
+    def _read(self, name: str, skipped: int, memories: Iterable[np.ndarray] = ()) -> None:
+        """Read an array into memories, each complete before the next is asked for, behind bytes that nobody wants.
+
+        After an error too, nothing is being read any more.
+        """
+        at, crc32 = self.header.size + self.header.entries[name].start, 0
+        for memory in itertools.chain([None] if skipped else [], memories):
+            size, offset = (skipped, 0) if memory is None else (memory.size, memory.ctypes.data % _READ)
+            bounds = list(itertools.pairwise([0, *range(_READ - offset, size, _READ), size]))
+            pieces = [
+                self._readers.submit(self._read_piece, None if memory is None else memory[a:b], at + a, b - a)
+                for a, b in bounds
+            ]
+            try:
+                for piece, (a, b) in zip(pieces, bounds):
+                    crc32 = isal_zlib.crc32_combine(crc32, piece.result(), b - a)
+                    self.progress(b - a)
+            finally:
+                for piece in pieces:
+                    piece.cancel()
+                wait(pieces)
+            at += size
+        if crc32 != self.header.checksums[name]:
+            raise damaged(self.path, f"holds data that do not fit their checksum, in {name!r}: they were altered")
+
+    def _read_piece(self, memory: np.ndarray | None, at: int, size: int) -> int:
+        """Read bytes, into the thread's own memory if there is none for them, and return their checksum."""
+        if memory is None:
+            if not hasattr(self._scratch, "memory"):
+                self._scratch.memory = np.empty(_READ, np.uint8)
+            memory = self._scratch.memory[:size]
+        done = 0
+        while done < size:
+            got = os.preadv(self._file.fileno(), [memory.data[done:]], at + done)
+            if not got:
+                raise damaged(self.path, "ended while it was read")
+            done += got
+        return isal_zlib.crc32(memory)
+
+
+def _memory(array: Any, slots: Slots) -> Iterator[np.ndarray]:
+    """Return memory for the rows in slots of an array."""
+    if isinstance(array, np.ndarray):
+        yield from (bytes_of(array[piece]) for piece in slots.pieces(array, array.nbytes))
+    else:
+        for piece in slots.pieces(array):
+            rows = np.empty((piece.stop - piece.start, *array.shape[1:]), array.dtype)
+            yield bytes_of(rows)
+            array[piece] = rows
+
+
+@contextlib.contextmanager
+def open_source(path: str | os.PathLike[str]) -> Iterator[Source]:
+    """Open a file. Raise a ValueError if it is damaged or of another kind."""
+    check_no_pipe("load", path)
+    with ThreadPoolExecutor(_THREADS) as readers, open(real_path(path), "rb", buffering=0) as raw:
+        file = cast(BinaryIO, raw)
+        yield Source(file, os.fspath(path), read_header(file, path), readers)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,13 @@
 """Overviews of the buffers in files, without making the buffers."""
 
-import contextlib
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..store.spec.episodes import END, FINAL
-from .file_format import UPDATED, check_description, damaged, named_descriptions, sensible
-from .sources import Source, open_sources
+from .file_format import check_description, damaged, named_descriptions, sensible
+from .files import Source, open_source
 
 
 class Overview(NamedTuple):
@@ -24,7 +22,7 @@ class Overview(NamedTuple):
         rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``, or ``None`` for a
             reservoir, or if no column of scalars has this name.
         ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode, or ``None`` if unknown.
-        library_version (str): Version of this library that wrote the newest of the files.
+        library_version (str): Version of this library that wrote the file.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Overview(NamedTuple):
 
 
 def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
-    """Return the buffers in a file, and the bytes of the file and its incremental files.
+    """Return the buffers in a file, and its bytes.
 
     Args:
         path (Union[str, PathLike]): The file.
@@ -67,26 +65,24 @@ def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is truncated, altered or of another kind, or an incremental file is missing.
+        ValueError: If the file is truncated, altered or of another kind.
     """
-    with contextlib.ExitStack() as stack:
-        sources = open_sources(path, stack)
-        description = sources[-1].header.description
-        check_description(sources[0].path, description)
-        nodes = named_descriptions(description)
-        is_one = len(nodes) == 1 and "class" in description
-        with sensible(sources[0].path):
+    with open_source(path) as source:
+        header = source.header
+        check_description(source.path, header.description)
+        nodes = named_descriptions(header.description)
+        is_one = len(nodes) == 1 and "class" in header.description
+        with sensible(source.path):
             found = [
-                _one(sources, "" if is_one else f"{i}.", name, node)
+                _one(source, "" if is_one else f"{i}.", name, node)
                 for i, (name, node) in enumerate(nodes)
                 if "capacity" in node
             ]
-        return found, sum(Path(source.path).stat().st_size for source in sources)
+        return found, header.size + header.nbytes
 
 
-def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) -> Overview:
-    last = sources[-1]
-    own = {key[len(prefix) :]: entry for key, entry in last.header.entries.items() if key.startswith(prefix)}
+def _one(source: Source, prefix: str, name: str, node: dict[str, Any]) -> Overview:
+    own = {key[len(prefix) :]: entry for key, entry in source.header.entries.items() if key.startswith(prefix)}
     arguments = node.get("arguments", {})
     options = dict(arguments["columns"]["items"]) if isinstance(arguments.get("columns"), dict) else {}
     names = list(options) or arguments.get("names") or []
@@ -95,14 +91,14 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
         columns = [f"column.{name}" for name in names]
     else:
         columns = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
-    state = {key: last.array(prefix + key) for key in own if "." not in key and key != UPDATED}
+    state = {key: source.array(prefix + key) for key in own if "." not in key}
     state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
-    rows = sum(source.header.entries[prefix + key].shape[0] for source in sources for key in columns[:1])
-    if not 0 <= int(state["count"]) <= min(int(state["capacity"]), rows):
-        raise damaged(last.path, f"has {state['count']} rows of {rows} in a capacity of {state['capacity']}")
+    if not int(state["count"]) == own[columns[0]].shape[0] <= node["capacity"]:
+        what = f"has {state['count']} rows of {own[columns[0]].shape[0]} in a capacity of {state['capacity']}"
+        raise damaged(source.path, what)
     in_time = "row_serials" not in state
     found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
-    column = lambda label: _column(sources, prefix, found[label], int(state["count"]))  # noqa: E731
+    column = lambda label: source.array(prefix + found[label])  # noqa: E731
     ends = state["flags"] & END > 0 if in_time and "flags" in state else None
     if ends is None and "terminated" in found:
         ends = column("terminated") != 0
@@ -113,16 +109,4 @@ def _one(sources: list[Source], prefix: str, name: str, node: dict[str, Any]) ->
     types = [column["arguments"]["dtype"] for column in options.values()] or arguments.get("types")
     types = types or [own[key].dtype for key in columns]  # a bool column is kept as uint8
     fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
-    return Overview(name, node, fields, state, rewards, ends, sources[-1].header.library_version)
-
-
-def _column(sources: list[Source], prefix: str, key: str, rows: int) -> np.ndarray:
-    """Return a column of the stored rows, oldest first, from the rows that each file updated or added."""
-    found, inserted = np.zeros(0), 0
-    for source in sources:
-        column, name = source.array(prefix + key), prefix + UPDATED
-        updated = source.array(name) if name in source.header.entries else np.zeros(0, np.int64)
-        found[len(found) - inserted + updated] = column[: len(updated)]
-        found = np.concatenate([found, column[len(updated) :]]) if len(found) else column
-        inserted = int(source.array(f"{prefix}serials")[0])
-    return found[-rows:] if rows else found[:0]
+    return Overview(name, node, fields, state, rewards, ends, source.header.library_version)

@@ -149,7 +149,7 @@ class Exchange:
         with self._lock:
             return {link: part for link, part in drawn.items() if self._note(link, part.report)}
 
-    def save(self, links: Sequence[Link], incremental: bool) -> None:
+    def save(self, links: Sequence[Link]) -> None:
         """Let these shards write their files as one save. Files of the last save stay until all have written.
 
         If shards die meanwhile, the others write again, and the save has older files of those.
@@ -158,17 +158,17 @@ class Exchange:
             while links:
                 number, before = time.time_ns(), self.saves  # no two saves of a run have the same number
                 saves = [number if link in links else last for link, last in zip(self.links.all, before)]
-                links = self._stage(links, {**self.learner_state(), "saves": saves}, incremental)
+                links = self._stage(links, {**self.learner_state(), "saves": saves})
                 if saves.count(number) == len(links):
                     self.saves = saves
                     self.links.ask("settle", dict.fromkeys(links, (number,)), wait=True)
                     return
         raise self.links.no_answer()
 
-    def _stage(self, links: Sequence[Link], state: dict[str, Any], incremental: bool) -> list[Link]:
+    def _stage(self, links: Sequence[Link], state: dict[str, Any]) -> list[Link]:
         """Let these shards write staged files, and return those that have. After an error, all remove theirs."""
         before = self.saves
-        arguments = {link: (state, incremental, before[link.number]) for link in links}
+        arguments = {link: (state, before[link.number]) for link in links}
         try:
             return list(self.links.ask("stage", arguments, wait=True))
         except BaseException:

@@ -1,6 +1,5 @@
 """One shard of a sharded buffer, in a separate process."""
 
-import contextlib
 import importlib
 import itertools
 import math
@@ -16,11 +15,10 @@ import numpy as np
 
 from .. import host
 from ..checkpoint.file_format import check_description
-from ..checkpoint.files import publish, read_header_at, remove_increments, remove_temporaries, staged_path
-from ..checkpoint.loading import load_parts
+from ..checkpoint.files import open_source, publish, read_header_at, remove_temporaries, staged_path
+from ..checkpoint.loading import check_same, load_parts
 from ..checkpoint.parts import Part
 from ..checkpoint.saving import save_parts
-from ..checkpoint.sources import open_sources
 from ..store.faces.local import LocalBuffer
 from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
@@ -138,15 +136,14 @@ class Shard:
         """Load the newest file, a staged one too."""
         assert self._path is not None
         self._resumes, path = False, self._path
-        staged = read_header_at(staged_path(path))
-        if staged is not None and staged.number == 0:
+        if read_header_at(staged_path(path)) is not None:
             path = staged_path(path)
         if path.exists():
-            with contextlib.ExitStack() as stack:
-                sources = open_sources(path, stack, staged=True)
-                check_description(sources[0].path, sources[-1].header.description)
-                load_parts(sources, self._parts, self._description)
-            self._learner_state = sources[-1].header.note
+            with open_source(path) as source:
+                check_description(source.path, source.header.description)
+                check_same(source, self._description)
+                load_parts(source, self._parts)
+            self._learner_state = source.header.note
 
     def begin(self, expected: dict[str, Any]) -> Begun:
         """Answer a learner that begins.
@@ -166,8 +163,8 @@ class Shard:
         if self._path is not None:
             staged = read_header_at(staged_path(self._path))
             try:
-                with contextlib.ExitStack() as stack:
-                    published = open_sources(self._path, stack)[-1].header
+                with open_source(self._path) as source:
+                    published = source.header
             except FileNotFoundError:
                 pass
             except ValueError:
@@ -299,18 +296,17 @@ class Shard:
         """Raise a ValueError if the state of the rows contradicts itself."""
         self.rows.check_valid()
 
-    def stage(self, learner_state: dict[str, Any], incremental: bool, last: int) -> None:
+    def stage(self, learner_state: dict[str, Any], last: int) -> None:
         """Write the rows and the state of the learner to a staged file, which `settle` publishes.
 
         Args:
             learner_state (dict): The state, with the number of this save as the largest in ``saves``.
-            incremental (bool): As for the function `save`.
             last (int): Number of this shard's last save that all shards have written.
         """
         assert self._path is not None
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.settle(last)
-        save_parts(self._parts, self._path, self._description, incremental=incremental, note=learner_state, staged=True)
+        save_parts(self._parts, self._path, self._description, note=learner_state, staged=True)
 
     def settle(self, number: int) -> None:
         """Publish the staged file if it is of this save, else remove it, and load the rows if they are not yet."""
@@ -322,9 +318,6 @@ class Shard:
         elif staged is not None:
             os.unlink(staged_path(path))
         remove_temporaries(path)
-        header = read_header_at(path)
-        if header is not None:
-            remove_increments(path, header.id)
         if self._resumes:
             self._load()
 

@@ -312,15 +312,12 @@ class ShardedReplay(NoContainer, Closing):
         self._front.reset()
         return self
 
-    def save(self, *, incremental: bool = False) -> None:
+    def save(self) -> None:
         """Write each shard to ``shard_<number>.safetensors`` in the folder, as the function `save` does.
 
         New files replace old ones once all shards have written theirs, so any process may be killed at any time.
         Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter blocks,
         or whose shard does not answer, are not saved. A warning counts them.
-
-        Args:
-            incremental (bool): As for the function `save`. Default: ``False``.
 
         Raises:
             RuntimeError: If there is no `folder`, or no shard answers.
@@ -333,7 +330,7 @@ class ShardedReplay(NoContainer, Closing):
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
-        self._exchange.save(links, incremental)
+        self._exchange.save(links)
 
     def statistics(self) -> Statistics:
         """Return the statistics of all shards together, for `ReplayMonitor`, and of each as ``shard_0/...``.

@@ -1,6 +1,5 @@
 """The whole state of a training run in one file."""
 
-import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -10,13 +9,12 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..buffers.parameters import Held
-from ..checkpoint.buffers import describe, is_mixture, parts_of
-from ..checkpoint.file_format import CODES, check_description, descriptions, is_value, sensible, summary
-from ..checkpoint.files import real_path
-from ..checkpoint.loading import Restored, load_checked
+from ..checkpoint.buffers import contents_of, is_mixture
+from ..checkpoint.file_format import CODES, check_description, is_value, sensible, summary
+from ..checkpoint.files import Source, open_source, real_path
+from ..checkpoint.loading import load_parts
 from ..checkpoint.parts import Part, is_buffer
 from ..checkpoint.saving import save_parts
-from ..checkpoint.sources import Source, open_sources
 from ..store.faces.local import LocalBuffer
 from ..store.faces.state import Plain
 from ..store.folder.files import sync
@@ -28,12 +26,12 @@ _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
 class TrainingCheckpoint:
     r"""One file with all that a training run needs to continue: networks, optimizers, buffers, counters, random states.
 
-    `save` replaces the file atomically: after a kill at any moment, the previous or the new checkpoint exists. It
-    writes only the rows inserted or updated since the last save, to ``<path>.1``, ``<path>.2`` and so on, which belong
-    to the file. From time to time it writes all rows and removes these. `load` reads the newest checkpoint into objects
-    made as before. See ``docs/checkpoints.md`` for a loop.
+    `save` replaces the file atomically: after a kill at any moment, the previous or the new checkpoint exists. `load`
+    reads it into objects made as before. See ``docs/checkpoints.md`` for a loop.
 
-    A buffer in a folder keeps its rows, also those inserted after the checkpoint. `load` logs how many.
+    A buffer in memory is written whole. One in a folder stays there: `save` flushes it, which writes only what changed.
+    It keeps its rows, also those inserted after the checkpoint; `load` logs how many. ``docs/checkpoints.md`` says from
+    which size on that is the better place.
 
     The random states of NumPy (``np.random``), Python (``random``) and MindSpore (its seeds and ``default_generator``)
     are always included. Those of MindSpore's random operators in compiled graphs are not, since MindSpore does not
@@ -48,9 +46,6 @@ class TrainingCheckpoint:
             - a buffer, a `MixedReplay`, or a dict of buffers as `create_buffer` makes, also of `mindspore_replay.host`;
             - a random number generator: ``np.random.Generator``, ``np.random.RandomState``, ``random.Random`` or
               ``mindspore.Generator``. That of a gymnasium environment is ``env.unwrapped.np_random``.
-
-            Changes made directly through ``.buffer`` are not detected: make a new `TrainingCheckpoint` afterwards,
-            whose first `save` writes all rows.
 
     Raises:
         TypeError: If a part is none of these. A `ShardedReplay` is not supported: use its own `save`.
@@ -85,8 +80,8 @@ class TrainingCheckpoint:
             _check_part(name, part)
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
-        found = parts_of("TrainingCheckpoint", self._buffers) if self._buffers else []
-        held = [one for part in found for one in part.state().values()]
+        _, found = self._contents()
+        held = [one for part in found for one in part.arrays().values()]
         known = {id(one.parameter) for one in held if isinstance(one, Held)}
         # Those in folders stay there with all of their state; a file holds the numbers of their rows alone.
         self._in_folders = [part.owner for part in found if part.is_buffer and part.owner.folder is not None]
@@ -120,8 +115,8 @@ class TrainingCheckpoint:
         for buffer in self._in_folders:
             buffer.flush()  # so that no loss of power takes it back behind this checkpoint
         self._values.arrays = encoded(values=values, random=self._random.read(), inserted=inserted)
-        description = describe(self._buffers, in_folders=True)
-        save_parts([*self._parts, Part("", self._values)], self.path, description, incremental=True)
+        description, _ = self._contents()
+        save_parts([*self._parts, Part("", self._values)], self.path, description)
 
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint into the parts. The run then continues as if it had not stopped.
@@ -132,8 +127,8 @@ class TrainingCheckpoint:
             Union[dict, None]: The values passed to `save`, or ``None`` if there is no file. Nothing is changed then.
 
         Raises:
-            ValueError: If a file is truncated, altered or of another kind, an incremental file is missing, or names,
-                kinds, shapes or dtypes of the parts differ from the saved ones.
+            ValueError: If the file is truncated, altered or of another kind, or names, kinds, shapes or dtypes of the
+                parts differ from the saved ones.
 
         Examples:
             >>> import tempfile
@@ -148,16 +143,11 @@ class TrainingCheckpoint:
         if not path.exists():
             return None
         sync(path.parent)  # a killed process may have left the file's name in memory, and rows will follow it
-        with contextlib.ExitStack() as stack:
-            sources = open_sources(self.path, stack)
-            self._check_kinds(sources)
-            content = self._read_values(sources)
-            nodes = descriptions(sources[-1].header.description)
-            capacities = [node.get("capacity", 0) for node in nodes if "folder" not in node]
-            capacities += [0] * (len(self._parts) - len(capacities))
+        with open_source(self.path) as source:
+            self._check_kinds(source)
+            content = self._read_values(source)
             inserted = [_inserted(buffer) for buffer in self._in_folders]
-            states = [Restored(sources, part, i, capacities[i], False) for i, part in enumerate(self._parts)]
-            load_checked(sources, states, new=False)
+            load_parts(source, self._parts, of_all=True)
         self._random.write(content["random"])
         for buffer, now, then in zip(self._in_folders, inserted, content.get("inserted", inserted)):
             if now != then:
@@ -172,11 +162,14 @@ class TrainingCheckpoint:
         values: dict[str, Any] = content["values"]
         return values
 
-    def _read_values(self, sources: Sequence[Source]) -> dict[str, Any]:
-        """Return the plain values and the random states of the last file, checked."""
-        for source in sources:  # all of them, for their checksums
-            arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
-        with sensible(sources[-1].path):
+    def _contents(self) -> tuple[dict[str, Any], list[Part]]:
+        """Return the description of the buffers, and their parts."""
+        return contents_of("TrainingCheckpoint", self._buffers, True) if self._buffers else ({"dict": {}}, [])
+
+    def _read_values(self, source: Source) -> dict[str, Any]:
+        """Return the plain values and the random states, checked."""
+        arrays = {name: source.array(name) for name in source.header.entries if is_value(name)}
+        with sensible(source.path):
             content = decoded(arrays)
             states, values, inserted = content["random"], content["values"], content.get("inserted", [])
             if not (isinstance(states, dict) and isinstance(values, dict) and isinstance(inserted, list)):
@@ -186,9 +179,9 @@ class TrainingCheckpoint:
         self._random.check(states)
         return content
 
-    def _check_kinds(self, sources: Sequence[Source]) -> None:
-        path, saved, given = sources[0].path, sources[-1].header.description, describe(self._buffers, True)
-        if not any(map(is_value, sources[-1].header.entries)):
+    def _check_kinds(self, source: Source) -> None:
+        path, saved, given = source.path, source.header.description, self._contents()[0]
+        if not any(map(is_value, source.header.entries)):
             raise ValueError(
                 f"For 'TrainingCheckpoint', 'path' must be a file that it wrote, but {path} was written by the "
                 "function 'save': read it with 'load'."
@@ -235,7 +228,7 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identities(buffers: object) -> set[int]:
-    return {id(part.owner) for part in parts_of("TrainingCheckpoint", buffers)}
+    return {id(part.owner) for part in contents_of("TrainingCheckpoint", buffers)[1]}
 
 
 class _Weights:
@@ -246,8 +239,6 @@ class _Weights:
         parameters (Sequence[tuple[str, Parameter]]): Its Parameters by name.
         known (set[int]): Identities of Parameters saved elsewhere. Those of the Cell are added.
     """
-
-    last_saved: object = None
 
     def __init__(self, name: str, parameters: Sequence[tuple[str, Parameter]], known: set[int]) -> None:
         self._parameters: dict[str, Parameter] = {}
@@ -269,7 +260,6 @@ class _Weights:
 class _Values:
     """Plain values to write to a file."""
 
-    last_saved: object = None
     arrays: dict[str, np.ndarray]
 
     def state_arrays(self) -> dict[str, Plain]:

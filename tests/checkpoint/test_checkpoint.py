@@ -154,7 +154,7 @@ def test_every_dtype_and_the_safetensors_library():
     with safe_open(PATH, "numpy") as file:
         assert set(file.keys()) == set(buffer.state_dict()) - {"version", "capacity"}
         metadata = file.metadata()
-    assert (metadata["format"], metadata["format_version"]) == ("mindspore_replay", "1")
+    assert (metadata["format"], metadata["format_version"]) == ("mindspore_replay", "2")
     content = Path(PATH).read_bytes()
     length = int.from_bytes(content[:8], "little")
     assert length % 64 == 56

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import itertools
 import json
 import os
 import resource
@@ -9,21 +10,22 @@ import stat
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
-from checkpoint_cases import RESERVOIRS, RINGS, assert_same_state, filled, insert
+from checkpoint_cases import RINGS, assert_same_state, filled, insert
 from headers import START, checkpoint_header
 from isal import isal_zlib
 from safetensors.numpy import save_file
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, load, save
-from mindspore_replay.checkpoint import saving, sources
-from mindspore_replay.checkpoint.parts import Slots
+from mindspore_replay.checkpoint import saving
+from mindspore_replay.checkpoint.files import Source
+from mindspore_replay.checkpoint.saving import _Array as Array
 
 PATH = "buffer.safetensors"
 
@@ -139,7 +141,7 @@ def test_other_files_of_safetensors(saved: tuple[bytes, Any, Any]):
     """Also those that hold the same arrays and claim to be of this format."""
     _, buffer, given = saved
     state = {key: np.asarray(array) for key, array in buffer.state_dict().items()}
-    for metadata in (None, {"format": "mindspore_replay", "format_version": "1"}):
+    for metadata in (None, {"format": "mindspore_replay", "format_version": "2"}):
         save_file(state, PATH, metadata=metadata)
         refused(Path(PATH).read_bytes(), given)
     ms.save_checkpoint(buffer, PATH, format="safetensors")
@@ -210,25 +212,18 @@ def without(name: str) -> Callable[[dict[str, Any], dict[str, bytearray]], None]
 
 NONSENSE = "has a header that makes no sense"
 WRONG_FILES: dict[str, tuple[Any, str]] = {
-    "later version": (in_metadata("format_version", "2"), "has the format version 2, and this library reads version 1"),
+    "other version": (in_metadata("format_version", "1"), "has the format version 1, and this library reads version 2"),
     "other format": (in_metadata("format", "other"), "has the format 'other', not 'mindspore_replay'"),
     "no format": (lambda header, _: header["__metadata__"].pop("format"), NONSENSE),
-    "no id": (lambda header, _: header["__metadata__"].pop("id"), NONSENSE),
-    "number that is none": (in_metadata("number", "one"), NONSENSE),
-    "negative number": (in_metadata("number", "-1"), NONSENSE),
-    "incremental": (in_metadata("number", "1"), "is incremental file 1 of another: load that"),
-    "id that is no string": (in_metadata("id", 3), NONSENSE),
+    "no description": (lambda header, _: header["__metadata__"].pop("description"), NONSENSE),
     "metadata that are none": (lambda header, _: header["__metadata__"].update(description="{"), NONSENSE),
     "no buffer": (in_metadata("description", "[1, 2]"), "describes no buffer: [1, 2]"),
     "nested": (in_metadata("description", "[" * 10**5 + "]" * 10**5), NONSENSE),
     "deep": (in_metadata("description", '{"list":[' * 200 + "]}" * 200), "describes no buffer"),
     "empty": (in_metadata("description", '{"dict":{}}'), "describes no buffer: {'dict': {}}"),
-    "since that is none": (in_metadata("since", "[-1]"), NONSENSE),
-    "since of others": (in_metadata("since", "[0, 0]"), "must contain the columns and the state"),
-    "rows lacking": (in_metadata("since", "[3]"), "has rows from 3 on, not from 0 on"),
     "checksums of others": (in_metadata("checksums", "wrong"), NONSENSE),
     "other class": (in_description(**{"class": "ReplayBuffer"}), "'buffer' must be what was saved"),
-    "unknown class": (in_description(**{"class": "Path"}), "describes no buffer"),
+    "unknown class": (in_description(**{"class": "Path"}), "'buffer' must be what was saved"),
     "class that is none": (in_description(**{"class": 3}), "describes no buffer"),
     "no capacity": (in_description(capacity=0), "describes no buffer"),
     "huge capacity": (in_description(capacity=2**70), "describes no buffer"),
@@ -289,33 +284,6 @@ def test_sealing_keeps_a_right_file_right(saved: tuple[bytes, Any, Any]):
     assert float(load(PATH).get_item(0)[1]) == 77
 
 
-WRONG_UPDATED: dict[str, tuple[Any, list[int]]] = {
-    "new": (RINGS["prioritized"], [29, 31]),
-    "overwritten": (RINGS["prioritized"], [6, 30]),
-    "twice": (RINGS["prioritized"], [29, 29]),
-    "negative": (RINGS["prioritized"], [-1, 29]),
-    "replaced": (RESERVOIRS["reservoir"], [0, 99]),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_UPDATED)
-def test_updated_rows_that_cannot_be(name: str):
-    make, serials = WRONG_UPDATED[name]
-    buffer = filled(make)
-    save(buffer, PATH, incremental=True)
-    buffer.update([int(buffer.serials.asnumpy()[0]) - 1], {"reward": [1.0]})
-    save(buffer, PATH, incremental=True)
-    header, arrays = opened(Path(f"{PATH}.1").read_bytes())
-    in_array("updated", "q", *serials)(header, arrays)
-    Path(f"{PATH}.1").write_bytes(sealed(header, arrays))
-    with pytest.raises(ValueError, match=r"\.1 has 'updated' that are not the numbers of its older rows"):
-        load(PATH)
-    header["updated"]["dtype"] = "F64"
-    Path(f"{PATH}.1").write_bytes(sealed(header, arrays))
-    with pytest.raises(ValueError, match=r"\.1 has 'updated' of float64 \[\d+\], not of int64 \['rows'\]"):
-        load(PATH)
-
-
 def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
     """Readers would differ on which one counts."""
     content, _, given = saved
@@ -333,7 +301,7 @@ def test_a_header_in_which_an_array_comes_twice(saved: tuple[bytes, Any, Any]):
         b'"},"a":{"dtype":"F32"}}',
         b'"},"a":3}',
         b"\xff\xfe",
-        b'","format":"mindspore_replay","format_version":"1"}}',
+        b'","format":"mindspore_replay","format_version":"2"}}',
     ],
     ids=["nested", "long number", "no metadata", "half an entry", "no entry", "no text", "little"],
 )
@@ -417,8 +385,7 @@ def large(rows_: int = 100) -> ReplayBuffer:
     return buffer
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
+def test_a_disk_that_is_full(request: pytest.FixtureRequest):
     buffer = large()
     save(buffer, PATH)
     before = buffer.state_dict()
@@ -426,7 +393,7 @@ def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
     buffer.insert([np.ones((50, 500), np.float32)])
     request.getfixturevalue("small_disk")
     with pytest.raises(OSError, match=rf"For 'save', .*{PATH}.* could not be written and is what it was before: ") as e:
-        save(buffer, PATH, incremental=incremental)
+        save(buffer, PATH)
     assert e.value.errno == errno.EFBIG
     assert [entry.name for entry in Path().iterdir()] == [PATH]
     assert Path(PATH).read_bytes() == content
@@ -435,17 +402,15 @@ def test_a_disk_that_is_full(incremental: bool, request: pytest.FixtureRequest):
 
 def on_chunk(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], Any]) -> None:
     """Call `do` once while a file is written."""
+    numbers, real = itertools.count(1), saving.write_all
 
-    class WriteAll(saving.WriteAll):
-        calls = 0
-
-        def __call__(self, chunk: Any) -> None:
-            type(self).calls += 1
-            if type(self).calls == number:
+    def watched(chunks: Iterable[Any]) -> Iterator[Any]:
+        for chunk in chunks:
+            if next(numbers) == number:
                 do()
-            super().__call__(chunk)
+            yield chunk
 
-    monkeypatch.setattr(saving, "WriteAll", WriteAll)
+    monkeypatch.setattr(saving, "write_all", lambda file, chunks, *more: real(file, watched(chunks), *more))
 
 
 def handles(buffer: Any) -> np.ndarray:
@@ -572,10 +537,10 @@ def test_calls_from_python_wait(monkeypatch: pytest.MonkeyPatch):
 def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
     """The file is that of the second; the first raises that it has none."""
     first, second = filled(RINGS["uniform"]), filled(RINGS["uniform"], 40, seed=1)
-    real = saving.WriteAll
+    real = saving.write_all
 
     def save_other() -> None:
-        monkeypatch.setattr(saving, "WriteAll", real)
+        monkeypatch.setattr(saving, "write_all", real)
         save(second, PATH)
 
     on_chunk(monkeypatch, 3, save_other)
@@ -584,29 +549,36 @@ def test_two_saves_to_one_path_at_once(monkeypatch: pytest.MonkeyPatch):
     assert_same_state(load(PATH), second)
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch, incremental: bool):
-    """The loaded state is one that was saved, the new one."""
+def test_a_file_that_is_replaced_while_it_is_loaded(monkeypatch: pytest.MonkeyPatch):
+    """The loaded state is the one that was saved when the load began."""
     old, new = large(50), large(60)
     save(old, PATH)
-    old.insert([np.ones((1, 500), np.float32)])
-    save(old, PATH, incremental=True)
-    assert len(list(Path().iterdir())) == 2
-    real, calls = sources.incremental_paths, []
+    real = Source.array
 
-    def replace_and_list(path: Path) -> dict[int, Path]:
-        listed = real(path)
-        calls.append(len(listed))
-        if len(calls) == 1:
-            save(new, PATH)
-            if incremental:
-                new.insert([np.ones((2, 500), np.float32)])
-                save(new, PATH, incremental=True)
-        return listed
+    def replace(source: Source, *given: Any) -> np.ndarray:
+        monkeypatch.setattr(Source, "array", real)
+        save(new, PATH)
+        return real(source, *given)
 
-    monkeypatch.setattr(sources, "incremental_paths", replace_and_list)
+    monkeypatch.setattr(Source, "array", replace)
+    assert_same_state(load(PATH), old)
     assert_same_state(load(PATH), new)
-    assert len(calls) == 2
+
+
+def test_what_killed_saves_left_is_removed():
+    """And nothing else beside the file."""
+    others = [
+        f"{PATH}.1",
+        f"{PATH}.tmp",
+        f"{PATH}.next",
+        f"{PATH}.0123456789abcdef.tmp.txt",
+        "other.0123456789abcdef.tmp",
+    ]
+    left = [f"{PATH}.0123456789abcdef.tmp", f"{PATH}.next.0123456789abcdef.tmp"]
+    for name in (*others, *left):
+        Path(name).touch()
+    save(filled(RINGS["uniform"]), PATH)
+    assert sorted(entry.name for entry in Path().iterdir()) == sorted([PATH, *others])
 
 
 def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -624,11 +596,8 @@ def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "fsync", record_fsync)
     monkeypatch.setattr(os, "replace", record_replace)
-    for incremental in (False, True):
-        calls.clear()
-        insert(buffer, 1)
-        save(buffer, path, incremental=incremental)
-        assert calls == ["file", "name", "folder"]
+    save(buffer, path)
+    assert calls == ["file", "name", "folder"]
 
 
 # Memory.
@@ -674,6 +643,6 @@ def test_memory(monkeypatch: pytest.MonkeyPatch):
     assert peak(lambda: save(buffer, PATH)) < limit
     assert peak(lambda: load(PATH, buffer=buffer)) < 2 * limit
     assert buffer.nbytes // 2 < peak(lambda: load(PATH)) < buffer.nbytes + limit
-    chunks = Slots.chunks
-    monkeypatch.setattr(Slots, "chunks", lambda self, array: iter([b"".join(map(bytes, chunks(self, array)))]))
+    chunks = Array.chunks
+    monkeypatch.setattr(Array, "chunks", lambda self: iter([b"".join(map(bytes, chunks(self)))]))
     assert peak(lambda: save(buffer, PATH)) > limit

@@ -1,9 +1,7 @@
 """Arrays are read from a file in pieces, by several threads."""
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,9 @@ import numpy as np
 import pytest
 
 from mindspore_replay import ReplayBuffer, load, save
-from mindspore_replay.checkpoint import sources
+from mindspore_replay.checkpoint import files
+from mindspore_replay.checkpoint.files import Source, open_source
 from mindspore_replay.checkpoint.parts import Slots
-from mindspore_replay.checkpoint.sources import Source, open_sources
 
 ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)
 
@@ -22,16 +20,10 @@ ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file whose column has 38 or 39 pieces, the first and the last perhaps small ones."""
-    monkeypatch.setattr(sources, "_PIECE", 64)
+    monkeypatch.setattr(files, "_READ", 64)
     buffer = ReplayBuffer(sample_size=1, capacity=100, shapes=[(6,)], types=["int32"], seed=0)
     save(buffer.insert([ROWS]), tmp_path / "buffer.safetensors")
     return tmp_path / "buffer.safetensors"
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Source]:
-    with contextlib.ExitStack() as stack:
-        yield open_sources(path, stack)[0]
 
 
 def pieces_of(array: np.ndarray) -> list[int]:
@@ -42,7 +34,7 @@ def pieces_of(array: np.ndarray) -> list[int]:
 
 
 def test_pieces_make_an_array(path: Path):
-    with opened(path) as source:
+    with open_source(path) as source:
         done: list[int] = []
         source.progress = done.append
         array = source.array("column.0")
@@ -57,31 +49,33 @@ def test_pieces_begin_and_end_at_whole_places_in_memory(path: Path, offset: int)
     memory = np.zeros(ROWS.nbytes + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     array = memory[start : start + ROWS.nbytes].view(np.int32).reshape(ROWS.shape)
-    with opened(path) as source:
+    with open_source(path) as source:
         done: list[int] = []
         source.progress = done.append
-        source.fill("column.0", array, [(0, Slots(100, 0, 100))])
+        source.fill("column.0", array, Slots(100, 0, 100))
     np.testing.assert_array_equal(array, ROWS)
     assert done == pieces_of(array)
     assert done[:2] == [64 - offset, 64]
     assert done[-1] == (ROWS.nbytes + offset) % 64
 
 
-@pytest.mark.parametrize("chosen", [None, np.random.default_rng(0).permutation(120)[:90]])
-def test_rows_are_read_into_slots(path: Path, chosen: np.ndarray | None):
-    slots = Slots(120, 70, 90, chosen)  # behind the end of the ring, or in any order
-    array = np.zeros((120, 6), np.int32)
-    with opened(path) as source:
-        source.fill("column.0", array, [(10, slots)])
-    where = (70 + np.arange(90)) % 120 if chosen is None else chosen
-    np.testing.assert_array_equal(array[where], ROWS[10:])
+@pytest.mark.parametrize("count", [0, 1, 50, 90, 100])
+def test_the_newest_rows_are_read_into_slots(path: Path, count: int):
+    array, slots = np.zeros((120, 6), np.int32), Slots(120, 70, count)
+    with open_source(path) as source:
+        source.fill("column.0", array, slots)
+    where = (70 + np.arange(count)) % 120  # some behind the end of the ring
+    np.testing.assert_array_equal(array[where], ROWS[100 - count :])
     assert not np.delete(array, where, 0).any()
+    pieces = [np.arange(120)[piece] for piece in slots.pieces(array, 75)]  # three rows have 72 bytes
+    np.testing.assert_array_equal(np.concatenate([np.zeros(0), *pieces]), where)
+    assert {len(piece) for piece in pieces} <= {1, 2, 3}
 
 
 @pytest.mark.parametrize("piece", [0, 1, 20, 37])
 @pytest.mark.parametrize("skips", [False, True])
 def test_an_altered_byte_in_any_piece_is_found(path: Path, piece: int, skips: bool):
-    with opened(path) as source:
+    with open_source(path) as source:
         at = source.header.size + source.header.entries["column.0"].start + 64 * piece
         data = bytearray(path.read_bytes())
         data[at] ^= 1
@@ -91,7 +85,7 @@ def test_an_altered_byte_in_any_piece_is_found(path: Path, piece: int, skips: bo
 
 
 def test_two_pieces_that_changed_places_are_found(path: Path):
-    with opened(path) as source:
+    with open_source(path) as source:
         at = source.header.size + source.header.entries["column.0"].start
         data = bytearray(path.read_bytes())
         data[at : at + 128] = data[at + 64 : at + 128] + data[at : at + 64]
@@ -101,7 +95,7 @@ def test_two_pieces_that_changed_places_are_found(path: Path):
 
 
 def test_a_file_that_becomes_shorter_is_an_error(path: Path):
-    with opened(path) as source:
+    with open_source(path) as source:
         with open(path, "r+b") as file:
             file.truncate(path.stat().st_size - 100)
         with pytest.raises(ValueError, match="ended while it was read"):
@@ -113,7 +107,7 @@ def test_a_file_that_becomes_shorter_is_an_error(path: Path):
 def test_after_an_error_no_memory_is_written(path: Path, monkeypatch: pytest.MonkeyPatch):
     lock, begun, ended = threading.Lock(), [], []
 
-    def read(_: Any, memory: np.ndarray, at: int) -> int:
+    def read(_: Any, memory: np.ndarray, at: int, size: int) -> int:
         with lock:
             begun.append(at)
             first = len(begun) == 1
@@ -123,7 +117,7 @@ def test_after_an_error_no_memory_is_written(path: Path, monkeypatch: pytest.Mon
         ended.append(at)
         return 0
 
-    with opened(path) as source, ThreadPoolExecutor(3) as readers:
+    with open_source(path) as source, ThreadPoolExecutor(3) as readers:
         monkeypatch.setattr(Source, "_read_piece", read)
         monkeypatch.setattr(source, "_readers", readers)
         with pytest.raises(ZeroDivisionError):

@@ -29,7 +29,7 @@ from mindspore_replay import (
     load,
     save,
 )
-from mindspore_replay.checkpoint import files
+from mindspore_replay.checkpoint import saving
 
 PATH = "run.safetensors"
 
@@ -104,8 +104,8 @@ def test_a_run_that_goes_on_is_the_same_run():
     whole.go_on(9)
     whole.save()
     whole.go_on(3)
-    whole.save()  # an incremental one
-    assert sorted(entry.name for entry in Path().iterdir()) == [PATH, f"{PATH}.1"]
+    whole.save()
+    assert [entry.name for entry in Path().iterdir()] == [PATH]
     expected, state = whole.go_on(6), whole.state()
     for other in (new, used):
         other.load()
@@ -142,7 +142,6 @@ def test_recurrent_states_that_are_written_back():
         checkpoint.save()
         learn(buffer, range(step, step + 1))
     checkpoint.save()
-    assert len(list(Path().iterdir())) > 1
     expected = learn(buffer, range(18, 40))
     again, checkpoint = make(1)
     checkpoint.load()
@@ -278,7 +277,7 @@ GIVEN: dict[str, Callable[[dict[str, Any], Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("how", GIVEN)
 def test_buffers_wherever_they_are(how: str):
-    """Each is written once, incrementally, and as `save` writes it: only the stored rows."""
+    """Each is written once, and as `save` writes it: only the stored rows."""
     old, new = sources(0), sources(7)
     old_mixed, new_mixed = mixed(old, 1), mixed(new, 3)
     first = TrainingCheckpoint(PATH, **GIVEN[how](old, old_mixed))
@@ -297,20 +296,6 @@ def test_buffers_wherever_they_are(how: str):
             np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
     else:
         assert draws(new["agent"]) == draws(old["agent"])
-
-
-def test_only_new_rows_are_written():
-    buffer, network = filled(RINGS["uniform"], 0, capacity=1000), nn.Dense(4, 4)
-    insert(buffer, 900)
-    checkpoint = TrainingCheckpoint(PATH, network=network, buffer=buffer)
-    checkpoint.save()
-    insert(buffer, 3)
-    checkpoint.save()
-    sizes = [Path(name).stat().st_size for name in (PATH, f"{PATH}.1")]
-    assert sizes[0] > 900 * 41 * 4
-    assert sizes[1] < 20_000
-    TrainingCheckpoint(PATH, network=network, buffer=buffer).save()  # by another object: all rows
-    assert [entry.name for entry in Path().iterdir()] == [PATH]
 
 
 @pytest.mark.cpu_only("rows in a folder are in host memory")
@@ -492,26 +477,23 @@ def test_parts_that_are_none():
         TrainingCheckpoint(PATH, one=buffer, two=buffer)
 
 
-@pytest.mark.parametrize("file", [PATH, f"{PATH}.1"])
-def test_damage_anywhere_is_found_and_changes_nothing(file: str):
+def test_damage_anywhere_is_found_and_changes_nothing():
     """A bit in each 1000 bytes, and a truncated file."""
     parts = parts_of_a_run()
     checkpoint = TrainingCheckpoint(PATH, **parts)
     insert(parts["buffer"], 30)
     checkpoint.save()
-    insert(parts["buffer"], 1)
-    checkpoint.save()
-    content = Path(file).read_bytes()
+    content = Path(PATH).read_bytes()
     before = state_of(parts)
     damaged = [bytearray(content) for _ in range(0, len(content), 1000)]
     for i, changed in enumerate(damaged):
         changed[1000 * i] ^= 4
     for changed in [*damaged, content[:-1], content[:100], b""]:
-        Path(file).write_bytes(changed)
-        with pytest.raises(ValueError, match=f"^For 'load', .*{file}"):
+        Path(PATH).write_bytes(changed)
+        with pytest.raises(ValueError, match=f"^For 'load', .*{PATH}"):
             checkpoint.load()
         assert state_of(parts) == before
-    Path(file).write_bytes(content)
+    Path(PATH).write_bytes(content)
     assert checkpoint.load() == {}
 
 
@@ -522,13 +504,14 @@ def test_a_network_that_changes_while_it_is_written(monkeypatch: pytest.MonkeyPa
     owner = Owner(inner=nn.Dense(2, 2))
     checkpoint = TrainingCheckpoint(PATH, owner=owner)
     checkpoint.save()
-    content, real = Path(PATH).read_bytes(), files.WriteAll.__call__
+    content, real = Path(PATH).read_bytes(), saving.write_all
 
-    def write(writes: Any, chunk: Any) -> None:
-        real(writes, chunk)
+    def write(*given: Any) -> int:
+        crc32 = real(*given)
         owner.inner.weight.asnumpy()[...] += 1
+        return crc32
 
-    monkeypatch.setattr(files.WriteAll, "__call__", write)
+    monkeypatch.setattr(saving, "write_all", write)
     with pytest.raises(RuntimeError, match=r"must not change while it is written, but 'owner\.inner\.weight' changed"):
         checkpoint.save()
     assert Path(PATH).read_bytes() == content
@@ -538,7 +521,7 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
     """After each there is the previous run or the new one, whole; a save that is not atomic fails this test."""
     script = TESTS / "support" / "killed_training.py"
     ran = subprocess.run(
-        [sys.executable, script, tmp_path, "whole", "incremental", "in-place", "removing"],
+        [sys.executable, script, tmp_path, "whole", "in-place", "removing"],
         capture_output=True,
         text=True,
         check=False,
@@ -547,13 +530,10 @@ def test_killed_at_every_point_of_a_save(tmp_path: Path):
     assert ran.returncode == 0, ran.stderr
     results = json.loads(ran.stdout.splitlines()[-1])
     assert results["whole"]["files"] == [PATH]
-    assert results["incremental"]["files"] == [PATH, f"{PATH}.1", f"{PATH}.2"]
-    for how in ("whole", "incremental"):
-        found = results[how]["found"]
-        assert len(found) > 20, how
-        assert found == [2] * found.count(2) + [3] * found.count(3), how
-        assert found.count(2) > 20, how
-        assert found.count(3) > 2, how  # a kill after the new file exists, but before the folder is synced
+    found = results["whole"]["found"]
+    assert found == [2] * found.count(2) + [3] * found.count(3)
+    assert found.count(2) > 20
+    assert found.count(3) > 2  # a kill after the new file exists, but before the folder is synced
     assert "damaged" in results["in-place"]["found"]
     assert "damaged" in results["removing"]["found"]
 

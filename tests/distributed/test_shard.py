@@ -11,8 +11,8 @@ import pytest
 from kinds import full_sample
 from mindspore import Tensor, bfloat16
 
-from mindspore_replay import FrameStack, NStep, create_buffer, host, load, save
-from mindspore_replay.checkpoint.buffers import describe
+from mindspore_replay import FrameStack, NStep, create_buffer, host, load
+from mindspore_replay.checkpoint.buffers import contents_of
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
 from mindspore_replay.distributed.shard import Shard
 from mindspore_replay.distributed.writer import bits
@@ -22,7 +22,7 @@ from mindspore_replay.training.statistics import statistics_of
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
 NAMES, CAPACITY = ["observation", "reward", "terminated"], 24
-WIDTH = 100  # wide rows: an incremental file is smaller than a full one
+WIDTH = 100
 KINDS: dict[str, dict[str, Any]] = {
     "uniform": {},
     "distinct": {"replace": False, "ordered": True},
@@ -83,9 +83,9 @@ def begun(kind: str, path: Path) -> Shard:
     return shard
 
 
-def keep(shard: Shard, number: int, incremental: bool = False) -> None:
+def keep(shard: Shard, number: int) -> None:
     """Save, as a learner lets shards do."""
-    shard.stage({"saves": [number]}, incremental, number - 1)
+    shard.stage({"saves": [number]}, number - 1)
     shard.settle(number)
 
 
@@ -151,25 +151,20 @@ def test_rows_bring_their_versions():
 def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
     shard._path = tmp_path / "shard.safetensors"
-    for incremental in (False, True):
-        keep(shard, 1 + incremental, incremental)
-        save(buffer, tmp_path / "buffer.safetensors", incremental=incremental)
-        more = {"end": np.arange(4) == 3} if buffer.has_episodes else {}
-        shard.insert(rows(40, 4), 4, more)
-        buffer.insert(rows(40, 4), **more)
-        if buffer.has_handles:  # a row that both files hold
-            given = np.array([40]), {"reward": np.full(1, 7 + incremental, np.float32)}
-            shard.call(shard.identity, "update", *given)
-            buffer.update(*given)
-    keep(shard, 3, incremental=True)
-    save(buffer, tmp_path / "buffer.safetensors", incremental=True)
-    names = sorted(path.name for path in tmp_path.glob("shard.safetensors*"))
-    assert names == [name.replace("buffer", "shard") for name in sorted(p.name for p in tmp_path.glob("buffer.*"))]
-    assert len(names) > 1
+    keep(shard, 1)
+    more = {"end": np.arange(4) == 3} if buffer.has_episodes else {}
+    shard.insert(rows(40, 4), 4, more)
+    buffer.insert(rows(40, 4), **more)
+    if buffer.has_handles:
+        given = np.array([40]), {"reward": np.full(1, 7, np.float32)}
+        shard.call(shard.identity, "update", *given)
+        buffer.update(*given)
+    keep(shard, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["shard.safetensors"]
     assert_same_state(shard, load(shard._path))
     again = begun(kind, shard._path)
     assert_same_state(again, buffer)
-    assert again.begin(spec_of(kind).to_json())[1] == {"saves": [3]}
+    assert again.begin(spec_of(kind).to_json())[1] == {"saves": [2]}
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
     if spec_of(other).kind != buffer.spec.kind:
@@ -275,4 +270,4 @@ def test_each_shard_has_its_capacity_and_seed():
     for i, part in enumerate(shard_specs(whole, 2, 3)):
         buffer = create_buffer({**config("n steps"), "capacity": 30 - i, "seed": 3 + i})
         assert part.options == buffer.options
-        assert part.to_json() == describe(buffer)
+        assert part.to_json() == contents_of("save", buffer)[0]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from local_ray import ActorDiedError, TaskError, in_this_process
 
-from mindspore_replay.checkpoint import files
+from mindspore_replay.checkpoint import saving
 from mindspore_replay.distributed import shard as shard_module
 from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
@@ -24,7 +24,7 @@ from mindspore_replay.store.spec.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 
-WIDTH = 100  # wide rows: an incremental file is smaller than a full one
+WIDTH = 100
 CONFIG: dict[str, Any] = {
     "capacity": 40,
     "sample_size": 1,
@@ -121,8 +121,8 @@ class World:
             rows = 12 if self.exchange.samples == 1 else 1
             actor.shard.rows.insert([np.full((rows, WIDTH), self.exchange.samples, np.int32)])
 
-    def save(self, incremental: bool) -> None:
-        self.exchange.save(self.exchange.links.alive(), incremental)
+    def save(self) -> None:
+        self.exchange.save(self.exchange.links.alive())
 
     def check(self, least: list[int]) -> None:
         """Check that the shards resume from one save, no older than those of these numbers, and save again."""
@@ -134,7 +134,7 @@ class World:
         assert self.exchange.samples == max(self.staged[i][saves[i]] for i in range(2))
         assert all(entry.suffix not in (".tmp", ".next") for entry in self.folder.iterdir())
         self.insert()
-        self.save(incremental=False)
+        self.save()
         assert sorted(entry.name for entry in self.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
 
 
@@ -161,7 +161,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
     monkeypatch.setattr(os, "fsync", stepping(lambda descriptor: None))
     for name in ("replace", "unlink"):
         monkeypatch.setattr(os, name, stepping(getattr(os, name)))
-    monkeypatch.setattr(files.WriteAll, "__call__", stepping(files.WriteAll.__call__))
+    monkeypatch.setattr(saving, "write_all", stepping(saving.write_all))
 
     def make(name: str) -> World:
         (tmp_path / name).mkdir()
@@ -173,12 +173,12 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
         yield make
 
 
-def saved(world: Callable[[str], World], name: str, incremental: bool) -> World:
+def saved(world: Callable[[str], World], name: str) -> World:
     """Return shards that were saved, and got more rows since."""
     made = world(name)
     for _ in range(2):
         made.insert()
-        made.save(incremental)
+        made.save()
     made.insert()
     for actor in made.actors:
         actor.steps = 0
@@ -186,33 +186,32 @@ def saved(world: Callable[[str], World], name: str, incremental: bool) -> World:
     return made
 
 
-@pytest.mark.parametrize("incremental", [False, True])
-def test_all_are_killed(world: Callable[[str], World], incremental: bool):
+def test_all_are_killed(world: Callable[[str], World]):
     """Each shard at any of its steps, which include those after all have written."""
-    whole = saved(world, "whole", incremental)
-    whole.save(incremental)
+    whole = saved(world, "whole")
+    whole.save()
     steps = range(whole.actors[0].steps + 1)
     assert len(steps) > 10
-    for first, second in [(i, j) for i in steps for j in steps if (i <= j) == incremental]:
-        made = saved(world, f"{first}-{second}", incremental)
+    for first, second in [(i, j) for i in steps for j in steps]:
+        made = saved(world, f"{first}-{second}")
         least, made.learner_dies_at = made.exchange.saves, 4  # it has sent all its messages
         made.actors[0].dies_at, made.actors[1].dies_at = first, second
         with contextlib.suppress(Killed, RuntimeError):  # an error if both have died
-            made.save(incremental)
+            made.save()
         made.check(least)
 
 
 def test_files_that_are_published_too_early_are_found(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
-    def stage(shard: Shard, state: dict[str, Any], incremental: bool, last: int) -> None:
-        real(shard, state, incremental, last)
+    def stage(shard: Shard, state: dict[str, Any], last: int) -> None:
+        real(shard, state, last)
         shard.settle(save_number(state))
 
     real = Shard.stage
     monkeypatch.setattr(Shard, "stage", stage)
-    made = saved(world, "early", False)
+    made = saved(world, "early")
     least, made.learner_dies_at = made.exchange.saves, 1
     with pytest.raises(Killed):
-        made.save(False)
+        made.save()
     with pytest.raises(ValueError, match="no save is there of all shards"):
         made.check(least)
 
@@ -221,14 +220,14 @@ def test_files_that_are_published_too_early_are_found(world: Callable[[str], Wor
 def test_a_shard_is_killed(world: Callable[[str], World], dying: int):
     """The save and the next one are done, with the last file of the shard that was killed or a newer one."""
     for step in range(12):
-        made = saved(world, str(step), step % 2 == 1)
+        made = saved(world, str(step))
         made.actors[dying].dies_at = step
-        made.save(step % 2 == 1)
+        made.save()
         least = made.exchange.saves
         assert max(least) == least[1 - dying]
         if step % 3:
             made.insert()
-            made.save(step % 2 == 1)
+            made.save()
             assert min(made.exchange.saves) > max(least)
             assert not list(made.folder.glob("*.next"))
         made.check(made.exchange.saves)
@@ -238,10 +237,10 @@ def test_a_learner_is_killed(world: Callable[[str], World]):
     """The shards live on: another learner saves, and all are killed then."""
     for message in range(5):
         for step in range(0, 12, 2):
-            made = saved(world, f"{message}-{step}", step % 4 == 0)
+            made = saved(world, f"{message}-{step}")
             least, made.learner_dies_at = made.exchange.saves, message
             with contextlib.suppress(Killed):
-                made.save(step % 4 == 0)
+                made.save()
             made.learner_dies_at = -1
             made.learn(resume=False)
             assert not list(made.folder.glob("*.next"))
@@ -250,7 +249,7 @@ def test_a_learner_is_killed(world: Callable[[str], World]):
             made.actors[1].steps, made.actors[1].dies_at = 0, step
             made.messages, made.learner_dies_at = 0, 4
             with contextlib.suppress(Killed):
-                made.save(step % 4 == 0)
+                made.save()
             made.check(least)
 
 
@@ -259,10 +258,10 @@ def test_all_are_killed_when_they_resume(world: Callable[[str], World], messages
     """One shard or both have written a save that was cut off."""
     for first in range(4):
         for second in range(4):
-            made = saved(world, f"{first}-{second}", True)
+            made = saved(world, f"{first}-{second}")
             least, made.learner_dies_at = made.exchange.saves, messages
             with pytest.raises(Killed):
-                made.save(True)
+                made.save()
             made.messages, made.learner_dies_at, made.die_at = 0, 4, (first, second)
             with pytest.raises(Killed):
                 made.start(resume=True)
@@ -277,7 +276,7 @@ def test_a_first_save_that_was_cut_off(world: Callable[[str], World]):
         made.insert()
         made.messages, made.learner_dies_at = 0, messages
         with pytest.raises(Killed):
-            made.save(False)
+            made.save()
         made.learner_dies_at = -1
         if messages == 1:
             with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\)"):
@@ -294,8 +293,8 @@ def test_a_first_save_that_was_cut_off(world: Callable[[str], World]):
 
 def test_saves_of_two_threads(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
     """The second begins when the first is done."""
-    made = saved(world, "two", False)
-    second = threading.Thread(target=made.save, args=(False,))
+    made = saved(world, "two")
+    second = threading.Thread(target=made.save)
 
     def stage(shard: Shard, *arguments: Any) -> None:
         real(shard, *arguments)
@@ -306,7 +305,7 @@ def test_saves_of_two_threads(world: Callable[[str], World], monkeypatch: pytest
 
     real, before = Shard.stage, max(made.exchange.saves)
     monkeypatch.setattr(Shard, "stage", stage)
-    made.save(False)
+    made.save()
     second.join()
     assert len(made.staged[0]) == len(made.staged[1]) == 4
     assert min(made.exchange.saves) == max(made.staged[0]) > before
@@ -315,30 +314,30 @@ def test_saves_of_two_threads(world: Callable[[str], World], monkeypatch: pytest
 
 def test_a_damaged_file_of_a_shard_that_lives(world: Callable[[str], World]):
     """A learner that finds it goes on, and the next save replaces the file; a new shard says what is wrong."""
-    made = saved(world, "damaged", False)
+    made = saved(world, "damaged")
     file = made.folder / "shard_1.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"shard_1.safetensors has .* bytes, not"):
         made.start(resume=True)
-    made = saved(world, "lives", False)
+    made = saved(world, "lives")
     file = made.folder / "shard_1.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     made.learn(resume=False)
-    made.save(False)
+    made.save()
     made.check(made.exchange.saves)
 
 
 def test_without_any_shard_nothing_is_saved(world: Callable[[str], World]):
-    made = saved(world, "dead", False)
+    made = saved(world, "dead")
     for actor in made.actors:
         actor.dies_at = 3
     with pytest.raises(RuntimeError, match="none of the 2 shards answers"):
-        made.save(False)
+        made.save()
 
 
 def test_a_shard_that_cannot_write(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
     """The error comes as it is, and the files are those of the last save."""
-    made = saved(world, "full", False)
+    made = saved(world, "full")
 
     def stage(shard: Shard, *arguments: Any) -> None:
         if shard is made.actors[1].shard:
@@ -349,7 +348,7 @@ def test_a_shard_that_cannot_write(world: Callable[[str], World], monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(Shard, "stage", stage)
         with pytest.raises(OSError, match="No space left"):
-            made.save(False)
+            made.save()
     assert made.exchange.saves == before
     assert sorted(entry.name for entry in made.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
     made.check(before)

@@ -111,15 +111,10 @@ def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[
     assert image.imread("all.png").shape[0] == 3 * 340
 
 
-def test_an_overview_reads_incremental_files(folder: Path):
+def test_an_overview_of_a_ring_that_went_round(folder: Path):
     buffer = ReplayBuffer(sample_size=2, capacity=12, **COLUMNS)
-    insert(buffer, 0, 10)
-    save(buffer, "buffer", incremental=True)
-    insert(buffer, 10, 2)
-    save(buffer, "buffer", incremental=True)
-    insert(buffer, 12, 4)
-    save(buffer, "buffer", incremental=True)
-    assert Path("buffer.2").exists()
+    insert(buffer, 0, 16)
+    save(buffer, "buffer")
     (part,), nbytes = overview("buffer")
     assert nbytes == sum(path.stat().st_size for path in folder.iterdir())
     assert part.rewards is not None

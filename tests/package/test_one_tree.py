@@ -14,7 +14,7 @@ CLASSES = [name for name in host.__all__ if name.endswith("Buffer") or name == "
 OF_CELLS = {"state", "nbytes", "state_dict", "load_state_dict", "as_dataset"}
 #: What the package alone asks for.
 OF_STATE = {
-    *("begin_replacing", "check_state", "checked_state", "exclusive", "kind", "last_saved", "load_checked", "recipe"),
+    *("begin_replacing", "check_state", "checked_state", "exclusive", "kind", "load_checked", "recipe"),
     *("runs_graphs", "snapshot", "sole_use", "state_arrays", "turn_to_sample"),
 }
 

@@ -114,17 +114,6 @@ def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
     }
 
 
-def test_rows_that_an_attached_process_updates_are_saved_again(tmp_path: Path):
-    buffer = ReplayBuffer(1, 20, **flat([(500,), ()], TYPES, names=NAMES, late=["action"], storage=tmp_path / "rows"))
-    buffer.insert({"observation": np.zeros((18, 500), np.float32)})
-    save(buffer, tmp_path / "file", incremental=True)
-    attach(tmp_path / "rows").update([3], {"action": np.array([7], np.int32)})
-    save(buffer, tmp_path / "file", incremental=True)
-    assert (tmp_path / "file.1").exists()
-    loaded = load(tmp_path / "file")
-    assert (loaded.get_item(3)[1], loaded.eligible()) == (7, 1)
-
-
 def test_its_rows_get_the_first_priority(tmp_path: Path):
     buffer = PrioritizedReplayBuffer(1, 8, [()], ["int32"], initial_priority=0.25, storage=tmp_path / "rows")
     attached = attach(tmp_path / "rows")

@@ -1150,7 +1150,6 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'ReplayMonitor(buffer("plain"), SINK, step=0.5)': TypeError("'step' must be an int, but got 0.5 (float)."),
     },
     "save": {
-        'save(buffer("plain"), "file", incremental=1)': TypeError("'incremental' must be a bool, but got 1 (int)."),
         'save(buffer("plain"), "file", progress="yes")': TypeError("'progress' must be a bool, but got 'yes' (str)."),
         'save([], "file")': TypeError(OF_THEM + "list."),
         'save({}, "file")': TypeError(OF_THEM + "dict."),

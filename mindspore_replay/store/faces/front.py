@@ -394,8 +394,6 @@ class SharedRows:
         self.folder, self.lock, self.closed = folder, threading.RLock(), Event()
         #: The fronts of the buffers, which are closed together.
         self.fronts = Living()
-        #: Record of the last `save`: only rows inserted or updated since differ from its files.
-        self.last_saved: object = None
 
 
 class LocalFront(LimitedFront, Front):

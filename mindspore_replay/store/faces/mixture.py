@@ -82,8 +82,6 @@ class Mixture:
         self.rewards = self._checked_rewards(rewards)
         #: Its own state, without that of the sources.
         self.own: dict[str, Any] = {}
-        #: Record of the last `save`.
-        self.last_saved: object = None
         if adjustable:
             arrays = {"ratios": first, "random_state": initial_state(check_seed(cls_name, seed))}
             self.own |= {key: Plain(array, array.dtype.name) for key, array in arrays.items()}

@@ -26,8 +26,7 @@ class Plain:
     array: Any
     dtype: str
 
-    #: Calls of ``set_data``, which only Parameters have; and whether `asnumpy` is the memory of the state itself.
-    loads: ClassVar[int] = 0
+    #: Whether `asnumpy` is the memory of the state itself.
     in_memory: ClassVar[bool] = True
 
     @property
@@ -70,15 +69,6 @@ class BufferState:
         layout = state.layout(self.spec.columns, self.spec.options)
         arrays = {key: Plain(array, layout[key][1]) for key, array in {**calls.arrays, **calls.compressed}.items()}
         return arrays | {f"limiter.{key}": Plain(array, array.dtype.name) for key, array in limits.items()}
-
-    @property
-    def last_saved(self) -> object:
-        """Record of the last `save`."""
-        return self._front.shared.last_saved
-
-    @last_saved.setter
-    def last_saved(self, record: object) -> None:
-        self._front.shared.last_saved = record
 
     def turn_to_sample(self, stop: Event | None) -> Held:
         """Wait until the limiter allows a sample, which the block may draw. Raise a RuntimeError once `stop` is set."""
@@ -137,7 +127,6 @@ class BufferState:
             memory = {key: one.asnumpy() for key, one in held.items() if one.in_memory}
             with self.exclusive():  # graphs may wait for this, and nothing here for them
                 arrays = self.begin_replacing(arrays)
-                self.last_saved = None
                 for key, array in memory.items():
                     array[...] = arrays[key]
                 for key in held.keys() - memory.keys():
