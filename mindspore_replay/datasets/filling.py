@@ -1,10 +1,8 @@
 """Fills buffers with steps: makes the buffer, matches its columns to the dataset's, casts, and inserts in chunks."""
 
 import contextlib
-import functools
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from ..store.faces.classes import EpisodeReplayBuffer, ReservoirReplayBuffer, Se
 from ..store.faces.local import LocalBuffer
 from ..store.spec.described import spec_of
 from ..store.spec.registry import find
-from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Steps, Summary, chunk_rows, numbers_of
+from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -29,9 +27,6 @@ _SAMPLE_SIZE = 256
 
 #: Largest capacity.
 _MOST_ROWS = np.iinfo(np.int32).max
-
-#: Shape of one row, and dtype.
-Field = tuple[tuple[int, ...], np.dtype]
 
 
 class Source:
@@ -51,26 +46,21 @@ class Source:
     observations: tuple[str, ...]
     size: int
 
-    def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``, or ``None`` for all."""
+    @property
+    def table(self) -> EpisodeTable:
+        """The table for a function `episodes`."""
         raise NotImplementedError
-
-    def outline(self) -> Iterator[Steps]:
-        """Return all steps, with the columns that a summary needs."""
-        return self.steps(None)
-
-    @functools.cached_property
-    def summary(self) -> tuple[EpisodeTable, np.ndarray]:
-        """The table for a function `episodes`, and whether the observation after each episode is known."""
-        summary = Summary()
-        for steps in self.outline():
-            summary.add(steps)
-        return summary.result()
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        table, known = self.summary
-        return table.length, known, ~known & ~table.terminated
+        raise NotImplementedError
+
+    def steps(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
+        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``, or ``None`` for all.
+
+        With `drops`, without those whose next observation is needed but unknown.
+        """
+        raise NotImplementedError
 
 
 def fill(
@@ -83,22 +73,92 @@ def fill(
     arguments: dict[str, Any],
 ) -> Any:
     """Insert the chosen episodes of a dataset into a buffer. ``None`` makes one."""
-    fields = source.transitions
     chosen = choose(what, source, episodes)
     if buffer is None:
-        buffer = make_buffer(what, source, fields, chosen, types, arguments)
+        buffer = make_buffer(what, source, chosen, types, arguments)
         check_buffer(what, buffer, attached=True)
     else:
         check_given(what, buffer, types, arguments)
     check_one_length(what, buffer.spec.columns)
-    filler = Filler(what, source.label, buffer, match(what, source.label, buffer, fields, source.observations))
-    total = source.size if chosen is None else int(source.lengths()[0][chosen].sum())
-    with progress_bar(what, total, progress, "row", "datasets") as done:
-        for steps in source.steps(chosen):
-            filler.put(steps)
-            done(len(steps.end))
-    filler.finish()
+    names = match(what, source, buffer)
+    # Rows with next observations; else single observations, with one more row at the end of each episode.
+    whole = bool(source.observations) and any(name.startswith("next_") for name in names.values())
+    before, rows, columns = int(buffer.size()), 0, buffer.spec.columns
+    if buffer.has_episodes and before:
+        buffer.end_episodes()
+    length, _, lost = (int(array[... if chosen is None else chosen].sum()) for array in source.lengths())
+    with progress_bar(what, length, progress, "row", "datasets") as done:
+        parts = _laid_out(what, source, buffer, names, source.steps(chosen, whole), whole, done)
+        for part in _in_chunks(parts, chunk_rows(column_fields(columns).values())):
+            given = [part[name].view(dtype) for name, dtype in zip(columns.names, columns.numpy_types)]
+            buffer.insert(given, **({"end": part[END], "final": part[FINAL]} if buffer.has_episodes else {}))
+            rows += len(part[END])
+        done(lost if whole else 0)
+    dropped, undrawn = (lost, 0) if whole else (0, lost if buffer.has_episodes and source.observations else 0)
+    over = 0 if isinstance(buffer, ReservoirReplayBuffer) else max(0, before + rows - buffer.capacity)
+    for count, message in (
+        (
+            dropped,
+            "steps dropped: they are the last of an episode that did not terminate, and their next observation is not "
+            "in the dataset",
+        ),
+        (
+            undrawn,
+            "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
+            "the dataset",
+        ),
+        (over, f"rows overwritten: the buffer's capacity is {buffer.capacity}"),
+    ):
+        if count:
+            log.warning("%s: %s: %d of %d %s", what, source.label, count, rows + dropped, message)
     return buffer
+
+
+def _laid_out(
+    what: str,
+    source: Source,
+    buffer: Any,
+    names: Mapping[str, str],
+    pieces: Iterable[Steps],
+    whole: bool,
+    done: Callable[[int], object],
+) -> Iterator[Arrays]:
+    """Return steps as rows in the layout and the dtypes of a buffer, with the flags of their episodes."""
+    fields = column_fields(buffer.spec.columns)
+    for steps in pieces:
+        columns, end = steps.columns, steps.end
+        final = np.zeros_like(end) if steps.final is None else steps.final
+        if whole:
+            for name, array in steps.following.items():
+                known = steps.known.reshape(-1, *[1] * (array.ndim - 1))
+                columns[f"next_{name}"] = array if steps.known.all() else np.where(known, array, columns[name])
+        elif steps.following and buffer.has_episodes:  # the observation after an episode, if known, is a row of its own
+            last = np.flatnonzero(end & steps.known)
+            final = np.insert(end & ~steps.known & ~steps.flag("terminated"), last + 1, True)
+            for name, array in columns.items():
+                value = steps.following[name][last] if name in steps.following else np.zeros((), array.dtype)
+                columns[name] = np.insert(array, last + 1, value, axis=0)
+            end = end.copy()
+            end[last] = False
+            end = np.insert(end, last + 1, False)
+        rows = {k: fit(what, source.label, name, columns[name], fields[k]) for k, name in names.items()}
+        yield {**rows, END: end, FINAL: final}
+        done(len(steps.end))
+
+
+def _in_chunks(parts: Iterable[Arrays], rows: int) -> Iterator[Arrays]:
+    """Return rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only."""
+    held: list[Arrays] = []
+    for part in parts:
+        held.append(part)
+        if (number := sum(len(one[END]) for one in held)) < rows:
+            continue
+        joined = {name: np.concatenate([one[name] for one in held]) for name in part} if held[1:] else part
+        for begin in range(0, number - rows + 1, rows):
+            yield {name: array[begin : begin + rows] for name, array in joined.items()}
+        held = [{name: array[number - number % rows :].copy() for name, array in joined.items()}]
+    if any(len(one[END]) for one in held):
+        yield {name: np.concatenate([one[name] for one in held]) for name in held[0]}
 
 
 def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
@@ -110,14 +170,10 @@ def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[
 
 
 def make_buffer(
-    what: str,
-    source: Source,
-    fields: Mapping[str, Field],
-    chosen: np.ndarray | None,
-    types: Mapping[str, object] | None,
-    arguments: dict[str, Any],
+    what: str, source: Source, chosen: np.ndarray | None, types: Mapping[str, object] | None, arguments: dict[str, Any]
 ) -> Any:
     """Make a buffer for the chosen episodes, of the requested class and arguments."""
+    fields = source.transitions
     arguments = {key: value for key, value in arguments.items() if value is not None}
     buffer_cls = class_of(arguments.pop("buffer_cls", None))
     # The goals achieved after the actions are in columns of next observations.
@@ -234,12 +290,11 @@ def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, A
         )
 
 
-def match(
-    what: str, label: str, buffer: Any, fields: Mapping[str, Field], observations: Sequence[str]
-) -> dict[str, str]:
+def match(what: str, source: Source, buffer: Any) -> dict[str, str]:
     """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
+    fields = source.transitions
     names = {name: name for name in fields}
-    for name in observations:
+    for name in source.observations:
         path = name.partition(".")[2]
         if path:
             names.setdefault(path, name)
@@ -248,7 +303,7 @@ def match(
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(
-            f"For '{what}', {label} must have each column of the buffer, but got none for {missing}; it has "
+            f"For '{what}', {source.label} must have each column of the buffer, but got none for {missing}; it has "
             f"{list(fields)}."
         )
     achieved = buffer.achieved_goal
@@ -262,7 +317,7 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
     if episodes is None:
         return None
     if callable(episodes):
-        table = source.summary[0]
+        table = source.table
         episodes, count = episodes(table), len(table.length)
     else:
         count = len(source.lengths()[0])
@@ -284,114 +339,6 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
     if not chosen.any():
         raise ValueError(f"For '{what}', 'episodes' must name at least one of the {count} in {source.label}.")
     return chosen
-
-
-class Filler:
-    """Inserts rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only.
-
-    Args:
-        what (str): Function to name in errors.
-        label (str): The dataset, for messages.
-        buffer (Any): The buffer.
-        sources (Mapping[str, str]): The dataset's column for each column of the buffer.
-    """
-
-    def __init__(self, what: str, label: str, buffer: Any, sources: Mapping[str, str]) -> None:
-        self._what, self._label, self._buffer, self._sources = what, label, buffer, sources
-        columns = buffer.spec.columns
-        self._columns, self._types = column_fields(columns), columns.numpy_types
-        self._whole = any(name.startswith("next_") for name in sources.values())
-        self._chunk = chunk_rows(columns.row_bytes())
-        self._parts: list[Arrays] = []
-        self._pending = self._rows = self._dropped = self._undrawn = 0
-        self._before = int(buffer.size())
-        if buffer.has_episodes and self._before:
-            buffer.end_episodes()
-
-    def put(self, steps: Steps) -> None:
-        """Add consecutive steps, converted to the layout of the buffer."""
-        if not len(steps.end):
-            return
-        if steps.following and self._whole:
-            self._put_transitions(steps)
-        elif steps.following and self._buffer.has_episodes:
-            self._put_episodes(steps)
-        else:
-            self._put_rows(steps.columns, steps.end, np.zeros_like(steps.end) if steps.final is None else steps.final)
-
-    def _put_transitions(self, steps: Steps) -> None:
-        """Add rows with their next observations. A step is dropped if that is needed but unknown."""
-        lacking, terminated = ~steps.known, steps.flag("terminated")
-        following = dict(steps.following)
-        for name in following if lacking.any() else ():
-            mask = lacking.reshape(-1, *[1] * (following[name].ndim - 1))
-            following[name] = np.where(mask, steps.columns[name], following[name])
-        dropped, end = lacking & ~terminated, steps.end.copy()
-        end[:-1] |= dropped[1:]  # the step before a dropped one ends its episode
-        if dropped[0] and self._parts:
-            self._parts[-1][END][-1] = True
-        self._dropped += int(dropped.sum())
-        rows = {**steps.columns, **{f"next_{name}": array for name, array in following.items()}}
-        kept = ~dropped
-        self._put_rows({k: v[kept] for k, v in rows.items()}, end[kept], np.zeros(int(kept.sum()), np.bool_))
-
-    def _put_episodes(self, steps: Steps) -> None:
-        """Add rows of single observations, and a `final` row with the observation after an episode, if known."""
-        last = np.flatnonzero(steps.end & steps.known)
-        final = steps.end & ~steps.known & ~steps.flag("terminated")
-        self._undrawn += int(final.sum())
-        columns = {}
-        for name, array in steps.columns.items():
-            value = steps.following[name][last] if name in steps.following else np.zeros((), array.dtype)
-            columns[name] = np.insert(array, last + 1, value, axis=0)
-        end = steps.end.copy()
-        end[last] = False
-        self._put_rows(columns, np.insert(end, last + 1, False), np.insert(final, last + 1, True))
-
-    def _put_rows(self, columns: Mapping[str, np.ndarray], end: np.ndarray, final: np.ndarray) -> None:
-        """Add rows of the dataset's columns, in the layout of the buffer, with the flags of their episodes."""
-        if len(end):
-            sources = {name: (source, columns[source]) for name, source in self._sources.items()}
-            rows = {name: fit(self._what, self._label, *sources[name], field) for name, field in self._columns.items()}
-            self._parts.append({**rows, END: end.copy(), FINAL: final})
-            self._pending += len(end)
-        if self._pending > self._chunk:  # keep at least one row, which may turn out to be the last of its episode
-            joined, begin = self._joined(), 0
-            while self._pending - begin > self._chunk:
-                self._insert({name: array[begin : begin + self._chunk].copy() for name, array in joined.items()})
-                begin += self._chunk
-            self._parts = [{name: array[begin:].copy() for name, array in joined.items()}]
-            self._pending -= begin
-
-    def _joined(self) -> Arrays:
-        return {name: np.concatenate([rows[name] for rows in self._parts]) for name in self._parts[0]}
-
-    def _insert(self, rows: Arrays) -> None:
-        columns = [rows[name].view(dtype) for name, dtype in zip(self._columns, self._types)]
-        if self._buffer.has_episodes:
-            self._buffer.insert(columns, end=rows[END], final=rows[FINAL])
-        else:
-            self._buffer.insert(columns)
-        self._rows += len(rows[END])
-
-    def finish(self) -> None:
-        """Insert the rest, and log how many steps were dropped, final or overwritten."""
-        if self._parts:
-            self._insert(self._joined())
-        self._parts, self._pending = [], 0
-        over = self._before + self._rows - self._buffer.capacity
-        messages = {
-            "steps dropped: they are the last of an episode that did not terminate, and their next observation is not "
-            "in the dataset": self._dropped,
-            "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
-            "the dataset": self._undrawn,
-            f"rows overwritten: the buffer's capacity is {self._buffer.capacity}": 0
-            if isinstance(self._buffer, ReservoirReplayBuffer)
-            else max(0, over),
-        }
-        for message, count in messages.items():
-            if count:
-                log.warning("%s: %s: %d of %d %s", self._what, self._label, count, self._rows + self._dropped, message)
 
 
 def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
@@ -417,8 +364,3 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
 
 def _long_axes(shape: Sequence[int]) -> list[int]:
     return [axis for axis in shape if axis != 1]
-
-
-def row_bytes(fields: Iterable[Field]) -> int:
-    """Return the bytes of one row."""
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in fields)

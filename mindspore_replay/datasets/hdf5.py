@@ -3,20 +3,22 @@
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..store.base.checks import check_no_pipe
 from ..store.base.optional import optional
-from .filling import Field, fill
-from .steps import Arrays, Episodes
+from .filling import fill
+from .steps import Episodes
 from .tables import D4RL, check_expanded, d4rl_source
 
 if TYPE_CHECKING:
     import h5py
+
+
+#: Bytes of each array to keep unpacked, since a packed chunk may have more rows than are read at once.
+_CACHED = 2**25
 
 
 def from_hdf5(
@@ -85,55 +87,45 @@ def from_hdf5(
          [0. 0.]
          [0. 0.]] [0. 1. 2. 3. 4.] [1. 2. 2. 4. 5.] [False False  True False False] [False False False False False]
     """
-    check_no_pipe("from_hdf5", fspath(path))
-    with optional("h5py", "from_hdf5", "datasets").File(path, "r") as file:
-        source = d4rl_source("from_hdf5", Hdf5Table(file, fspath(path)))
-        arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+    label = fspath(path)
+    check_no_pipe("from_hdf5", label)
+    arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
+    reading = lambda: _whole(label)  # noqa: E731
+    with optional("h5py", "from_hdf5", "datasets").File(path, "r", rdcc_nbytes=_CACHED) as file:
+        with reading():
+            arrays = _arrays_of(file, label)
+        source = d4rl_source("from_hdf5", label, arrays, reading)
         return fill("from_hdf5", source, buffer, episodes, types, progress, arguments)
 
 
-class Hdf5Table:
-    """An open HDF5 file with D4RL's keys, as a `Table`. Its other keys are only listed."""
+@contextlib.contextmanager
+def _whole(label: str) -> Iterator[None]:
+    """Raise a ValueError if h5py finds in the block that the file is damaged."""
+    try:
+        yield
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"For 'from_hdf5', {label} is damaged: {error.args[0]}.") from error
 
-    def __init__(self, file: "h5py.File", label: str) -> None:
-        self.label = label
-        self._file = file
-        self.arrays: dict[str, Field] = {}
-        with self._whole():
-            self._list()
-        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.arrays.values())
-        check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
 
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Raise a ValueError if h5py finds in the block that the file is damaged."""
-        try:
-            yield
-        except (KeyError, RuntimeError) as error:
-            raise ValueError(f"For 'from_hdf5', {self.label} is damaged: {error.args[0]}.") from error
+def _arrays_of(file: "h5py.File", label: str) -> "dict[str, h5py.Dataset | None]":
+    """Return the arrays with D4RL's keys. Of other keys only the names are needed, for errors."""
+    arrays: dict[str, h5py.Dataset | None] = {}
 
-    def _list(self) -> None:
-        for key in (file := self._file):
-            link = file.get(key, getlink=True)
-            if key not in D4RL:
-                self.arrays[key] = (), np.dtype(np.bool_)
-            elif hasattr(link, "path"):
-                raise ValueError(f"For 'from_hdf5', {self.label} must hold its arrays, but {key!r} is a link.")
-            elif hasattr(item := file[key], "visititems"):
-                item.visititems(lambda name, dataset, key=key: self._add(f"{key}/{name}", dataset))
-            else:
-                self._add(key, item)
-
-    def _add(self, key: str, item: "h5py.Dataset | h5py.Group") -> None:
+    def add(key: str, item: "h5py.Dataset | h5py.Group") -> None:
         if hasattr(item, "external"):
             if item.external or item.is_virtual:
-                raise ValueError(f"For 'from_hdf5', {self.label} must hold its arrays, but {key!r} is in another file.")
-            self.arrays[key] = tuple(item.shape or ()), item.dtype
+                raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is in another file.")
+            arrays[key] = item
 
-    def chunks(self, keys: Sequence[str], rows: int) -> Iterator[Arrays]:
-        """Return the arrays of these keys, `rows` rows of each at a time."""
-        length = self.arrays[keys[0]][0][0]
-        for begin in range(0, length, rows):
-            with self._whole():
-                arrays = {key: self._file[key][begin : begin + rows] for key in keys}
-            yield {key: array.astype(array.dtype.newbyteorder("="), copy=False) for key, array in arrays.items()}
+    for key in file:
+        if key not in D4RL:
+            arrays[key] = None
+        elif hasattr(file.get(key, getlink=True), "path"):
+            raise ValueError(f"For 'from_hdf5', {label} must hold its arrays, but {key!r} is a link.")
+        elif hasattr(item := file[key], "visititems"):
+            item.visititems(lambda name, dataset, key=key: add(f"{key}/{name}", dataset))
+        else:
+            add(key, item)
+    nbytes = sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in arrays.values() if one is not None)
+    check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
+    return arrays

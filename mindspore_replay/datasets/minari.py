@@ -1,6 +1,7 @@
 """Makes buffers from Minari datasets, and Minari datasets from buffers."""
 
 import contextlib
+import functools
 import itertools
 import os
 import warnings
@@ -15,8 +16,8 @@ from ..store.base.optional import optional
 from ..store.faces.classes import ReservoirReplayBuffer
 from . import spaces
 from .export import StoredRows
-from .filling import Field, Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
-from .steps import Episodes, Steps, is_whole
+from .filling import Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
+from .steps import Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, chunks, is_whole
 
 if TYPE_CHECKING:
     import gymnasium
@@ -131,21 +132,43 @@ class MinariSource(Source):
         self.fields = {**observation, **action, **scalars}
         self.size = int(self._dataset.total_steps)
         self.transitions = with_next(self.fields, self.observations)
+        metadata = self._dataset.storage.get_episode_metadata(self._indices)
+        self._length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
+
+    @functools.cached_property
+    def table(self) -> EpisodeTable:
+        """The episodes, each of which is read."""
+        rows = [
+            (np.sum(one.rewards), *(flags[-1:].any() for flags in (one.terminations, one.truncations)))
+            for one in self._dataset.iterate_episodes(self._indices)
+        ]
+        total, terminated, truncated = (np.array(column, t) for column, t in zip(zip(*rows), (float, bool, bool)))
+        return EpisodeTable(self._length, total, terminated, truncated)
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        metadata = self._dataset.storage.get_episode_metadata(self._indices)
-        length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
-        return length, np.ones(len(length), np.bool_), np.zeros(len(length), np.bool_)
+        return self._length, np.ones(len(self._length), np.bool_), np.zeros(len(self._length), np.bool_)
 
-    def steps(self, chosen: np.ndarray | None) -> Iterator[Steps]:
-        """Return the steps of the chosen episodes, or ``None`` for all."""
-        for episode in self._dataset.iterate_episodes(self._indices if chosen is None else self._indices[chosen]):
-            if len(episode.rewards):
-                yield self._steps(episode)
+    def steps(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
+        """Return the steps of the chosen episodes, in pieces, or ``None`` for all.
 
-    def _steps(self, episode: "EpisodeData") -> Steps:
-        """Return the steps of one episode. All observations of it are known."""
+        No more episodes are in memory at once than make a piece, or one.
+        """
+        every = np.arange(len(self._indices)) if chosen is None else np.flatnonzero(chosen)
+        rows = chunk_rows(self.transitions.values())
+        groups = np.cumsum(self._length[every]) // rows
+        for group in np.split(every, np.flatnonzero(np.diff(groups)) + 1):
+            for episode in self._dataset.iterate_episodes(self._indices[group]):
+                arrays, number = self._arrays(episode), len(episode.rewards)
+                for part in chunks(number, rows):  # copies, so that the episode is free before the next is read
+                    after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
+                    following = {name: arrays[name][after].copy() for name in self.observations}
+                    columns = {name: array[part].copy() for name, array in arrays.items()}
+                    yield Steps(columns, following, np.ones_like(end), end)
+                del arrays, episode
+
+    def _arrays(self, episode: "EpisodeData") -> Arrays:
+        """Return the columns of one episode, and one observation more."""
         scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
         n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
         arrays = {
@@ -163,9 +186,7 @@ class MinariSource(Source):
                 f"For '{self._what}', {place} must have arrays for its {n} steps, and one observation more. "
                 f"{'; '.join(wrong)}."
             )
-        following = {name: arrays[name][1:] for name in self.observations}
-        columns = {name: array[:n] for name, array in arrays.items()}
-        return Steps(columns, following, np.ones(n, np.bool_), np.arange(n) == n - 1)
+        return arrays
 
 
 def _opened(what: str, dataset: object) -> "MinariDataset":
@@ -321,16 +342,11 @@ class _EpisodeExport:
             log.warning(
                 "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
                 "before it again",
-                self._dataset_id,
-                self._repeated,
-                self._episodes,
+                *(self._dataset_id, self._repeated, self._episodes),
             )
         if self._dropped:
-            log.warning(
-                "to_minari: %s: %d steps dropped: the buffer holds no observation after them",
-                self._dataset_id,
-                self._dropped,
-            )
+            text = "to_minari: %s: %d steps dropped: the buffer holds no observation after them"
+            log.warning(text, self._dataset_id, self._dropped)
 
 
 def _spaces(env: object, observation_space: object, action_space: object) -> dict[str, object]:

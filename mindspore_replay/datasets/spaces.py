@@ -6,8 +6,7 @@ import numpy as np
 
 from ..store.base.nested import leaves as leaves_of_values
 from ..training.spaces import leaves as leaves_of_spaces
-from .filling import Field
-from .steps import Arrays
+from .steps import Arrays, Field
 
 
 def leaves(what: str, space: object, name: str) -> dict[str, Field]:

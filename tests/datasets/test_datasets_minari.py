@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,21 @@ def flat(value: Any) -> dict[str, np.ndarray]:
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return {f"{key}.{k}": v for key, part in parts for k, v in flat(part).items()}
     return {"": np.asarray(value)}
+
+
+def episode_of(observations: Any, n: int, **other: Any) -> EpisodeBuffer:
+    """Return an episode of n steps that reaches its limit."""
+    flags = {"terminations": np.zeros(n, bool), "truncations": np.arange(n) == n - 1}
+    given = {"actions": np.zeros(n, np.int64), "rewards": np.ones(n), **flags, "infos": {}, **other}
+    return EpisodeBuffer(observations=observations, **given)
+
+
+def dataset_of(name: str, space: gym.Space, *episodes: EpisodeBuffer) -> minari.MinariDataset:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return minari.create_dataset_from_buffers(
+            name, list(episodes), observation_space=space, action_space=spaces.Discrete(5)
+        )
 
 
 def assert_same_episodes(a: minari.MinariDataset, b: minari.MinariDataset) -> None:
@@ -261,19 +277,7 @@ def test_observations_may_be_named_as_vector_rows_names_them():
     names = ["achieved_goal", "desired_goal", "action", "reward", "terminated"]
     space = spaces.Dict({name: spaces.Box(-99, 99, (1,), np.float32) for name in names[:2]})
     values = {"achieved_goal": list(np.arange(5.0)[:, None]), "desired_goal": list(np.full((5, 1), 9.0))}
-    episode = EpisodeBuffer(
-        observations=values,
-        actions=list(np.arange(4)),
-        rewards=[-1.0] * 4,
-        terminations=[False] * 4,
-        truncations=[False, False, False, True],
-        infos={},
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dataset = minari.create_dataset_from_buffers(
-            "goals-v0", [episode], observation_space=space, action_space=spaces.Discrete(5)
-        )
+    dataset = dataset_of("goals-v0", space, episode_of(values, 4))
     view = HindsightRelabel("final", 1.0, lambda achieved, goal: achieved[:, 0] - goal[:, 0])
     shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "int32", "float32", "bool"]
     buffer = ReplayBuffer(sample_size=4, capacity=50, shapes=shapes, types=types, names=names, views=[view])
@@ -335,33 +339,17 @@ def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCapt
     assert f"{len(back) - sum(terminated)} steps dropped: the buffer holds no observation after them" in text
 
 
-def dataset_of(name: str, space: gym.Space, observations: Any, actions: int = 2) -> minari.MinariDataset:
-    episode = EpisodeBuffer(
-        observations=observations,
-        actions=list(np.zeros(actions, np.int64)),
-        rewards=[1.0, 2.0],
-        terminations=[False, True],
-        truncations=[False, False],
-        infos={},
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return minari.create_dataset_from_buffers(
-            name, [episode], observation_space=space, action_space=spaces.Discrete(2)
-        )
-
-
 def test_datasets_that_cannot_be_columns():
     text = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Text(4)})
-    dataset = dataset_of("text-v0", text, {"a": [0, 1, 2], "b": ["x", "y", "z"]})
+    dataset = dataset_of("text-v0", text, episode_of({"a": [0, 1, 2], "b": ["x", "y", "z"]}, 2))
     with pytest.raises(TypeError, match=r"'observation\.b' must be of a space whose values are arrays.*Text"):
         from_minari(dataset)
-    short = dataset_of("short-v0", spaces.Discrete(9), list(np.arange(2)))
+    short = dataset_of("short-v0", spaces.Discrete(9), episode_of(np.arange(2), 2))
     with pytest.raises(
         ValueError, match=r"episode 0 of the dataset 'short-v0'.*'observation': expected \(3,\), but got"
     ):
         from_minari(short)
-    few = dataset_of("few-v0", spaces.Discrete(9), list(np.arange(3)), actions=1)
+    few = dataset_of("few-v0", spaces.Discrete(9), episode_of(np.arange(3), 2, actions=np.zeros(1, np.int64)))
     with pytest.raises(ValueError, match=r"its 2 steps.*'action': expected \(2,\), but got \(1,\)"):
         from_minari(few)
 
@@ -403,7 +391,7 @@ WIDE: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize("kind", WIDE)
 def test_a_few_short_episodes_fit_a_buffer_of_long_samples(kind: str):
     name = f"short/{kind.replace(' ', '').replace(',', '')}-v0"
-    dataset = dataset_of(name, spaces.Box(-9, 9, (), np.float64), list(np.arange(3.0)))
+    dataset = dataset_of(name, spaces.Box(-9, 9, (), np.float64), episode_of(np.arange(3.0), 2))
     options, capacity = WIDE[kind]
     buffer = from_minari(dataset, episodes=[0], **options)
     assert (buffer.capacity, int(buffer.size())) == (capacity, 3 - (kind == "one row"))
@@ -435,6 +423,27 @@ def test_episodes_are_not_joined_over_time_limits(cls: Any, more: list[str]):
         message = "must hold an episode of a step or more"
     with pytest.raises(ValueError, match=message):
         to_minari(buffer, name, **given)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["ReplayBuffer", "EpisodeReplayBuffer"])
+def test_less_than_two_episodes_are_in_memory(kind: str, dtype: str):
+    """Beside the buffer."""
+    n, width, name = 3000, 1000, f"large/{kind.lower()}-{dtype}-v0"
+    episodes = (episode_of(np.full((n + 1, width), number, np.float32), n) for number in range(3))
+    dataset = dataset_of(name, spaces.Box(0, 9, (width,), np.float32), *episodes)
+    names = ["observation", "action", *(["next_observation"] if kind == "ReplayBuffer" else [])]
+    shapes, types = [(width,), (), (width,)], [dtype, "int64", dtype]
+    more = {} if kind == "ReplayBuffer" else {"max_episode_length": n + 1}
+    columns = {"shapes": shapes[: len(names)], "types": types[: len(names)], "names": names}
+    buffer = getattr(host, kind)(1, 3 * (n + 1), **columns, **more)
+    tracemalloc.start()
+    from_minari(dataset, buffer=buffer)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    minari.delete_dataset(name)
+    assert peak < 2 * (n + 1) * width * 4
+    assert [int(row[0]) for row in buffer.get_item([0, n // 2, -1])[0]] == [0, 0, 2]
 
 
 def test_minari_is_needed_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch):
@@ -489,21 +498,10 @@ def test_goals_are_those_after_the_action(goal: str):
     """The place after step t is t + 1, and hindsight takes it as achieved, in a new buffer and in a given one."""
     box = spaces.Box(-99, 99, (1,), np.float32)
     places = np.arange(6, dtype=np.float32)[:, None]
-    episode = EpisodeBuffer(
-        observations={"observation": places, "achieved_goal": places, "desired_goal": places * 0 + 50},
-        actions=np.zeros(5, np.int64),
-        rewards=np.full(5, -1.0),
-        terminations=np.zeros(5, bool),
-        truncations=np.arange(5) == 4,
-        infos={},
-    )
+    values = {"observation": places, "achieved_goal": places, "desired_goal": places * 0 + 50}
     space = spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
     name = f"line/{goal.replace('.', '-').replace('_', '-')}-v0"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        dataset = minari.create_dataset_from_buffers(
-            name, [episode], observation_space=space, action_space=spaces.Discrete(2)
-        )
+    dataset = dataset_of(name, space, episode_of(values, 5, rewards=np.full(5, -1.0)))
     view = HindsightRelabel("future", 1.0, lambda a, g: (a == g)[:, 0] - 1.0, achieved_goal=goal)
     made = from_minari(dataset, views=[view], types={"reward": "float32"}, sample_size=5, seed=0)
     assert made.size() == 5

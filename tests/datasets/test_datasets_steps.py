@@ -1,13 +1,14 @@
 """Steps from rows, for rows in pieces of any size."""
 
-from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mindspore_replay.datasets.steps import END, FINAL, Arrays, Steps, Summary, chunk_rows, episodes_of, only, steps_of
+from mindspore_replay.datasets import steps as module
+from mindspore_replay.datasets.steps import END, FINAL, Arrays, Field, Recording, Steps, chunk_rows, chunks
 
 
 def make_episodes(lengths: list[int], ends: list[str]) -> list[Arrays]:
@@ -51,10 +52,9 @@ def joined(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def in_pieces(rows: Arrays, cuts: list[int]) -> list[Arrays]:
-    n = len(rows["action"])
-    bounds = sorted({0, n, *(cut % n for cut in cuts)})
-    return [{name: array[a:b] for name, array in rows.items()} for a, b in pairwise(bounds)]
+def recording(rows: Arrays, observations: list[str] = ["observation"]) -> Recording:  # noqa: B006
+    fields: dict[str, Field] = {name: (array.shape[1:], array.dtype) for name, array in rows.items()}
+    return Recording(len(rows["action"]), fields, lambda name, part: rows[name][part], observations)
 
 
 def together(steps: list[Steps]) -> Steps:
@@ -66,18 +66,19 @@ EPISODES = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminated", 
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    EPISODES, st.lists(st.integers(0, 60), max_size=8), st.sampled_from(["plain", "whole", "flagged", "flagged whole"])
-)
+@given(EPISODES, st.integers(1, 20), st.sampled_from(["plain", "whole", "flagged", "flagged whole"]))
 def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
-    plan: list[tuple[int, str]], cuts: list[int], layout: str
+    plan: list[tuple[int, str]], piece: int, layout: str
 ) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
     if layout == "plain":  # nothing else would mark the end of an episode
         ends = ["truncated" if end == "neither" else end for end in ends]
     episodes = make_episodes(lengths, ends)
     rows = joined([rows_of(episode, layout) for episode in episodes])
-    steps = together(list(steps_of(in_pieces(rows, cuts), ["observation"])))
+    with mock.patch.object(module, "CHUNK_ROWS", piece):
+        pieces = list(recording(rows).pieces(None, False))
+    assert {len(part.end) for part in pieces[:-1]} <= {piece}
+    steps = together(pieces)
     expected = joined([{k: v[: len(e["action"])] for k, v in e.items()} for e in episodes])
     assert steps.columns.keys() == expected.keys()
     for name, array in expected.items():
@@ -91,27 +92,36 @@ def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
 
 
 @settings(max_examples=60, deadline=None)
-@given(EPISODES, st.lists(st.integers(0, 60), max_size=8), st.data())
-def test_steps_are_chosen_joined_and_summed_by_episode(
-    plan: list[tuple[int, str]], cuts: list[int], data: st.DataObject
-) -> None:
+@given(EPISODES, st.integers(1, 20), st.data())
+def test_steps_are_chosen_and_summed_by_episode(plan: list[tuple[int, str]], piece: int, data: st.DataObject) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
     episodes = make_episodes(lengths, ends)
-    pieces = in_pieces(joined([rows_of(episode, "flagged") for episode in episodes]), cuts)
-    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan))))
-    found = list(episodes_of(only(steps_of(pieces, ["observation"]), chosen)))
+    with mock.patch.object(module, "CHUNK_ROWS", piece):
+        found = recording(joined([rows_of(episode, "flagged") for episode in episodes]))
+        chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan))))
+        pieces = list(found.pieces(chosen, False))
     wanted = [episode for episode, take in zip(episodes, chosen) if take]
-    assert [part.columns["action"].tolist() for part in found] == [e["action"].tolist() for e in wanted]
-    assert [part.following["observation"].tolist() for part in found] == [e["observation"][1:].tolist() for e in wanted]
-    summary = Summary()
-    for steps in steps_of(pieces, ["observation"]):
-        summary.add(steps)
-    table, known = summary.result()
+    if wanted:
+        steps, expected = together(pieces), joined([{**e, "observation": e["observation"][1:]} for e in wanted])
+        np.testing.assert_array_equal(steps.columns["action"], expected["action"])
+        np.testing.assert_array_equal(steps.following["observation"], expected["observation"])
+    assert bool(pieces) == bool(wanted)
+    table = found.table
     assert table.length.tolist() == lengths
     assert table.total_reward.tolist() == [e["reward"].sum() for e in episodes]
     assert table.terminated.tolist() == [end == "terminated" for end in ends]
     assert table.truncated.tolist() == [end == "truncated" for end in ends]
-    assert known.all()
+    assert found.known.all()
+
+
+def test_steps_without_the_observation_after_them_are_dropped():
+    """But for one that terminated; the step before ends its episode."""
+    rows = {"observation": np.arange(7.0), "action": np.arange(7), "terminated": np.arange(7) == 1}
+    rows["truncated"] = np.isin(np.arange(7), [4, 5])
+    for drops, action, end in ((False, [0, 1, 2, 3, 4, 5, 6], [1, 4, 5, 6]), (True, [0, 1, 2, 3], [1, 3])):
+        steps = together(list(recording(rows).pieces(None, drops)))
+        assert steps.columns["action"].tolist() == action
+        assert steps.columns["action"][steps.end].tolist() == end
 
 
 def test_an_episode_ends_where_the_next_observation_is_not_that_of_the_next_row():
@@ -121,9 +131,9 @@ def test_an_episode_ends_where_the_next_observation_is_not_that_of_the_next_row(
         "next_observation": np.array([[1, nan], [2, 0], [6, 0], [7, 0]], np.float32),
         "action": np.arange(4),
     }
-    for cuts in ([], [1], [2], [1, 2, 3]):
-        steps = together(list(steps_of(in_pieces(rows, cuts), ["observation"])))
-        assert steps.end.tolist() == [False, True, False, True]
+    for piece in (1, 2, 3, 4):
+        with mock.patch.object(module, "CHUNK_ROWS", piece):
+            assert recording(rows).end.tolist() == [False, True, False, True]
 
 
 def test_a_final_row_with_flags_of_its_own_is_a_step():
@@ -135,7 +145,7 @@ def test_a_final_row_with_flags_of_its_own_is_a_step():
         END: np.array([False, True, False, True]),
         FINAL: np.array([False, True, False, True]),
     }
-    steps = together(list(steps_of(in_pieces(rows, [1, 2]), ["observation"])))
+    steps = together(list(recording(rows).pieces(None, False)))
     assert steps.columns["action"].tolist() == [0, 1, 2]
     assert steps.known.tolist() == [True, False, True]
     assert steps.end.tolist() == [False, True, True]
@@ -148,6 +158,7 @@ def test_flags_may_have_an_axis_more():
     assert steps.flag("truncated").tolist() == [False, False]
 
 
-@pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65_536), (2**14, 1024), (2**30, 1)])
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65_536), (2**14, 64), (2**30, 1)])
 def test_chunks_are_small_in_rows_and_in_bytes(row_bytes: int, rows: int):
-    assert chunk_rows(row_bytes) == rows
+    assert chunk_rows([((row_bytes,), np.dtype(np.uint8))]) == rows
+    assert [(part.start, part.stop) for part in chunks(7, 3)] == [(0, 3), (3, 6), (6, 7)]
