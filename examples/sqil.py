@@ -6,9 +6,9 @@
 
 The expert is the network of ``dqn.py``, from ``runs/dqn_cartpole_seed0``; it is trained here if there is none. It plays
 some greedy episodes, which stay in a buffer of their own with exactly their size, so that none of their rows is ever
-evicted; the agent's rows go to another. `MixedReplay` takes half of each batch from either and replaces the
-environment's rewards: 1 for the expert's rows, 0 for the agent's. Soft Q-learning does the rest: the agent is drawn to
-the actions of the expert, and back to the states of the expert.
+evicted; the agent's rows go to another. `MixedReplay` takes half of each batch from either. The reward is the number of
+the source: 1 for the expert's rows, 0 for the agent's. Soft Q-learning does the rest: the agent is drawn to the actions
+of the expert, and back to the states of the expert.
 
 The loop, options, evaluations and files are those of ``dqn.py``; files go to ``runs/sqil_cartpole_seed<seed>/``.
 The environment's rewards never reach the learner: they only measure, and say when to stop. The script exits with an
@@ -33,9 +33,6 @@ from run import EVALUATION_SEED, ROOT, Run, command_line, make_envs
 
 from mindspore_replay import Collector, MixedReplay, columns_of, create_buffer, load_config
 
-#: Rewards of the agent's rows and of the expert's, instead of the environment's.
-REWARDS = (0.0, 1.0)
-
 
 class SqilLearner(Learner):
     """A `Learner` of soft values, from the agent's rows and the expert's, half and half.
@@ -52,19 +49,20 @@ class SqilLearner(Learner):
         self, network: nn.Cell, target: nn.Cell, buffers: dict[str, nn.Cell], gamma: float, settings: dict[str, Any]
     ) -> None:
         agent, expert = buffers["agent"], buffers["expert"]
-        mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], agent.sample_size + expert.sample_size, rewards=REWARDS)
+        mixed = MixedReplay([(agent, 0.5), (expert, 0.5)], agent.sample_size + expert.sample_size)
         super().__init__(network, target, mixed, settings)
         self.gamma, self.temperature = gamma, settings["temperature"]
 
     def wanted(self, batch: dict[str, Tensor]) -> Tensor:
-        """Return the reward plus the discounted soft value of the next observation.
+        """Return the source, as reward, plus the discounted soft value of the next observation.
 
         Entropy counts relative to that of random actions. So an agent without rewards is indifferent to the end of an
         episode, and does not learn to balance the pole for the sake of its entropy.
         """
         values = self.target(batch["next_observation"]) / self.temperature
         soft_value = self.temperature * (ops.logsumexp(values, 1) - float(np.log(values.shape[1])))
-        return batch["reward"] + self.gamma * (1.0 - batch["terminated"].astype(ms.float32)) * soft_value
+        reward = batch["source"].astype(ms.float32)
+        return reward + self.gamma * (1.0 - batch["terminated"].astype(ms.float32)) * soft_value
 
 
 def load_expert(folder: Path) -> nn.Cell:

@@ -23,7 +23,7 @@ from .store.faces.classes import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
 )
-from .store.faces.mixture import ArrayMixture
+from .store.faces.mixture import MixedReplay
 from .store.waits.limiter import RateLimiter
 
 __all__ = [
@@ -44,19 +44,6 @@ __all__ = [
     "load",
     "save",
 ]
-
-
-class MixedReplay(ArrayMixture):
-    """Samples of several buffers of this module, mixed: `mindspore_replay.MixedReplay` on arrays.
-
-    Examples:
-        >>> from mindspore_replay.host import MixedReplay, ReplayBuffer
-        >>> columns = {"shapes": [()], "types": ["int32"], "seed": 0}
-        >>> agent, expert = (ReplayBuffer(1, 9, **columns).insert([list(range(n, n + 9))]) for n in (0, 100))
-        >>> source, step = MixedReplay([(agent, 0.5), (expert, 0.5)], sample_size=4).sample()
-        >>> print(source, step)
-        [0 0 1 1] [  5   6 105 106]
-    """
 
 
 def create_buffer(config: Mapping[str, Any], create_config: Mapping[str, Any] | None = None) -> Any:

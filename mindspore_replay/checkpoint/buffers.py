@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from ..store.base.checks import check_bool, check_size
 from ..store.faces.local import LocalBuffer
-from ..store.faces.mixture import MixedRecipe
+from ..store.faces.mixture import MixedReplay
 from ..store.kernels import state
 from ..store.kernels.memory import memory_limit
 from ..store.spec.arguments import decoded_arguments, encoded, given_arguments
@@ -57,7 +57,7 @@ class Maker(NamedTuple):
             raise ValueError(f"it names {chosen}, which only the program may choose")
         if cls_name == MIXTURE:
             sources = [self.make(part) for part in description["sources"]]
-            return self.find(cls_name)(list(zip(sources, arguments.pop("ratios"), strict=True)), seed=0, **arguments)
+            return self.find(cls_name)(list(zip(sources, arguments.pop("ratios"), strict=True)), **arguments)
         if capacity is None:
             capacity = description["capacity"]
         elif arguments.get("window") is not None:
@@ -208,9 +208,9 @@ def _arguments_of(mixed: object) -> dict[str, Any]:
         return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
     given = given_arguments(mixed)
     given["ratios"] = [ratio for _, ratio in given.pop("parts")]
-    return {"arguments": {key: encoded(value) for key, value in given.items() if key != "seed"}}
+    return {"arguments": {key: encoded(value) for key, value in given.items()}}
 
 
-def is_mixture(buffer: object) -> TypeGuard[MixedRecipe]:
+def is_mixture(buffer: object) -> TypeGuard[MixedReplay]:
     """Return True if an object draws from several buffers."""
-    return isinstance(buffer, MixedRecipe)
+    return isinstance(buffer, MixedReplay)

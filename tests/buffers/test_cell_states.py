@@ -86,7 +86,7 @@ def test_a_limiter_is_loaded_with_its_buffer():
 
 def mixture(first: int, **options: Any) -> MixedReplay:
     sources = [agent_of(range(n, n + 5), cls=ReplayBuffer, **options).buffer for n in (first, first + 50)]
-    return MixedReplay([(sources[0], 0.5), (sources[1], 0.5)], 4, adjustable=True, seed=first)
+    return MixedReplay([(sources[0], 0.5), (sources[1], 0.5)], 4)
 
 
 def test_a_mixture_is_loaded_whole():

@@ -153,8 +153,7 @@ def test_attributes_of_a_subclass_are_copied():
 
 def test_a_mixture_is_copied_with_its_sources():
     sources = [filled("prioritized"), filled("prioritized")]
-    mixed = MixedReplay([(sources[0], 0.5), (sources[1], 0.5)], 4, adjustable=True, seed=3)
-    mixed.set_ratios([0.25, 0.75])
+    mixed = MixedReplay([(sources[0], 0.25), (sources[1], 0.75)], 4)
     cell = nn.CellList([mixed, sources[0]])
     made = copy.deepcopy(cell)
     assert made[0].sources[0] is made[1]

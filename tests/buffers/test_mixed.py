@@ -1,4 +1,4 @@
-"""Batches from several buffers: exact counts, rows and priorities that stay with their source, ratios that change."""
+"""Batches from several buffers: exact counts, rows and priorities that stay with their source."""
 
 import functools
 import threading
@@ -9,10 +9,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from checks import assert_frequencies, uniform
 from flat import flat
-from mindspore import Parameter, Tensor, nn
-from model import Model
+from mindspore import Tensor, nn
 
 from mindspore_replay import (
     ElasticReplayBuffer,
@@ -22,10 +20,10 @@ from mindspore_replay import (
     ReplayBuffer,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
+    host,
 )
-from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.ops.mixture import PickRows
 from mindspore_replay.store.faces.mixture import exact_counts
+from mindspore_replay.store.kernels import library
 
 NAMES = ["observation", "reward", "terminated"]
 COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float32", "bool"]}
@@ -183,181 +181,9 @@ class Update(nn.Cell):
         return self.mixed.update_priorities(source, indices, priorities)
 
 
-@pytest.mark.parametrize("kind", ["uniform", "sequences"])
-def test_rewards_take_the_place_of_those_stored(kind: str):
-    sources = [make(kind, 3, i) for i in range(2)]
-    mixed = MixedReplay([(sources[0], 1), (sources[1], 1)], 6, rewards=(None, 1.5))
-    for _ in range(5):
-        batch = mixed.sample(as_dict=True)
-        observation, reward = batch["observation"].asnumpy(), batch["reward"].asnumpy()
-        np.testing.assert_array_equal(reward[:3], observation[:3, ..., 0])
-        there = batch["mask"].asnumpy()[3:] if "mask" in batch else np.ones(3, bool)
-        np.testing.assert_array_equal(reward[3:], np.where(there, np.float32(1.5), 0))
-        assert reward.dtype == np.float32
-    assert sources[1].get_item(0)[1].asnumpy() == 1000  # stored rows stay
-
-
-class Constant(nn.Cell):
-    """Sets ratios that are constant in the graph."""
-
-    def __init__(self, mixed: MixedReplay, ratios: Any) -> None:
-        super().__init__()
-        self.mixed = mixed
-        self.given = ratios
-
-    def construct(self):
-        return self.mixed.set_ratios(self.given)
-
-
-@pytest.mark.slow
-def test_ratios_that_are_constants_of_a_graph():
-    mixed = MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True)
-    assert ms.jit(Constant(mixed, (3, 1)).construct)().asnumpy().tolist() == [3, 1]
-    with pytest.raises(ValueError, match="must be 2 numbers"):
-        ms.jit(Constant(mixed, (3, 1, 1)).construct)()
-    for wrong in ([1.0, 1.7e308],):
-        with pytest.raises(RuntimeError, match="assert failed"):
-            ms.jit(Given(mixed).construct)(Tensor(wrong, ms.float64)).asnumpy()
-    assert mixed.ratios.asnumpy().tolist() == [3, 1]
-
-
-class Given(nn.Cell):
-    """Sets the ratios."""
-
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
-    def construct(self, ratios):
-        self.mixed.set_ratios(ratios)
-        return ratios
-
-
-class Adjust(nn.Cell):
-    """Sets the ratios, then samples."""
-
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
-    def construct(self, ratios):
-        self.mixed.set_ratios(ratios)
-        return self.mixed.sample()
-
-
-def test_kept_rows_are_as_likely_as_before():
-    """Four of eight strata are kept; each row is still drawn in proportion to its priority."""
-    priorities = np.arange(1, 7)
-    buffer = PrioritizedReplayBuffer(
-        sample_size=1, capacity=6, shapes=[()], types=["int64"], alpha=1.0, epsilon=0.0, seed=0
-    )
-    buffer.insert([np.arange(6)], priority=priorities)
-    other = ReplayBuffer(sample_size=1, capacity=6, shapes=[()], types=["int64"], seed=0)
-    other.insert([np.full(6, -1)])
-    distinct = ReplayBuffer(sample_size=1, capacity=6, shapes=[()], types=["int64"], replace=False)
-    with pytest.raises(ValueError, match="but got source 1: 8 of at most 6"):
-        MixedReplay([(buffer, 1), (distinct, 1)], 8, adjustable=True)
-    mixed = MixedReplay([(buffer, 1), (other, 1)], 6, adjustable=True, seed=0)
-    drawn = [n for _ in range(200) for n in mixed.sample()[1].asnumpy()[:3].tolist()]
-    expected = dict(enumerate((priorities / priorities.sum()).tolist()))
-    assert_frequencies(drawn, expected)
-    first = [n for _ in range(200) for n in strata(buffer)[:3]]  # the wrong way: the first strata
-    with pytest.raises(AssertionError):
-        assert_frequencies(first, expected)
-
-
-@pytest.mark.parametrize(("normalize", "compiled"), [("batch", True), ("buffer", False)], ids=str)
-def test_importance_weights_of_kept_rows(normalize: str, compiled: bool):
-    """They are relative to the rows of the batch, not to those that were drawn and not kept."""
-    options: dict[str, Any] = {"capacity": 32, "shapes": [()], "types": ["int64"], "alpha": 1.0, "beta": 1.0}
-    priorities = 10.0 ** (np.arange(32) % 7 - 3)
-    agent = PrioritizedReplayBuffer(1, **options, epsilon=1e-30, normalize=normalize, seed=0)
-    agent.insert([np.arange(32)], priority=priorities)
-    other = ReplayBuffer(1, 32, [()], ["int64"], seed=0).insert([np.full(32, -1)])
-    mixed = MixedReplay([(agent, 1), (other, 1)], 8, adjustable=True, seed=0)
-
-    def draw() -> Any:
-        return mixed.sample(with_indices=True)
-
-    draw, others = ms.jit(draw) if compiled else draw, 0
-    for _ in range(30):
-        _, _, weights, rows = (part.asnumpy() for part in draw())
-        own = priorities[rows[:4]]
-        least = own.min() if normalize == "batch" else 1e-3
-        np.testing.assert_allclose(weights, [*(least / own), 1, 1, 1, 1], rtol=1e-5)
-        others += least > 2e-3
-    assert (others > 5) == (normalize == "batch")
-
-
-def strata(buffer: PrioritizedReplayBuffer) -> list[int]:
-    """Draw rows from six strata in order, by the twin."""
-    twin = Model("PrioritizedReplayBuffer", 6, 6, alpha=1.0, epsilon=0.0)
-    twin.insert(list(range(6)), list(range(1, 7)))
-    twin.counter = int(buffer.random_state.asnumpy()[1])
-    overwrite(buffer.random_state, buffer.random_state.asnumpy() + [0, 6])
-    return twin.sample()[2]
-
-
-@functools.cache
-def _adjustable(seed: int) -> tuple[MixedReplay, dict[str, Any]]:
-    sources = [(make("uniform", 2, 0), 1), (make("prioritized", 2, 1), 3)]
-    mixed = MixedReplay(sources, 4, adjustable=True, seed=seed)
-    return mixed, mixed.state_dict()
-
-
-def adjustable(seed: int) -> MixedReplay:
-    """Return a mixture from which nothing was drawn; equal seeds share one, and so its compiled graphs."""
-    mixed, state = _adjustable(seed)
-    mixed.load_state_dict(state)
-    return mixed
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=str)
-def test_ratios_change_while_training(compiled: bool):
-    if compiled:
-        sources = [make("prioritized", 3, 0), make("uniform", 2, 1)]
-        mixed, n = MixedReplay([(sources[0], 1), (sources[1], 3)], 12, adjustable=True, seed=5), 12
-        draw = ms.jit(Adjust(mixed).construct)
-    else:
-        mixed, n = adjustable(5), 4
-        assert mixed.sample()[0].asnumpy().tolist() == [0, 1, 1, 1]
-
-        def draw(ratios: Tensor) -> Any:
-            return mixed.set_ratios(ratios).sample()
-
-    for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [0.0, 2.0], [0.9, 0.1]):
-        source, observation, reward, _ = draw(Tensor(ratios, ms.float64))
-        counts = exact_counts(ratios, n)
-        assert source.asnumpy().tolist() == [0] * counts[0] + [1] * counts[1]
-        np.testing.assert_array_equal(reward.asnumpy() >= 1000, source.asnumpy() == 1)
-        np.testing.assert_array_equal(observation.asnumpy()[:, 0], reward.asnumpy())
-    assert mixed.ratios.asnumpy().tolist() == [0.9, 0.1]
-
-
-def test_a_checkpoint_holds_sources_and_ratios(tmp_path: Any):
-    one, other = adjustable(5), adjustable(6)
-    one.set_ratios([0.25, 0.75])
-    for _ in range(3):
-        one.sample()
-    path = str(tmp_path / "mixed.ckpt")
-    ms.save_checkpoint(one, path)
-    assert ms.load_param_into_net(other, ms.load_checkpoint(path)) == ([], [])
-    for _ in range(3):
-        assert lists(other.sample()) == lists(one.sample())
-    assert other.ratios.asnumpy().tolist() == [0.25, 0.75]
-
-
 def test_its_length_is_that_of_all_sources():
     mixed = MixedReplay([(make("uniform", 2, 0), 1), (make("reservoir", 2, 1), 1)], 4)
     assert len(mixed) == sum(int(source.size()) for source in mixed.sources) == 50
-
-
-def test_the_state_as_arrays():
-    one, other = adjustable(5), adjustable(6)
-    one.set_ratios([0.25, 0.75]).sample()
-    state = one.state_dict()
-    other.load_state_dict(state)
-    assert lists(other.sample()) == lists(one.sample())
 
 
 def test_a_trainer_may_hold_the_buffers_too(tmp_path: Any):
@@ -382,9 +208,7 @@ class Two(Kept):
     """Two mixtures in one graph."""
 
     def __init__(self) -> None:
-        self.one, self.other = (
-            MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4, adjustable=True) for _ in range(2)
-        )
+        self.one, self.other = (MixedReplay([(make("uniform", 2, i), 1) for i in range(2)], 4) for _ in range(2))
 
     @ms.jit
     def __call__(self):
@@ -435,37 +259,94 @@ def test_each_source_must_have_its_rows():
     assert not mixed.can_sample()
 
 
-class Pick(Kept):
-    """Selects the rows to keep of two batches of four."""
-
-    def __init__(self) -> None:
-        self.pick = PickRows(4, 2)
-        self.ratios = Parameter(Tensor([0.5, 0.5], ms.float64), name="ratios")
-        self.state = Parameter(Tensor([77, 0], ms.int64), name="state")
-
-    @ms.jit
-    def __call__(self):
-        return self.pick(self.ratios, self.state)
-
-
-def test_rows_to_keep_are_chosen_for_each_source_by_itself():
-    """Of four rows two, at equal distances: the even or the odd ones. All four combinations are equally likely."""
-    pick = Pick()
-    drawn = [tuple(pick()[1].asnumpy().tolist()) for _ in range(160)]
-    assert_frequencies(drawn, uniform([(a, a + 2, b, b + 2) for a in range(2) for b in range(2)]))
+def test_the_state_as_arrays():
+    one, other = (MixedReplay([(make("uniform", 2, i), 1), (make("prioritized", 2, 1 - i), 3)], 4) for i in range(2))
+    one.sample()
+    other.load_state_dict(one.state_dict())
+    assert lists(other.sample()) == lists(one.sample())
+    state = one.state_dict()
+    for wrong in ({**state, "ratios": np.ones(2)}, {**state, "source_1.count": np.int32(99)}):
+        with pytest.raises(ValueError, match=r"unknown keys \['ratios'\]|count=99"):
+            other.load_state_dict(wrong)
+    assert lists(other.sample()) == lists(one.sample())
 
 
-def test_calls_from_python_keep_the_same_rows():
-    pick, front = Pick(), adjustable(5)._front
-    front.own["random_state"].overwrite(pick.state.asnumpy())
-    for ratios in ([0.5, 0.5], [0.29, 0.71], [1.0, 0.0], [1e-30, 1e30], [2.0, 0.7], [1 / 3, 1.0]):
-        overwrite(pick.ratios, np.array(ratios))
-        front.set_ratios(ratios)
-        for _ in range(3):
-            source, rows = lists(pick())
-            kept = [rows.tolist() for rows in front._kept_rows()]
-            assert (rows, source) == (kept[0] + kept[1], [0] * len(kept[0]) + [1] * len(kept[1]))
-    assert front.own["random_state"].asnumpy().tolist() == pick.state.asnumpy().tolist() == [77, 36]
+def filled(seed: int, module: Any = host, **options: Any) -> Any:
+    return module.ReplayBuffer(1, 8, [()], ["int32"], seed=seed, **options).insert([np.arange(8)])
+
+
+def test_no_source_is_drawn_from_if_one_has_too_few_rows():
+    sources = [filled(0, weighted=True), filled(1, max_use=1)]
+    mixed = host.MixedReplay([(source, 1) for source in sources], 4)
+    for left in (6, 4, 2, 0):
+        mixed.sample()
+        assert sources[1].eligible() == left
+    before = mixed.state_dict()
+    with pytest.raises(RuntimeError, match=r"For 'MixedReplay', .* of source 1.* 0 "):
+        mixed.sample()
+    for key, array in mixed.state_dict().items():
+        np.testing.assert_array_equal(array, before[key], err_msg=key)
+
+
+def test_a_batch_belongs_to_the_caller():
+    """Memory is used again only once nothing refers to it, and what the caller writes there changes no later batch."""
+    mixed, same = (host.MixedReplay([(filled(0), 1), (filled(1), 3)], 4) for _ in range(2))
+    kept = [mixed.sample(with_indices=True) for _ in range(9)]
+    for batch in kept:
+        expected = same.sample(with_indices=True)
+        for got, array in zip(batch, expected, strict=True):
+            np.testing.assert_array_equal(got, array)
+        assert [array.dtype.name for array in expected] == ["int32", "int64", "float32", "int32"]
+        for array in expected:
+            array[...] = 7
+
+
+def test_a_limiter_that_is_set_later_counts():
+    source, other = filled(0), filled(1)
+    mixed = host.MixedReplay([(source, 1), (other, 1)], 4)
+    mixed.sample()
+    other.limiter = host.RateLimiter(1, 1, 2, timeout=0.01)
+    mixed.sample()
+    assert other.limiter.sampled == 2
+    with pytest.raises(TimeoutError, match="2 rows could not be sampled within"):
+        mixed.sample()
+    other.limiter = None
+    assert mixed.sample()[0].tolist() == [0, 0, 1, 1]
+
+
+def test_a_source_that_is_closed():
+    source, other = filled(0), filled(1)
+    mixed = host.MixedReplay([(source, 1), (other, 1)], 4)
+    mixed.sample()
+    other.close()
+    with pytest.raises(RuntimeError, match="the buffer was closed"):
+        mixed.sample()
+
+
+def test_parts_that_do_not_fit_are_no_mixture():
+    """C++ writes into arrays by these forms, so it checks them itself."""
+    calls = library.extension()
+    stores = [
+        of._front.calls for of in (filled(0), filled(1, weighted=True), host.ReplayBuffer(1, 8, [(2,)], ["int32"]))
+    ]
+    one, weighted, wide = ((store.try_sample.__self__, store.arrays["count"], 1.0) for store in stores)
+    guards = (stores[0].guard,)
+    assert calls.Mixture(guards, ((*one, False, False), (*weighted, True, False)), None).now(True)[0].tolist() == [0, 1]
+    for parts in (
+        ((*one, False, False), (*weighted, False, False)),
+        ((*one, True, False),),
+        ((*one, True, True),),
+        ((*one, False, False), (*wide, False, False)),
+        ((one[0], 3, 1.0, False, False),),
+        (),
+    ):
+        with pytest.raises(ValueError, match="the outputs of a part do not fit"):
+            calls.Mixture(guards, parts, None)
+    for parts in ((one,), ((guards[0], *one[1:], False, False),), [(*one, False, False)]):
+        with pytest.raises(TypeError):
+            calls.Mixture(guards, parts, None)
+    with pytest.raises(TypeError, match=r"now\(with_indices\)"):
+        calls.Mixture(guards, ((*one, False, False),), None).now()
 
 
 def test_no_batch_is_drawn_while_a_source_is_locked():

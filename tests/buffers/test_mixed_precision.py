@@ -77,7 +77,7 @@ class MixedStep(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         parts = [(made("prioritized", "native"), 0.5), (made("uniform", "native"), 0.5)]
-        self.mixed = MixedReplay(parts, 4, adjustable=True, seed=0)
+        self.mixed = MixedReplay(parts, 4)
 
     def construct(self):
         return self.mixed.sample()

@@ -9,7 +9,7 @@ from mindspore import nn
 import mindspore_replay
 from mindspore_replay import host
 
-CLASSES = [name for name in host.__all__ if name.endswith("Buffer") or name == "ReplayQueue"]
+CLASSES = [name for name in host.__all__ if name.endswith("Buffer") or name in ("MixedReplay", "ReplayQueue")]
 #: Of a Cell alone, with what `nn.Cell` needs, or of the memory of a device.
 OF_CELLS = {"state", "nbytes", "state_dict", "load_state_dict", "as_dataset"}
 #: What the package alone asks for.

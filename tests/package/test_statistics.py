@@ -503,8 +503,6 @@ def test_outcomes_are_as_likely_as_the_option_says(option: str, i: int):
 
 #: Statistical tests in other files. Each has a wrong sampler that it rejects.
 ELSEWHERE = {
-    "MixedReplay.adjustable": ("buffers/test_mixed.py", "test_kept_rows_are_as_likely_as_before"),
-    "MixedReplay.seed": ("buffers/test_mixed.py", "test_kept_rows_are_as_likely_as_before"),
     "ShardedReplay.num_shards": (
         "distributed/test_sharded_stale.py",
         "test_weights_that_take_old_totals_for_new_ones_are_found",
@@ -526,7 +524,6 @@ NO_CHOICE = {
     "SequenceReplayBuffer.views": "what steps hold; those without a next observation are masked",
     "EpisodeReplayBuffer.views": "as for sequences",
     "MixedReplay.sample_size": "the sum of the shares, which are exact",
-    "rewards": "what rows hold",
     "config": "the arguments of a class in this list",
     "buffer": "a class in this list",
     "sample_arguments": "those of `sample`",

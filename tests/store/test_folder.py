@@ -651,13 +651,12 @@ def test_checkpoints(kind: str, tmp_path: Path):
 def test_rows_are_not_replaced_beside_an_attached_process(tmp_path: Path):
     """Nor partly: a mixture changes none of its sources, a checkpoint nothing else in it."""
     learner = make("prioritized", storage=tmp_path / "rows")
-    mixed = MixedReplay([(make("prioritized"), 0.5), (learner, 0.5)], 8, adjustable=True, seed=1)
+    mixed = MixedReplay([(make("prioritized"), 0.5), (learner, 0.5)], 8)
     for buffer in mixed.sources:
         fill(buffer)
     state, both = learner.state_dict(), mixed.state_dict()
     save(learner, tmp_path / "saved")
     save(mixed, tmp_path / "mixed")
-    mixed.set_ratios([1.0, 2.0])
     for buffer in mixed.sources:
         fill(buffer)
     with contextlib.closing(attach(tmp_path / "rows")) as attached:
@@ -710,7 +709,7 @@ def test_parameters_in_a_folder_are_loaded_as_a_whole_alone(tmp_path: Path):
 
 def test_a_mixture_of_folder_and_memory(tmp_path: Path):
     mixed, memory = (
-        MixedReplay([(make("uniform", **more), 0.5), (make("prioritized"), 0.5)], 8, seed=1)
+        MixedReplay([(make("uniform", **more), 0.5), (make("prioritized"), 0.5)], 8)
         for more in ({"storage": tmp_path / "rows"}, {})
     )
     for mixture in (mixed, memory):

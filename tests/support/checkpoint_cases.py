@@ -126,8 +126,7 @@ def containers() -> dict[str, Any]:
     agent, expert = filled(RINGS["prioritized"]), filled(RINGS["uniform"], seed=1)
     several = nn.CellList([filled(RINGS["uniform"], seed=seed) for seed in (2, 3)])
     return {
-        "mixed": MixedReplay([(agent, 0.75), (expert, 0.25)], 8, rewards=[None, 1.0], seed=4),
-        "adjustable": MixedReplay([(agent, 0.75), (expert, 0.25)], 8, adjustable=True, seed=4),
+        "mixed": MixedReplay([(agent, 0.75), (expert, 0.25)], 8),
         "dict": {"agent": agent, "expert": expert},
         "list": several,
         "dict of lists": {"agent": agent, "several": several},

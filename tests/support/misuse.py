@@ -108,7 +108,6 @@ KINDS = {
     "windows of any length": Kind("sequence", {**_LENGTHS, "sequence_length": 2}, lambda b: None),
     "nested": Kind("uniform", {"names": ["a.x", "a.y"], "weighted": True}),
     "mixture": Kind("mixture", {}),
-    "adjustable mixture": Kind("mixture", {"adjustable": True}),
     "shorter": Kind(
         "uniform", {**_LENGTHS, "weighted": True}, lambda b: b.insert(row(tokens=TWO[:1], logits=FIVE_PAIRS[:1]))
     ),
@@ -585,18 +584,11 @@ CALLS: dict[str, dict[str, Exception]] = {
         "update_priorities(HANDLES + 1, HANDLES, ONES)": ValueError("'source' must be in [0, … got [1, 2].", KERNEL),
         "sample(8)": TypeError("'sample' takes as_dict, with_indices … or for 8 rows MixedReplay(parts, 8).sample()."),
         "__iter__()": TypeError("a buffer cannot be iterated: sample() returns a batch, and …", PYTHON),
-        "set_ratios([1.0, 1.0])": RuntimeError("'set_ratios' needs adjustable=True in the constructor.", PYTHON),
     },
     "mixture of any length": {  # the first source, which would take its row, is left as it is
         'update([0, 1], [0, 0], {"tokens": [TWO + 1, TWO]})': ValueError(
             "For 'ReplayBuffer', rows keep their lengths, but got 2 items of column 'tokens' for the row 0, which has "
             "1. Insert another row.", PYTHON),
-    },
-    "adjustable mixture": {
-        "set_ratios([1, 2, 3])": ValueError("'ratios' must be 2 numbers, one for each source, but got [1, 2, 3]."),
-        "set_ratios([0.0, 0.0])": ValueError("one of the 'ratios' must be positive, but got [0.0, 0.0].", PYTHON),
-        "set_ratios(Tensor([-1.0, 1.0]))": ValueError("'ratios' must be in [1e-30, 1e+30], but got -1.0.", PYTHON),
-        "set_ratios([1e-310, 1.0])": ValueError("'ratios' must be in [1e-30, 1e+30], but got 1e-310.", PYTHON),
     },
 }
 
@@ -966,8 +958,7 @@ STATES: dict[str, dict[str, Exception]] = {
         '{"column.obs": s["column.obs"][:, :1]}':
             ValueError(SCHEMA + "'column.obs': expected float32 (8, 2), but got float32 (8, 1)."),
     },
-    "adjustable mixture": {
-        '{"ratios": np.zeros(2)}': ValueError("one of the 'ratios' must be positive, but got array([0., 0.])."),
+    "mixture": {
         '{"source_1.count": np.int32(7)}':
             ValueError("For 'PrioritizedReplayBuffer', " + CURSORS + "head=0, count=7, inserted=4, base=0."),
         '{"source_2.count": np.int32(7)}': ValueError(SCHEMA + "unknown keys ['source_2.count']."),
@@ -1044,25 +1035,11 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             "the samples of all sources must have the columns of source 0, (('achieved_goal', (2,), 'float32'), "
             "('desired_goal', (2,), 'float32'), ('reward', (), 'float32')), but got source 1: (('obs', (2,), "
             "'float32'), ('act', (), 'int32'))."),
-        'MixedReplay([(buffer("steps"), 1)], 4, rewards=(1.0, 0.0))':
-            ValueError("'rewards' must hold one entry for each source, but got (1.0, 0.0)."),
-        'MixedReplay([(buffer("steps"), 1)], 4, rewards=("1",))': TypeError("'rewards' must be a … got '1' (str)."),
-        'MixedReplay([(buffer("plain"), 1), (buffer("distinct"), 1)], 20, adjustable=True)': ValueError(
-            "each source must be large enough for its rows of a batch of sample_size=20, but got source 1: 20 of at "
+        'MixedReplay([(buffer("plain"), 1), (buffer("distinct"), 1)], 20)': ValueError(
+            "each source must be large enough for its rows of a batch of sample_size=20, but got source 1: 10 of at "
             "most 8. Take a larger capacity, or fewer rows."),
         "MixedReplay([(ONE, 1), (ONE, 1)], 4)": ValueError("each buffer may come only once in … got one twice."),
-        'MixedReplay([(buffer("steps", types=["float32", "int32", "bool"]), 1)], 4, rewards=(0.5,))':
-            ValueError("'rewards' must fit the column's dtype, int32, but got [0.5]."),
-        'MixedReplay([(buffer("steps", types=["float32", "uint8", "bool"]), 1)], 4, rewards=(-1,))':
-            ValueError("'rewards' must fit the column's dtype, uint8, but got [-1]."),
-        'MixedReplay([(buffer("steps", types=["float32", "float16", "bool"]), 1)], 4, rewards=(1e10,))':
-            ValueError("'rewards' must fit the column's dtype, float16, but got [10000000000.0]."),
-        'MixedReplay([(buffer("steps", types=["float32", "bool", "bool"]), 1)], 4, rewards=(1,))':
-            ValueError("'rewards' must fit the column's dtype, bool, but got [1]."),
-        'MixedReplay([(buffer("steps", views=[NStep(2, 0.9)]), 1)], 4, rewards=(1.0,))':
-            ValueError("'rewards' cannot replace the returns that NStep computes."),
-        'MixedReplay([(buffer("plain", max_use=2), 1)], 4, adjustable=True)': ValueError(
-            "'adjustable' draws rows that it does not deliver, so no source may have 'max_use', but got [0] with it."),
+        'MixedReplay([(buffer("plain"), 1)], 4, rewards=(1.0,))': TypeError("there are unknown arguments: 'rewards'."),
     },
     "create_buffer": {
         "create_buffer([CONFIG])": TypeError("'config' must be a mapping, but got [{'type': …"),

@@ -443,10 +443,9 @@ def test_functions_that_serve_samples_from_python(reward_fn: Any):
         np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("adjustable", [False, True])
-def test_functions_that_serve_mixtures(adjustable: bool):
+def test_functions_that_serve_mixtures():
     functions = distance, lambda achieved, goal: -ops.abs(achieved - goal).sum(axis=-1)
-    mixed = MixedReplay([(pairs(one), 0.5) for one in functions], 8, adjustable=adjustable)
+    mixed = MixedReplay([(pairs(one), 0.5) for one in functions], 8)
     for _ in range(2):
         _, achieved, goal, reward, _ = (part.asnumpy() for part in mixed.sample())
         np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)

@@ -6,6 +6,7 @@
 #include "insert.h"
 #include "invocation.h"
 #include "items.h"
+#include "mixture.h"
 
 namespace {
 
@@ -27,9 +28,9 @@ PyMODINIT_FUNC PyInit__calls() {
   const bool added =
       target != nullptr && python::AddType<python::Call>(target) && python::AddType<python::Guard>(target) &&
       python::AddType<python::Insert>(target) && python::AddType<python::Invocation>(target) &&
-      python::AddType<python::Items>(target) && python::AddType<python::Block>(target) &&
-      python::AddType<python::Locks>(target) && python::AddType<python::Hold>(target) &&
-      python::AddType<python::Undo>(target) &&
+      python::AddType<python::Items>(target) && python::AddType<python::Mixture>(target) &&
+      python::AddType<python::Block>(target) && python::AddType<python::Locks>(target) &&
+      python::AddType<python::Hold>(target) && python::AddType<python::Undo>(target) &&
 #ifdef __linux__
       python::AddType<python::File>(target) &&
 #endif

@@ -13,6 +13,7 @@ namespace replay::python {
 // None; and `Tensors`, or None.
 struct Invocation {
   static constexpr char kName[] = "mindspore_replay._calls.Invocation";
+  static constexpr char kKind[] = "an Invocation";
 
   struct Argument {
     int at;
