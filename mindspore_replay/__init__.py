@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from .store.base.column import Column, Priorities
     from .store.faces.attached import attach
     from .store.faces.weights import SharedWeights
+    from .store.waits.limiter import RateLimiter
     from .training.checkpoint import TrainingCheckpoint
     from .training.collector import Collector
-    from .training.limiter import RateLimiter
     from .training.monitor import ReplayMonitor
     from .training.prefetch import Prefetch
     from .training.priorities import sequence_priorities
@@ -54,7 +54,7 @@ _PLACES = {
     "Priorities": "store.base.column",
     "PrioritizedReplayBuffer": "buffers.prioritized",
     "PriorityReplayBuffer": "buffers.prioritized:PrioritizedReplayBuffer",
-    "RateLimiter": "training.limiter",
+    "RateLimiter": "store.waits.limiter",
     "ReplayBuffer": "buffers.replay",
     "ReplayMonitor": "training.monitor",
     "ReplayQueue": "buffers.queue",

@@ -31,6 +31,7 @@ from ..store.rows.store import Store
 from ..store.spec.episodes import END, FINAL
 from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
+from ..store.waits.limiter import RateLimiter
 from .bodies import GraphBodies
 from .compile_time import compile_time
 from .compiled import CompiledCalls
@@ -119,7 +120,6 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
 
     _columns_of: ClassVar[type[Schema]] = Columns
     _find = staticmethod(find)  # type: ignore[assignment]
-    _class_of_limiters = nn.Cell
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Give methods the bodies for graphs that the class defines."""
@@ -148,7 +148,6 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         shared = SharedRows(folder_of(spec, place))
         self._make_front(self._make_state(shared), shared)
         self._front.begin_queue()
-        self.__dict__["limiter"] = self._front.limiter
         self._begin()
 
     def _watch(self, calls: Calls) -> None:
@@ -265,8 +264,6 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         made._is(self.spec.resized(size))
         calls = self._front.calls
         made._make_front(calls.resized(made.options) if isinstance(calls, Store) else None, self._front.shared)
-        made._front.limit(self._front.limiter)
-        made.__dict__["limiter"] = self._front.limiter
         return made
 
     # The state.
@@ -274,6 +271,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
     @property
     def state(self) -> CellState:
         """What the rest of the package asks of a buffer. Users need none of it."""
+        self._show_limits()  # a limiter may have been set for another sample size
         return CellState(self)
 
     def state_dict(self, *args: object, **kwargs: object) -> dict[str, Any]:
@@ -351,11 +349,22 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
             nn.Cell.__setattr__(self, name, value)  # it becomes the Parameter's data
             return
         super().__setattr__(name, value)
-        if name == "limiter" and value is not None:
-            # It is set after the buffer may have become part of a Cell, which has renamed its Parameters.
-            prefix = self.head.name.removesuffix("head")
-            for key, parameter in value.parameters_and_names("limiter"):
-                parameter.name = prefix + key
+        if name == "limiter":
+            self._show_limits()
+
+    def _show_limits(self) -> None:
+        """Have the rule and the counts of the limiter among the Parameters, if there is one."""
+        limiter, parameters = self.limiter, mindspore_api.parameters_of(self)
+        arrays = limiter.arrays() if isinstance(limiter, RateLimiter) else {}
+        for key in ("counts", "rule"):
+            name = f"limiter.{key}"
+            if key not in arrays:
+                parameters.pop(name, None)
+            elif name not in parameters:
+                parameter = parameter_on(name, arrays[key], True)
+                self.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+                # The buffer may be a part of a Cell by now, which has renamed its Parameters.
+                parameter.name = self.head.name.removesuffix("head") + name
 
 
 give_graph_bodies(Buffer, GraphBodies)

@@ -10,12 +10,13 @@ from mindspore import Parameter, nn
 from ..mindspore_api import cells_of
 from ..store.faces.front import SharedRows
 from ..store.rows.store import Store
+from ..store.waits.limiter import RateLimiter
 from .compile_time import compile_time
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
 _SHARED = {"spec", "columns", "names", "shapes", "types", "layout", "options", "_check", "_zero", "_flag_values"}
-_OWN = {"updates", "compressed", "_front", "limiter", "_block", "_watched", "_sizes", "_guard"}
+_OWN = {"updates", "compressed", "_front", "_block", "_watched", "_sizes", "_guard"}
 
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
@@ -39,8 +40,7 @@ def deep_copy(buffer: Any, memo: dict[Any, Any]) -> Any:
     with front.lock:
         memo[id(buffer)] = memo[rows] = made = _without_limiter(buffer, memo)
         made._front.begin_queue()
-        made.__dict__["limiter"] = made._front.limiter
-        if isinstance(buffer.limiter, nn.Cell):
+        if isinstance(buffer.limiter, RateLimiter):
             made.limiter = copy.deepcopy(buffer.limiter, memo)
         elif buffer.limiter is not None:
             made.limiter.timeout = buffer.limiter.timeout
@@ -64,8 +64,7 @@ def _without_limiter(buffer: Any, memo: dict[Any, Any]) -> Any:
         if name not in there:  # of a subclass, as are sub-cells
             made.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
     for name, cell in cells_of(buffer).items():
-        if name != "limiter":
-            made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
+        made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
     keep_names(type(buffer).__name__, buffer.state.state_parameters(), made.state.state_parameters())
     return made
 

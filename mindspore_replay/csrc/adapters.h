@@ -24,15 +24,16 @@
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Defines a kernel: the function body that follows takes `args`, already bound to the operator's signature.
-#define MINDSPORE_REPLAY_KERNEL(name)                                                                \
-  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);         \
-  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes, \
-                                            const char **dtypes, void *, void *of_mindspore) {       \
-    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                             \
-    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args);       \
-    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);     \
-    return status;                                                                                   \
-  }                                                                                                  \
+#define MINDSPORE_REPLAY_KERNEL(name)                                                                  \
+  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);           \
+  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,   \
+                                            const char **dtypes, void *in_graph, void *of_mindspore) { \
+    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                               \
+    const bool waits = in_graph == nullptr && of_mindspore == nullptr;                                 \
+    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args, waits);  \
+    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);       \
+    return status;                                                                                     \
+  }                                                                                                    \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 namespace replay {
@@ -60,23 +61,74 @@ inline void EmptyUpperHalves() {
 inline void EmptyUpperHalves() {}
 #endif
 
-// Runs a kernel under the lock of its buffer, which the address of `head` selects. Inputs that overlap the buffer's own
-// state are copied first.
+// Returns what a kernel has to answer that failed: that rows are not there yet, if this thread waits for them.
+inline Status Answer(ProcessLock *lock, int turn, int64_t rows, Status status) {
+  Limits *limits = lock == nullptr ? nullptr : lock->limits();
+  if (limits == nullptr || limits->kind != Limits::kQueue || (status != kFull && status != kTooFewRows) ||
+      Thread::This().ModeOf(lock->address(), turn) != kWaits) {
+    return status;
+  }
+  limits->Await(turn, rows);
+  return kNotYet;
+}
+
+// Calls run(), which inserts or samples rows, if the limits of the buffer let them in or out now, and counts them. The
+// caller holds the lock.
+template <typename Kernel>
+Status WithinLimits(ProcessLock *lock, int turn, int64_t rows, const Kernel &run) {
+  Limits *limits = lock == nullptr ? nullptr : lock->limits();
+  if (limits == nullptr || limits->kind == Limits::kNone) return run();
+  const int mode = Thread::This().ModeOf(lock->address(), turn);
+  if (mode == kInside) return run();
+  const bool reserved = limits->kind == Limits::kQueue && limits->in_progress[turn] > 0;
+  if (limits->IsNew(turn, rows) || ((limits->kind == Limits::kRate || reserved) &&
+                                    !limits->MayGo(turn, rows, reserved ? lock->Available(turn) : 0))) {
+    if (mode == kWaits) limits->Await(turn, rows);
+    return kNotYet;
+  }
+  const Status status = run();
+  if (status == kOk) limits->Count(turn, rows);
+  return status == kOk ? kOk : Answer(lock, turn, rows, status);
+}
+
+// Returns the rows that a call inserts or samples.
 template <int kOperator>
-Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
+int64_t RowsOf(const Bound<kOperator> &args) {
+  if constexpr (kOperator == OperatorNumber("insert")) {
+    return args.n();
+  } else {
+    const int first_output = args.at(NAMED("outputs"));
+    return args.raw().ndim(first_output) > 0 ? args.raw().dim(first_output, 0) : 0;
+  }
+}
+
+// Runs a kernel under the lock of its buffer, which the address of `head` selects. Inputs that overlap the buffer's own
+// state are copied first. If it `waits`, it keeps to the limits of the buffer.
+template <int kOperator>
+Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, bool waits) {
+  constexpr bool kInserts_ = kOperator == OperatorNumber("insert");
+  constexpr bool kSamples_ = kOperator == OperatorNumber("sample");
   EmptyUpperHalves();
   Binding binding;
   if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
   const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]));
   if (!exclusive.held()) return kNoLock;
-  const auto checked = [&](Status status) {
+  const auto checked = [&](const Bound<kOperator> &bound) {
+    Status status;
+    if constexpr (kInserts_ || kSamples_) {
+      status = !waits ? kernel(bound)
+                      : WithinLimits(exclusive.process_lock(), kInserts_ ? kInserts : kSamples, RowsOf(bound),
+                                     [&] { return kernel(bound); });
+    } else {
+      status = kernel(bound);
+    }
     return exclusive.process_lock() != nullptr && HasFailed(exclusive.process_lock()->address()) ? kNoDisk : status;
   };
-  auto *process = static_cast<Shared *>(exclusive.process_lock());
+  Shared *process = SharedOf(exclusive.process_lock());
   const Bound<kOperator> bound(args, binding, process);
   const Overlaps<kOperator> overlaps(args, binding);
   const std::vector<int> shared = overlaps.Find();
-  if (shared.empty()) return checked(kernel(bound));
+  if (shared.empty()) return checked(bound);
   std::vector<void *> memory(args.params(), args.params() + args.size());
   std::vector<std::vector<char>> copies;
   for (const int i : shared) {
@@ -84,7 +136,7 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args) {
     memory[static_cast<size_t>(i)] = copies.back().data();
   }
   const Arguments copied = args.In(memory.data());
-  return checked(kernel(Bound<kOperator>(copied, binding, process)));
+  return checked(Bound<kOperator>(copied, binding, process));
 }
 
 // A column and the destination of its gathered rows.

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <numeric>
 
 #ifdef __linux__  // robust locks
@@ -25,8 +27,67 @@
 #include "buffer.h"
 #include "core/exclusive.h"
 #include "core/scratch.h"
+#include "limits.h"
 
 namespace replay {
+
+// Returns the rows that a queue can deliver, or its room for new ones.
+inline int64_t AvailableIn(const Bound<OperatorNumber("update")> &args, const State &state, int turn) {
+  int64_t rows = 0;
+  WithRows(args, state, [&](const auto &all) {
+    const RowState &row_state = all.row_state();
+    rows = turn == kSamples            ? static_cast<int64_t>(row_state.tree.Positive())
+           : row_state.rule->keep == 0 ? std::numeric_limits<int64_t>::max() / 2
+                                       : RoomOf(all);
+    return kOk;
+  });
+  return rows;
+}
+
+// The lock of a buffer with limits that is not shared.
+class Limited : public ProcessLock {
+ public:
+  static constexpr int kUpdate = OperatorNumber("update");
+
+  // `args` match the signature of `update`, as for `Shared`; null for limits that need no rows, or cannot see them.
+  Limited(const void *address, Limits *limits, const Arguments *args, const Binding &binding)
+      : ProcessLock(address), mutex_(Locks::Of(address).mutex()) {
+    limits_ = limits;
+    if (args != nullptr) rows_ = std::make_unique<Rows>(*args, binding);
+  }
+
+  bool Enter() override {
+    mutex_.lock();
+    ++depth_;
+    return true;
+  }
+
+  void Leave() override {
+    if (--depth_ == 0 && limits_->awaited != 0) {
+      if (limits_->kind == Limits::kQueue && rows_ == nullptr) limits_->WakeAll();
+      limits_->Wake([this](int turn) { return Available(turn); });
+    }
+    mutex_.unlock();
+  }
+
+  int64_t Available(int turn) const override {
+    return rows_ == nullptr ? 0 : AvailableIn(rows_->args, rows_->state, turn);
+  }
+
+ private:
+  struct Rows {
+    Rows(const Arguments &given, const Binding &bound)
+        : raw(given), binding(bound), args(raw, binding), state(StateOf(args)) {}
+    const Arguments raw;
+    const Binding binding;
+    const Bound<kUpdate> args;
+    const State state;
+  };
+
+  std::recursive_mutex &mutex_;
+  std::unique_ptr<Rows> rows_;
+  int depth_ = 0;  // the mutex guards it
+};
 
 // In shared memory, laid out as store/folder/sharing.py has it.
 struct Journal {
@@ -107,7 +168,8 @@ class Shared : public ProcessLock {
   // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
   // the memory must outlive this object. `writer` is a random number.
   // With `beyond_memory`, the files are larger than memory.
-  Shared(Journal *journal, int64_t writer, bool beyond_memory, const Arguments &args, const Binding &binding)
+  Shared(Journal *journal, int64_t writer, bool beyond_memory, Limits *limits, const Arguments &args,
+         const Binding &binding)
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
         journal_(*journal),
         lock_(journal->mutex),
@@ -116,7 +178,12 @@ class Shared : public ProcessLock {
         args_(raw_, binding_),
         state_(StateOf(args_)),
         writer_(writer),
-        beyond_memory_(beyond_memory) {}
+        beyond_memory_(beyond_memory) {
+    limits_ = limits;
+  }
+
+  bool IsShared() const override { return true; }
+  int64_t Available(int turn) const override { return AvailableIn(args_, state_, turn); }
 
 #ifdef __linux__
   ~Shared() override {
@@ -163,6 +230,9 @@ class Shared : public ProcessLock {
   void Leave() override {
     if (--depth_ == 0) {
       Commit();
+      // Only now, since those that wake up must find the rows; and before the lock is free, so that the next holder wakes
+      // them if this process dies meanwhile.
+      if (limits_->awaited != 0) limits_->Wake([this](int turn) { return Available(turn); });
       Record<int64_t>(&journal_.busy, 0);
     }
     lock_.Unlock();
@@ -330,6 +400,11 @@ class Shared : public ProcessLock {
   bool deleted_ = false;
 #endif
 };
+
+// The lock of a buffer as that of one in shared memory; null for another one.
+inline Shared *SharedOf(ProcessLock *lock) {
+  return lock != nullptr && lock->IsShared() ? static_cast<Shared *>(lock) : nullptr;
+}
 
 // Announces the rows in these slots, if they are in shared memory. Not inlined: it would change how callers are
 // compiled.

@@ -12,7 +12,7 @@ from ..store.faces.place import IN_MEMORY
 from ..store.spec.described import read, spec_of
 from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
-from ..training.limiter import RateLimiter
+from ..store.waits.limiter import RateLimiter
 
 #: The classes that shards may be of.
 _KINDS = ("ReplayBuffer", "PrioritizedReplayBuffer", "SequenceReplayBuffer", "EpisodeReplayBuffer")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..store.spec.spec import BufferSpec
-from ..training.limiter import RateLimiter
+from ..store.waits.limiter import RateLimiter
 from .cluster import Link, Links, ray_module
 from .shard import Begun, Drawn, Report, other_run, save_number
 

@@ -16,7 +16,7 @@ from ..store.kernels.locks import Block, Event, Held, Locks
 from ..store.rows.calls import BaseCalls
 from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_values
 from ..store.spec.spec import BufferSpec
-from ..training.limiter import RateLimiter
+from ..store.waits.limiter import RateLimiter
 from .cluster import Link
 from .configuration import most_starts
 from .drawing import Batches
@@ -180,7 +180,7 @@ class ShardFront(InsertionFront, LimitedFront):
         wait = contextlib.nullcontext() if limiter is None else limiter.turn("sample", rows, stop, poll=self._ask_again)
         return Locks(Block(lambda: None, self._regulate), wait, self.calls.drawing)
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that samples rows, when it may."""
         with self.turn_to_sample(None, rows):
             return super(LimitedFront, self).in_turn(what, rows, call)

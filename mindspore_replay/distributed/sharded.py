@@ -19,8 +19,7 @@ from ..store.spec.needs import need_episodes
 from ..store.spec.options import Options
 from ..store.spec.registry import registered
 from ..store.spec.spec import BufferSpec
-from ..store.waits.limiter import check_limiter
-from ..training.limiter import RateLimiter
+from ..store.waits.limiter import RateLimiter, check_limiter
 from ..training.statistics import Statistics, merged
 from .cluster import Links, actors, claim, connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec

@@ -126,7 +126,7 @@ def test_learner_and_attached_raise_the_same_errors(timeout: float, error: type,
     check(error, lambda front: front.sample(), pending, attached_late)
     message = check(error, lambda front: front.insert([rows(8, 1)[0]]), pending, attached_late)
     assert "8 rows are pending" in message
-    assert np.array_equal(queue.limiter._in_progress, [0, 0, 0, 0])
+    assert np.array_equal(queue.limiter.limits.in_progress, [0, 0, 0, 0])
     assert queue.can_sample()
     assert attached.can_sample()
 

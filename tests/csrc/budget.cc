@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "count.h"
+#include "limits.h"
 #include "log.h"
 #include "states.h"
 
@@ -308,6 +309,32 @@ void CountFlushes() {
   Measure("replay_pieces: 64 rows of 1 KiB, 64 lines", [&] { replay(&memory, entry.data() + 56, size - 56, 1); });
 }
 
+// Functions for limits without rows.
+void CountLimits() {
+  static replay::Limits limits = {};
+  limits.low = limits.high = limits.min_size = limits.enabled = 1;
+  limits.error = 1e9;
+  limits.kind = replay::Limits::kRate;
+  const auto limit =
+      Find<int (*)(const void *, replay::Limits *, int, void **, int *, int64_t **, const char **)>("replay_limit");
+  const auto mode = Find<int (*)(const void *, int, int)>("replay_mode");
+  const auto may_go = Find<int (*)(const void *, int, int64_t, int64_t)>("replay_may_go");
+  const auto begin = Find<int (*)(const void *, int, int64_t, int64_t, int, int64_t *)>("replay_begin_block");
+  const auto end = Find<void (*)(const void *, int64_t, int64_t, int64_t *)>("replay_end_block");
+  const auto count = Find<void (*)(const void *, int, int64_t)>("replay_count");
+  const auto wake_all = Find<void (*)(const void *)>("replay_wake_all");
+  const auto sleep = Find<void (*)(int64_t)>("replay_sleep");
+  int64_t block[5] = {};
+  Measure("replay_limit: a rule", [&] { limit(&limits, &limits, 0, nullptr, nullptr, nullptr, nullptr); });
+  Measure("replay_may_go: an insertion", [&] { may_go(&limits, replay::kInserts, 1, -1); });
+  Measure("replay_begin_block: an insertion", [&] { begin(&limits, replay::kInserts, 1, -1, 0, block); });
+  Measure("replay_end_block: an insertion", [&] { end(&limits, 1, 1, block); });
+  Measure("replay_mode: no block any more", [&] { mode(&limits, replay::kInserts, replay::kAsks); });
+  Measure("replay_count: an insertion", [&] { count(&limits, replay::kInserts, 1); });
+  Measure("replay_wake_all: nobody waits", [&] { wake_all(&limits); });
+  Measure("replay_sleep: no time", [&] { sleep(0); });
+}
+
 // Functions for a buffer in shared memory.
 void CountShared() {
   Arguments buffer = Weighted(kCartPole, Ones(kSmall))
@@ -321,20 +348,20 @@ void CountShared() {
   const void *head = arrays.params[kCartPole.size()];
   alignas(64) static int64_t journal[17] = {};
   journal[11] = -1;
-  uint32_t changes = 0;
+  static replay::Limits limits = {};
+  limits.kind = replay::Limits::kQueue;
   const auto share =
-      Find<int (*)(void *, int64_t, int, int, int, void **, int *, int64_t **, const char **)>("replay_share");
+      Find<int (*)(void *, int64_t, int, int, replay::Limits *, int, void **, int *, int64_t **, const char **)>(
+          "replay_share");
   const auto hold = Find<int (*)(const void *)>("replay_hold");
-  const auto wait = Find<void (*)(const uint32_t *, uint32_t, int64_t)>("replay_wait");
-  const auto wake = Find<void (*)(uint32_t *)>("replay_wake");
   int status = 0;
   const auto measure = [](const std::string &name, const char *function, const void *address) {
     const auto call = Find<void (*)(const void *)>(function);
     Measure(name, [&] { call(address); });
   };
   const auto share_it = [&] {
-    status += share(journal, 1, 1, 0, static_cast<int>(arrays.params.size()), arrays.params.data(), arrays.ndims.data(),
-                    arrays.shapes.data(), arrays.dtypes.data());
+    status += share(journal, 1, 1, 0, &limits, static_cast<int>(arrays.params.size()), arrays.params.data(),
+                    arrays.ndims.data(), arrays.shapes.data(), arrays.dtypes.data());
   };
   share_it();  // the second call reuses the memory that the first one freed
   Find<void (*)(const void *)>("replay_unshare")(head);
@@ -352,8 +379,6 @@ void CountShared() {
   const auto guard = Find<void (*)(char *, int64_t, const void *)>("replay_guard");
   Measure("replay_guard: a file", [&] { guard(reinterpret_cast<char *>(journal), sizeof(journal), head); });
   measure("replay_end_guard: a file", "replay_end_guard", head);
-  Measure("replay_wake: nobody waits", [&] { wake(&changes); });
-  Measure("replay_wait: a change that came before", [&] { wait(&changes, 0, 1000000000); });
   CountFlushes();
   if (status != 0 || journal[10] != kSmall) Fail("shared", "status or journal");
 }
@@ -369,6 +394,7 @@ int main(int argc, char **argv) {
   CountViews();
   CountReservoirs();
   CountItems();
+  CountLimits();
   CountShared();
   return 0;
 }

@@ -336,6 +336,8 @@ int main(int argc, char **argv) {
   TestSumTree();
   TestThreads();
   TestShared();
+  TestRule();
+  TestWaiters();
   TestRowChecksums();
   TestLog();
 #endif

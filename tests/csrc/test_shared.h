@@ -15,8 +15,17 @@
 
 extern "C" {
 KernelFunction replay_update;
-int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, int nparam, void **params, int *ndims,
-                 int64_t **shapes, const char **dtypes);
+int replay_share(void *journal, int64_t writer, int alone, int beyond_memory, replay::Limits *limits, int nparam,
+                 void **params, int *ndims, int64_t **shapes, const char **dtypes);
+int replay_limit(const void *head, replay::Limits *limits, int nparam, void **params, int *ndims, int64_t **shapes,
+                 const char **dtypes);
+int replay_mode(const void *head, int turn, int mode);
+int replay_may_go(const void *head, int turn, int64_t rows, int64_t available);
+int replay_begin_block(const void *head, int turn, int64_t rows, int64_t available, int holds, replay::Counting *block);
+void replay_end_block(const void *head, int64_t done, int64_t rows, replay::Counting *block);
+void replay_count(const void *head, int turn, int64_t rows);
+void replay_wake_all(const void *head);
+void replay_sleep(int64_t nanoseconds);
 int replay_hold(const void *head);
 int replay_let_go(const void *head);
 void replay_replace(const void *head);
@@ -27,8 +36,6 @@ int64_t replay_take_changes(const replay::FlushedMemory *memory, char *image, in
                             const replay::Piece *arrays, int64_t n_arrays, const int64_t *slots, int64_t n,
                             const replay::Piece *more, int64_t n_more, char *entry, int64_t room);
 int replay_pieces(const replay::FlushedMemory *memory, const char *pieces, int64_t bytes, int copy);
-void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds);
-void replay_wake(uint32_t *number);
 }
 
 namespace {
@@ -59,8 +66,9 @@ void TestShared() {
   Arrays arrays(buffer.For(SignatureOf("update")));
   replay::Journal journal = {};
   journal.slot = -1;
+  replay::Limits limits = {};
   const auto share = [&](int alone) {
-    return replay_share(&journal, 7, alone, 1, static_cast<int>(arrays.params.size()), arrays.params.data(),
+    return replay_share(&journal, 7, alone, 1, &limits, static_cast<int>(arrays.params.size()), arrays.params.data(),
                         arrays.ndims.data(), arrays.shapes.data(), arrays.dtypes.data());
   };
   void *head = buffer["head"].bytes.data();
@@ -118,14 +126,81 @@ void TestShared() {
   CHECK(buffer["weights"].bytes == Doubles(FreshTree({0, 0, 0, 0})).bytes);
   replay_unshare(head);
 
-  uint32_t changes = 0;
-  std::thread waits([&] { replay_wait(&changes, 0, int64_t{60} * 1000000000); });
-  replay_wake(&changes);
-  waits.join();
-  CHECK(changes == 1);
-
   arrays.params.pop_back();
   CHECK(share(1) == replay::kBadArguments);
+}
+
+// Limits by a rule: two samples for each row beyond the first three, at most four ahead on either side.
+void TestRule() {
+  replay::Limits limits = {};
+  limits.low = limits.high = 2, limits.min_size = 3, limits.error = 4, limits.enabled = 1;
+  limits.kind = replay::Limits::kRate;
+  CHECK(replay_limit(&limits, &limits, 0, nullptr, nullptr, nullptr, nullptr) == replay::kOk);
+  const auto may = [&](int turn, int64_t rows) { return replay_may_go(&limits, turn, rows, 0) == 1; };
+  CHECK(!may(replay::kSamples, 1) && may(replay::kInserts, 100));
+  replay_count(&limits, replay::kInserts, 5);
+  CHECK(limits.inserted == 5 && limits.counted == 2 && !may(replay::kInserts, 1));
+  CHECK(may(replay::kSamples, 8) && !may(replay::kSamples, 9));
+
+  // A block counts from its beginning for its own side, and from its end for the other.
+  replay::Counting block = {}, other = {};
+  CHECK(replay_begin_block(&limits, replay::kSamples, 8, 0, 0, &block) == replay::kOk && !may(replay::kSamples, 1));
+  CHECK(replay_mode(&limits, replay::kSamples, -1) == replay::kInside && !may(replay::kInserts, 1));
+  CHECK(replay_begin_block(&limits, replay::kInserts, 1, 0, 0, &other) == replay::kNotYet && limits.awaited == 1);
+  replay_end_block(&limits, 4, 8, &block);
+  replay_end_block(&limits, 4, 8, &block);
+  CHECK(limits.sampled == 4 && limits.counted_samples == 4 && limits.in_progress[1] == 0 && limits.awaited == 0);
+  CHECK(may(replay::kInserts, 2) && !may(replay::kInserts, 3));
+  CHECK(replay_mode(&limits, replay::kSamples, replay::kAsks) == replay::kInside);
+  CHECK(replay_mode(&limits, replay::kSamples, -1) == replay::kAsks);
+  limits.enabled = 0;
+  CHECK(may(replay::kSamples, 1000) && may(replay::kInserts, 1000));
+  replay_unshare(&limits);
+}
+
+// Those that wait for rows of a queue are woken once they are there, the first ones first, and nobody else.
+void TestWaiters() {
+  replay::Limits limits = {};
+  limits.kind = replay::Limits::kQueue;
+  const auto wake = [&](int64_t rows) {
+    limits.Wake([rows](int turn) { return turn == replay::kSamples ? rows : 0; });
+  };
+  const auto wait = [&](int64_t rows) { std::thread([&] { limits.Await(replay::kSamples, rows); }).join(); };
+  wait(4), wait(2), wait(2);
+  limits.Await(replay::kInserts, 1);
+  const auto waiting = [&] {
+    std::vector<int64_t> rows;
+    for (const replay::Waiter &one : limits.waiters) {
+      if (one.rows > 0) rows.push_back(one.rows);
+    }
+    return rows;
+  };
+  wake(1);
+  CHECK(limits.awaited == 4 && waiting() == std::vector<int64_t>({4, 2, 2, 1}));
+  wake(3);  // not the first, which waits for more
+  CHECK(limits.awaited == 3 && waiting() == std::vector<int64_t>({4, 2, 1}));
+  limits.in_progress[1] = 3;
+  wake(6);
+  CHECK(waiting() == std::vector<int64_t>({4, 1}));
+  limits.waiters[0].until = 0;  // it is dead
+  wake(0);
+  CHECK(limits.awaited == 1 && waiting() == std::vector<int64_t>({1}));
+
+  // The thread sleeps until it is woken, or has been.
+  std::thread waker([&] { limits.WakeAll(); });
+  replay_sleep(int64_t{60} * 1000000000);
+  waker.join();
+  limits.Await(replay::kInserts, 1);
+  limits.WakeAll();
+  replay_sleep(int64_t{60} * 1000000000);
+  CHECK(waiting().empty());
+
+  limits.in_progress[1] = 0;
+  // Not more than there are places for: the others look again by themselves.
+  for (int i = 0; i < replay::Limits::kPlaces + 1; ++i) wait(9);
+  CHECK(waiting() == std::vector<int64_t>(replay::Limits::kPlaces, 9));
+  wake(9);
+  CHECK(waiting() == std::vector<int64_t>(replay::Limits::kPlaces - 1, 9));
 }
 
 // Rows of 41 bytes, of which the one in slot 1 differs in one bit, and the one in slot 2 in none; and items.

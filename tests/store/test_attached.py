@@ -14,7 +14,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from flat import flat
 from kinds import KINDS as EVERY
 from mindspore import Tensor
 

@@ -214,7 +214,7 @@ def test_a_closed_buffer_says_so(tmp_path: Path):
 
 
 #: Members that tell what a buffer was made of, or are not for users; and what needs arguments.
-OF_NO_ROWS = {"achieved_goal", "columns", "extend_repr", "folder", "nbytes", "open", "spec", "state"}
+OF_NO_ROWS = {"achieved_goal", "columns", "extend_repr", "folder", "limiter", "nbytes", "open", "spec", "state"}
 #: Members of a buffer's state.
 OF_STATE = {"begin_replacing", "exclusive", "snapshot", "sole_use"}
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -1036,9 +1036,9 @@ WRONG = {
     "other header": (lambda f: (f / "header").write_text("{}"), ValueError, "has a header that begins otherwise"),
     "altered header": (flip("header", 100), ValueError, "does not fit its checksum"),
     "newer": (
-        lambda f: new_header(f, lambda _: None, 6),
+        lambda f: new_header(f, lambda _: None, 7),
         ValueError,
-        "has the format version 6, and this library reads 5",
+        "has the format version 7, and this library reads 6",
     ),
     "other capacity": (lambda f: new_header(f, lambda h: h["buffer"].update(capacity=16)), ValueError, "is not whole"),
     "no capacity": (lambda f: new_header(f, lambda h: h["buffer"].pop("capacity")), ValueError, "makes no sense"),

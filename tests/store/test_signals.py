@@ -65,8 +65,8 @@ def check(buffer: Any) -> None:
     answer(buffer.check_valid)
     limiter, state = buffer.limiter, answer(lambda: numbers(buffer))
     assert (limiter.inserted, limiter.sampled) == (state["serials"][0], state["counts"][0])
-    assert not limiter._in_progress.any()
-    assert not limiter.turns
+    assert not limiter.limits.in_progress.any()
+    assert not limiter.waiting("insert") + limiter.waiting("sample")
     assert limiter.take("insert", 1) is not None
     assert limiter.take("sample", 1) is not None
 
@@ -152,8 +152,8 @@ def test_a_queue_and_a_mixture_may_be_interrupted_anywhere():
     queue = host.ReplayQueue(1, 100, [()], ["int64"], timeout=1).insert([np.arange(100)])
     for _ in everywhere(queue.sample, 60):
         answer(queue.can_sample)
-        assert not queue.limiter._in_progress.any()
-        assert not queue.limiter.turns
+        assert not queue.limiter.limits.in_progress.any()
+        assert not queue.limiter.waiting("sample")
     sources = [make(host, None) for _ in range(2)]
     mixture = host.MixedReplay([(source, 0.5) for source in sources], 8)
     for _ in everywhere(mixture.sample, 60):

@@ -31,12 +31,15 @@ from mindspore_replay import (
     create_buffer,
     host,
 )
-from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.store.waits import rate_rule
 
 
 def counted(limiter: RateLimiter) -> list[int]:
-    return limiter.counts.asnumpy().tolist()
+    return limiter.counts.tolist()
+
+
+def rule_of(limiter: RateLimiter) -> list[float]:
+    return limiter.rule.tolist()
 
 
 def insert(limiter: RateLimiter, rows: int = 1) -> None:
@@ -159,12 +162,12 @@ def test_a_change_counts_from_now_on():
     sample(limiter, 9)
     limiter.change(samples_per_insert=4)
     assert counted(limiter) == [6, 9, 0, 0]
-    assert limiter.rule.asnumpy().tolist() == [4, 4, 2, 8, 1]
+    assert rule_of(limiter) == [4, 4, 2, 8, 1]
     assert (limiter.can_insert(2), limiter.can_sample(8), limiter.can_sample(9)) == (True, True, False)
     limiter.change(min_size=20)
     assert not limiter.can_sample()
     limiter.change(error_buffer=30)
-    assert limiter.rule.asnumpy().tolist() == [4, 4, 20, 30, 1]
+    assert rule_of(limiter) == [4, 4, 20, 30, 1]
 
 
 def test_changes_and_disabling_wake_who_waits():
@@ -292,14 +295,14 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
     saved.insert([np.zeros(4, np.float32)]).sample()
     saved.limiter.change(error_buffer=7)
     saved.sample()
-    expected = saved.limiter.counts.asnumpy().tolist(), saved.limiter.rule.asnumpy().tolist()
+    expected = counted(saved.limiter), rule_of(saved.limiter)
     other = make()
     other.load_state_dict(saved.state_dict())
-    assert (other.limiter.counts.asnumpy().tolist(), other.limiter.rule.asnumpy().tolist()) == expected
+    assert (counted(other.limiter), rule_of(other.limiter)) == expected
     ms.save_checkpoint(saved, str(tmp_path / "buffer.ckpt"))
     third = make()
     assert ms.load_param_into_net(third, ms.load_checkpoint(str(tmp_path / "buffer.ckpt"))) == ([], [])
-    assert (third.limiter.counts.asnumpy().tolist(), third.limiter.rule.asnumpy().tolist()) == expected
+    assert (counted(third.limiter), rule_of(third.limiter)) == expected
     third.check_valid()
 
 
@@ -312,7 +315,7 @@ def test_from_a_configuration():
         "limiter": {"samples_per_insert": [1, 2], "min_size": 3, "error_buffer": 4, "timeout": 5},
     }
     limiter = create_buffer(config).limiter
-    assert (limiter.rule.asnumpy().tolist(), limiter.timeout) == ([1, 2, 3, 4, 1], 5)
+    assert (rule_of(limiter), limiter.timeout) == ([1, 2, 3, 4, 1], 5)
     several = create_buffer(config | {"number": 2})
     assert several[0].limiter is not several[1].limiter
     named = create_buffer({"multi_buffer": True, "a": config, "b": {**config, "limiter": None}})
@@ -481,14 +484,14 @@ def test_a_long_wait_is_logged_once(
         insert(limiter, first)
     now, seen = [0.0], []
 
-    def wait(_: object, seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         seen.append((now[0], len(caplog.records)))
         now[0] += seconds
         if now[0] > 25:
             limiter.disable()
 
     monkeypatch.setattr(rate_rule.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(limiter._signals, "wait", wait)
+    monkeypatch.setattr(limiter.limits, "sleep", sleep)
     with caplog.at_level(logging.WARNING, "mindspore_replay.limiter"), call(limiter, rows):
         pass
     assert [record.message for record in caplog.records] == [expected]
@@ -592,7 +595,7 @@ def test_what_is_no_state_of_a_limiter():
     buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)
     assert buffer.limiter.timeout is None
-    overwrite(buffer.limiter.counts, [-1, *buffer.limiter.counts.asnumpy()[1:]])
+    buffer.limiter.limits.counts[0] = -1
     with pytest.raises(ValueError, match="must be those of a limiter"):
         buffer.check_valid()
 

@@ -9,7 +9,9 @@
 
 namespace replay {
 
-// What one process holds of the lock of a buffer in shared memory.
+struct Limits;
+
+// What one process holds of the lock of a buffer in shared memory, or of one with limits.
 class ProcessLock {
  public:
   explicit ProcessLock(const void *address) : address_(address) {}
@@ -21,6 +23,13 @@ class ProcessLock {
   // Makes all later kernels of this process fail.
   void Close() { closed_.store(true, std::memory_order_relaxed); }
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
+  virtual bool IsShared() const { return false; }
+  Limits *limits() const { return limits_; }
+  // Returns the rows that a queue can deliver, or its room for new ones.
+  virtual int64_t Available(int) const { return 0; }
+
+ protected:
+  Limits *limits_ = nullptr;
 
  private:
   friend class Locks;
@@ -36,8 +45,8 @@ struct NoLock : ProcessLock {
   void Leave() override {}
 };
 
-// The lock of a buffer: its own if it is in shared memory, else one of 64 process-wide locks. An address that all
-// kernels on the buffer receive selects it.
+// The lock of a buffer: its own if it is in shared memory or has limits, else one of 64 process-wide locks. An address
+// that all kernels on the buffer receive selects it.
 class Locks {
  public:
   static Locks &Of(const void *address) {

@@ -19,6 +19,7 @@ enum Status : int {
   kNoDisk = 12,          // CPU: a page of the files of a folder could not be read or written
   kBadLength = 13,       // CPU: a row of any length with fewer or more items than it may have
   kNoFolder = 14,        // CPU: the folder of the buffer was deleted
+  kNotYet = 15,          // CPU: the limits of the buffer let no such rows in or out yet
   kEarlier = 16,         // added to the status of an earlier call, refused on the GPU after it had returned
 };
 

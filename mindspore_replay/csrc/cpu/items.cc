@@ -41,7 +41,8 @@ struct ItemsPlan {
 // rows, has the items of all one behind the other.
 class ItemArguments {
  public:
-  ItemArguments(const Arguments &raw, bool may_pack) : raw_(raw), plan_(*raw.data<ItemsPlan>(0)), may_pack_(may_pack) {}
+  ItemArguments(const Arguments &raw, bool may_pack, void *in_graph)
+      : raw_(raw), plan_(*raw.data<ItemsPlan>(0)), may_pack_(may_pack), in_graph_(in_graph) {}
 
   // Sets the arguments of the kernel. Returns false unless all match the plan.
   bool Init() {
@@ -85,7 +86,7 @@ class ItemArguments {
   Status Call(Kernel kernel) {
     const Arguments args = inner();
     return static_cast<Status>(
-        kernel(args.size(), params_.data(), ndims_.data(), shapes_at_.data(), dtypes_.data(), nullptr, nullptr));
+        kernel(args.size(), params_.data(), ndims_.data(), shapes_at_.data(), dtypes_.data(), in_graph_, nullptr));
   }
 
   Arena ArenaOf(int field) const { return ArenaNumber(plan_.Fields()[field].arena); }
@@ -162,6 +163,7 @@ class ItemArguments {
   const Arguments &raw_;
   const ItemsPlan &plan_;
   const bool may_pack_;
+  void *const in_graph_;  // null for a call from Python
   std::vector<Vector<Reference>> rows_;
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<uint8_t> bytes_;
@@ -301,12 +303,15 @@ template <typename Use>
 int Run(const char *name, const Arguments &raw, bool may_pack, void *of_mindspore, const Use &use) {
   const auto run = [&] {
     if (raw.size() < 3 || DtypeOf(raw.dtype(0)) != kInt64 || DtypeOf(raw.dtype(2)) != kInt64) return kBadArguments;
-    ItemArguments args(raw, may_pack);
+    ItemArguments args(raw, may_pack, of_mindspore);
     if (!args.Init()) return kBadArguments;
     const Exclusive exclusive(args.head());
     if (!exclusive.held()) return kNoLock;
-    auto *shared = static_cast<Shared *>(exclusive.process_lock());
-    const Status status = use(&args, shared);
+    Shared *shared = SharedOf(exclusive.process_lock());
+    Status status = use(&args, shared);
+    if (status == kFull && of_mindspore == nullptr) {
+      status = Answer(exclusive.process_lock(), kInserts, static_cast<int64_t>(args.rows(0).size()), status);
+    }
     return shared != nullptr && HasFailed(shared->address()) ? kNoDisk : status;
   };
   const Status status = run();

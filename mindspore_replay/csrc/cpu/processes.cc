@@ -4,12 +4,6 @@
 #include <memory>
 #include <mutex>
 
-#ifdef __linux__
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-
 #include "adapters.h"
 #include "core/checksum.h"
 #include "core/exclusive.h"
@@ -48,14 +42,14 @@ MINDSPORE_REPLAY_EXPORT void replay_end_guard(const void *head) { EndGuard(head)
 
 // Announces that all rows of a held buffer are about to be replaced.
 MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
-  ProcessLock *process_lock = Locks::Of(head).Find(head);
-  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Evict(kNoRows);
+  Shared *shared = SharedOf(Locks::Of(head).Find(head));
+  if (shared != nullptr) shared->Evict(kNoRows);
 }
 
 // Repairs a held buffer as after a death: the journal's cursors count, and the rows' own state.
 MINDSPORE_REPLAY_EXPORT void replay_repair(const void *head) {
-  ProcessLock *process_lock = Locks::Of(head).Find(head);
-  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Repair();
+  Shared *shared = SharedOf(Locks::Of(head).Find(head));
+  if (shared != nullptr) shared->Repair();
 }
 
 // Computes the checksums of the rows in n slots, by their places in `slots` or, `by_slot`, by the slots themselves.
@@ -97,12 +91,14 @@ MINDSPORE_REPLAY_EXPORT int replay_pieces(const FlushedMemory *memory, const cha
 // Shares a buffer with other processes; `writer` identifies this one. The arguments after `beyond_memory` are those of
 // `update`, for one row, and must stay valid until `replay_unshare`. With `sole_user`, the journal's lock is made anew
 // and an interrupted operation is repaired. With `beyond_memory`, rows are read ahead.
-MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole_user, int beyond_memory, int nparam,
-                                         void **params, int *ndims, int64_t **shapes, const char **dtypes) {
+MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole_user, int beyond_memory,
+                                         Limits *limits, int nparam, void **params, int *ndims, int64_t **shapes,
+                                         const char **dtypes) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   Binding binding;
   if (!Binder<Shared::kUpdate>(args, &binding).Bind()) return kBadArguments;
-  auto shared = std::make_unique<Shared>(static_cast<Journal *>(journal), writer, beyond_memory != 0, args, binding);
+  auto shared =
+      std::make_unique<Shared>(static_cast<Journal *>(journal), writer, beyond_memory != 0, limits, args, binding);
   if (sole_user != 0 && !shared->Begin()) return kNoLock;
   Locks::Of(shared->address()).Add(shared.get());
   shared.release();
@@ -111,8 +107,8 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
 
 // Lets insertions into a shared buffer fail once an open file of its folder is deleted.
 MINDSPORE_REPLAY_EXPORT void replay_watch(const void *head, int file) {
-  ProcessLock *process_lock = Locks::Of(head).Find(head);
-  if (process_lock != nullptr) static_cast<Shared *>(process_lock)->Watch(file);
+  Shared *shared = SharedOf(Locks::Of(head).Find(head));
+  if (shared != nullptr) shared->Watch(file);
 }
 
 // Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.
@@ -125,18 +121,90 @@ MINDSPORE_REPLAY_EXPORT void replay_close(const void *head) {
 
 MINDSPORE_REPLAY_EXPORT void replay_unshare(const void *head) { Locks::Of(head).Remove(head); }
 
-#ifdef __linux__
-// Waits until a number in shared memory is no longer `seen`, at most so many nanoseconds; may return earlier.
-MINDSPORE_REPLAY_EXPORT void replay_wait(const uint32_t *number, uint32_t seen, int64_t nanoseconds) {
-  const timespec most = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-  syscall(SYS_futex, number, FUTEX_WAIT, seen, &most, nullptr, 0);
+// Lets the kernels on a buffer that is not shared keep to limits. The arguments after `limits` are those of `update`, as for
+// `replay_share`; none for limits without rows.
+MINDSPORE_REPLAY_EXPORT int replay_limit(const void *head, Limits *limits, int nparam, void **params, int *ndims,
+                                         int64_t **shapes, const char **dtypes) {
+  const Arguments args(nparam, params, ndims, shapes, dtypes);
+  Binding binding;
+  if (nparam > 0 && !Binder<Shared::kUpdate>(args, &binding).Bind()) return kBadArguments;
+  auto limited = std::make_unique<Limited>(head, limits, nparam > 0 ? &args : nullptr, binding);
+  Locks::Of(head).Add(limited.get());
+  limited.release();
+  return kOk;
 }
 
-// Changes the number, and wakes everybody who waits for that.
-MINDSPORE_REPLAY_EXPORT void replay_wake(uint32_t *number) {
-  __atomic_fetch_add(number, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, number, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+// Sets what calls of this thread on a buffer mean for a turn, and returns what they meant before.
+MINDSPORE_REPLAY_EXPORT int replay_mode(const void *head, int turn, int mode) {
+  const int before = Thread::This().ModeOf(head, turn);
+  if (mode >= 0) Thread::This().SetMode(head, turn, mode);
+  if (mode == kAsks) {
+    const Exclusive exclusive(head);
+    if (exclusive.held()) exclusive.process_lock()->limits()->Forget();
+  }
+  return before;
 }
-#endif
+
+namespace {
+
+bool MayGo(const ProcessLock &lock, int turn, int64_t rows, int64_t available) {
+  const Limits &limits = *lock.limits();
+  return limits.MayGo(turn, rows, available < 0 && limits.kind == Limits::kQueue ? lock.Available(turn) : available);
+}
+
+}  // namespace
+
+// True if rows may go in or out now. A negative number of rows that are available stands for those of the buffer.
+MINDSPORE_REPLAY_EXPORT int replay_may_go(const void *head, int turn, int64_t rows, int64_t available) {
+  const Exclusive exclusive(head);
+  return exclusive.held() && MayGo(*exclusive.process_lock(), turn, rows, available);
+}
+
+// Lets a block begin if rows may go in or out now, as for `replay_may_go`; perhaps one whose caller holds the lock until it
+// ends. If they may not, this thread may sleep.
+MINDSPORE_REPLAY_EXPORT int replay_begin_block(const void *head, int turn, int64_t rows, int64_t available, int holds,
+                                               Counting *block) {
+  const Exclusive exclusive(head);
+  if (!exclusive.held()) return kNoLock;
+  Limits &limits = *exclusive.process_lock()->limits();
+  if (!MayGo(*exclusive.process_lock(), turn, rows, available)) {
+    limits.Await(turn, rows);
+    return kNotYet;
+  }
+  limits.Forget();
+  limits.Add(turn, rows, block->more);
+  for (int i = 0; i < 4 && holds == 0; ++i) limits.in_progress[i] += block->more[i];
+  block->begun = holds == 0 ? 1 : 2;
+  Thread::This().SetMode(head, turn, kInside);
+  return kOk;
+}
+
+// Ends a block of `rows` rows, unless it has ended, and counts `done` of them.
+MINDSPORE_REPLAY_EXPORT void replay_end_block(const void *head, int64_t done, int64_t rows, Counting *block) {
+  const Exclusive exclusive(head);
+  if (!exclusive.held() || block->begun == 0) return;
+  Limits &limits = *exclusive.process_lock()->limits();
+  int64_t *counts[] = {&limits.inserted, &limits.sampled, &limits.counted, &limits.counted_samples};
+  for (int i = 0; i < 4; ++i) {
+    if (block->begun == 1) limits.in_progress[i] -= block->more[i];
+    *counts[i] += done == rows ? block->more[i] : block->more[i] * done / rows;
+  }
+  block->begun = 0;
+}
+
+// Counts rows that went in or out elsewhere.
+MINDSPORE_REPLAY_EXPORT void replay_count(const void *head, int turn, int64_t rows) {
+  const Exclusive exclusive(head);
+  if (exclusive.held()) exclusive.process_lock()->limits()->Count(turn, rows);
+}
+
+// Wakes all that wait for a buffer.
+MINDSPORE_REPLAY_EXPORT void replay_wake_all(const void *head) {
+  const Exclusive exclusive(head);
+  if (exclusive.held()) exclusive.process_lock()->limits()->WakeAll();
+}
+
+// Lets this thread sleep until the rows are there for which it had to wait, at most so many nanoseconds.
+MINDSPORE_REPLAY_EXPORT void replay_sleep(int64_t nanoseconds) { Thread::This().Sleep(nanoseconds); }
 
 }  // namespace replay

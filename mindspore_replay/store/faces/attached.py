@@ -1,13 +1,11 @@
 """Buffers in folders, used by processes other than the learner's."""
 
-import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-
-import numpy as np
 
 from ..base.checks import check_size, seconds_of
 from ..base.gone import left_by_forks
@@ -17,18 +15,18 @@ from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import open_to_attach
 from ..kernels import library
-from ..kernels.locks import Block, Held, Locks, first, on_failure
+from ..kernels.limits import BY_ROWS, BY_RULE, KINDS, NO_LIMIT
+from ..kernels.locks import Held, Locks, first, on_failure
 from ..rows.any_length import make_store
 from ..rows.store import Store
 from ..spec.spec import BufferSpec
-from ..waits.rate_rule import Account, QueueAccount, Wait, delivered
-from .front import Front
+from ..waits.limiter import account_of, note_size
+from ..waits.rate_rule import Account, QueueAccount
+from ..waits.waiting import Turn, Waiting
+from .front import Front, delivered
 from .methods import BufferMethods, describe
 
 _Result = TypeVar("_Result")
-
-#: Seconds after which a wait for the limiter checks that there still is a learner.
-_LONGEST_WAIT = 0.2
 
 
 def attach(
@@ -182,28 +180,29 @@ class AttachedFront(Front):
         super().__init__(store, spec, threading.RLock(), lambda array: array, int)
         self.timeout, self.given_up = timeout, False
         left_by_forks(self)
-        self._folder, self._of_closed, self._is_queue = folder, folder.closed, spec.options.plan.in_order
-        self._closed, self._limited = folder.arrays["shared.closed"], folder.arrays["shared.limited"]
+        self._folder, self._of_closed = folder, folder.closed
+        self._closed, self._limits = folder.arrays["shared.closed"], store.limits
+        self._waiting = _Waiting(self, timeout)
 
     def leave(self) -> None:
         """Go on in a process that was forked from this one, where no other thread holds the lock."""
         self.lock = threading.RLock()
 
     def try_insert(self, *given: object) -> Any:
-        """Store rows that obviously fit, unless they may have to wait."""
+        """Store rows that obviously fit, and may go in now."""
         with self.lock:
             self.ready()
-            return False if self._is_queue or self._limited[0] else self.calls.try_insert(*given)
+            return self.calls.try_insert(*given)
 
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
     ) -> Sample:
-        """Draw a batch, as `BaseFront.sample` does; in the default way by one call, unless it may have to wait."""
-        plain = sample_range is None and beta is None and form is None and not as_dict
+        """Draw a batch, as `BaseFront.sample` does; in the default way by one call, if it may go on now."""
+        plain = sample_range is None and beta is None and form is None and not as_dict and not self.keeps_turn
         if plain and self.spec.achieved_goal is None and (self.has_handles or not with_indices):
             with self.lock:
                 self.ready()
-                batch = -1 if self.is_limited else self.calls.try_sample(self.drops_handles and not with_indices)
+                batch = self.calls.try_sample(self.drops_handles and not with_indices)
             if type(batch) is tuple:
                 return batch
         return super().sample(sample_range, beta, as_dict, with_indices, form)
@@ -220,9 +219,7 @@ class AttachedFront(Front):
         with self.lock:
             self.ready()
             with self._exclusive():
-                in_progress = self._folder.arrays["shared.in_progress"]
-                allowed = not self.is_limited or self._account().allows("sample", self.spec.sample_size, in_progress)
-                return bool(allowed and self.calls.has_rows())
+                return self.calls.has_rows() and self._waiting.can_sample(self.spec.sample_size)
 
     def close(self) -> None:
         """Give up the folder."""
@@ -255,60 +252,77 @@ class AttachedFront(Front):
     @property
     def is_limited(self) -> bool:
         """True if insertions and samples may have to wait."""
-        return self._is_queue or bool(self._limited[0])
+        return self._limits.kind != NO_LIMIT
 
-    def _account(self) -> Account | QueueAccount:
-        arrays, spec = self._folder.arrays, self.spec
-        if self._is_queue:
-            return QueueAccount.of(self.calls, spec.options)
-        return Account(*arrays["shared.rule"].tolist(), *arrays["shared.counts"].tolist())
+    def account(self) -> Account | QueueAccount:
+        """Return the rows and the rule now."""
+        is_queue = self._limits.kind == BY_ROWS
+        return QueueAccount.of(self.calls, self.spec.options) if is_queue else account_of(self._limits)
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+    def has_learner(self) -> bool:
+        """Return True if there is a learner, which insertions and samples may wait for."""
+        return self._folder.has_learner()
+
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that inserts or samples rows, when it may. Other threads go on meanwhile."""
         if rows == 0:
             return super().in_turn(what, rows, call)
-        signals, name = self._folder.signals, self.spec.cls_name
-        wait = Wait(self._account, what, rows, self.timeout)
-        while True:
-            seen = signals.seen()
-            with self.lock:
-                self.ready()
-                with self._exclusive():
-                    if (counted := self._counted(what, rows)) is not None:
-                        with counted as increments:
-                            result = call()
-                            if what == "sample":
-                                increments *= delivered(result)
-                                increments //= rows
-                            return result
-            if not self._folder.has_learner():
-                raise RuntimeError(
-                    f"For '{name}', {rows} rows cannot be {'inserted' if what == 'insert' else 'sampled'}: the "
-                    f"limiter waits for the learner, which has ended. Open {self._folder.path} in a learner again."
-                )
-            signals.wait(seen, min(wait.left(), _LONGEST_WAIT))
+        turn = self._waiting.take(what, rows)
+        assert turn is not None
+        kernel_decides = decided and not (what == "sample" and self.keeps_turn)
+        attempt = call if kernel_decides else functools.partial(self._alone, turn, call)
+        try:
+            return turn.go(functools.partial(super().in_turn, what, rows, attempt))
+        except TimeoutError:
+            if self.timeout != 0 or self._limits.kind != BY_ROWS:
+                raise
+            now = QueueAccount.of(self.calls, self.spec.options)
+        raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
 
-    def _counted(self, what: str, rows: int) -> Held | None:
-        """Return a block that counts the rows that it inserts or samples, or ``None`` if they have to wait."""
-        arrays, now = self._folder.arrays, self._account()
-        in_progress = arrays["shared.in_progress"]
-        if isinstance(now, Account):
-            now.check_room(what, rows, arrays["shared.sizes"], (self.spec.num_envs, self.spec.sample_size))
-        elif self.timeout != 0:
-            now.check_room(what, rows)
-        if not self.is_limited:
-            return contextlib.nullcontext(np.zeros(4, np.int64))
-        if now.allows(what, rows, in_progress):
-            increments, before = now.increments(what, rows, in_progress), self.calls.progress_of(what)
-            return Block(lambda: increments, lambda succeeded: self._count(what, increments, before, succeeded))
-        if isinstance(now, QueueAccount) and self.timeout == 0:
-            raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
-        return None
+    def _alone(self, turn: Turn, call: Callable[[], _Result]) -> _Result:
+        """Make a call, if it may go on now, while nobody else uses the buffer. It counts in the end."""
+        with self._exclusive(), turn.tried(self.calls):
+            result = call()
+            if turn.what == "sample":
+                turn.done = delivered(result)
+            return result
 
-    def _count(self, what: str, increments: np.ndarray, before: list[Any], succeeded: bool) -> None:
-        """Count rows once that were inserted or sampled since the numbers of `progress_of` were these."""
-        if succeeded or self.calls.progress_of(what) != before:
-            counts, done = self._folder.arrays["shared.counts"], increments.copy()
-            increments *= 0
-            counts += done
-        self._folder.signals.send()
+
+class _Waiting(Waiting):
+    """Lets calls of an attached process wait, whatever limits the buffer.
+
+    Args:
+        front (AttachedFront): The calls.
+        timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
+    """
+
+    def __init__(self, front: AttachedFront, timeout: float | None) -> None:
+        super().__init__(timeout, front.spec.cls_name, front.calls.limits)
+        self._front = front
+
+    def account(self) -> Account | QueueAccount:
+        """Return the rows and the rule now."""
+        return self._front.account()
+
+    def note(self, what: str, rows: int) -> None:
+        """Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
+        if self.limits.kind == BY_RULE:
+            note_size(self.limits, what, rows)
+        elif self.timeout != 0 and rows > self._front.spec.capacity:
+            self.account().check_room(what, rows)
+
+    def available(self, what: str, rows: int) -> int:
+        """Return the rows that can be sampled, or the room for so many rows."""
+        now, in_progress = self.account(), int(self.limits.in_progress[KINDS.index(what)])
+        return 0 if isinstance(now, Account) else now.available(what, rows, in_progress)
+
+    def check_open(self, what: str, rows: int) -> None:
+        """Raise a RuntimeError if there is no learner to wait for."""
+        self._front.ready()
+        if not self._front.has_learner():
+            did, folder = "inserted" if what == "insert" else "sampled", self._front.calls.folder
+            assert folder is not None
+            raise RuntimeError(
+                f"For '{self._cls_name}', {rows} rows cannot be {did}: the limiter waits for the learner, which has "
+                f"ended. Open {folder.path} in a learner again."
+            )

@@ -18,22 +18,28 @@ from ..base.random import ALL_ROWS
 from ..base.schema import is_tensor
 from ..base.types import Experience, Sample, Values
 from ..folder.folder import Folder
-from ..kernels.library import TOO_FEW_ROWS, KernelError
-from ..kernels.locks import Block, Event, Held, Locks, Signals
+from ..kernels.library import NOT_YET, TOO_FEW_ROWS, KernelError
+from ..kernels.locks import Block, Event, Held, Locks
 from ..rows.arenas import as_room
 from ..rows.calls import BaseCalls, Calls
 from ..rows.inputs import as_array, as_beta, as_new_rows, as_steps, is_empty
+from ..rows.store import Store
 from ..spec.epochs import BEGUN
 from ..spec.needs import need_episodes, need_lengths, need_priorities, too_few_rows
 from ..spec.parts import InOrder
 from ..spec.spec import BufferSpec
-from ..waits.limiter import RateLimiter, begin_limits, check_limiter
-from ..waits.rate_rule import QueueAccount, delivered
+from ..waits.limiter import RateLimiter, check_limiter, leave_buffer
+from ..waits.rate_rule import QueueAccount
 from ..waits.waiting import QueueLimiter, Turn, Waiting
 from .groups import as_groups, names_of_groups, sampled_groups
 from .place import flush
 
 _Result = TypeVar("_Result")
+
+
+def delivered(batch: Any) -> int:
+    """Return the rows of a sample, which may be fewer than it waited for."""
+    return len(batch[0])
 
 
 class BaseFront:
@@ -78,8 +84,11 @@ class BaseFront:
         """True if insertions and samples may have to wait."""
         raise NotImplementedError
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
-        """Return what a call returns that inserts or samples rows, in the lock, when it may."""
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
+        """Return what a call returns that inserts or samples rows, in the lock, when it may.
+
+        Unless it is `decided` by a kernel whether it may, it waits before.
+        """
         with self.lock:
             self.ready()
             return call()
@@ -103,7 +112,9 @@ class BaseFront:
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         if self.is_limited:
-            batch = self.in_turn("sample", spec.sample_size, functools.partial(self.drawn, bounds, given, form))
+            decided = form is None or form.max_items is None
+            draw = functools.partial(self.drawn, bounds, given, form)
+            batch = self.in_turn("sample", spec.sample_size, draw, decided)
         else:
             with self.lock:
                 self.ready()
@@ -360,27 +371,31 @@ class LimitedFront(BaseFront):
         limiter = self.limiter
         return limiter.take(what, rows) if limiter is not None and limiter.waits and rows else None
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
+    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that inserts or samples rows, in the lock, when the limiter allows it."""
         self.ready()
-
-        def when_ready() -> _Result:
-            self.ready()
-            return call()
-
-        return self.after_a_wait(what, rows, when_ready)
-
-    def after_a_wait(self, what: str, rows: int, call: Callable[[], _Result]) -> _Result:
-        """Do so with a call that waits by itself for what it must not overtake."""
         turn = self.take(what, rows)
         if turn is None:
-            with self.lock:
-                return call()
+            try:
+                return super().in_turn(what, rows, call)
+            except KernelError as error:  # rows, or room, of blocks in progress
+                raise self.refused(what, rows) if error.status == NOT_YET else error from None
+        if decided and self.decides(what):
+            return turn.go(functools.partial(super().in_turn, what, rows, call))
         with turn.taken(), self.lock, turn.watched(self.calls):
+            self.ready()
             result = call()
             if what == "sample":
                 turn.done = delivered(result)
             return result
+
+    def decides(self, what: str) -> bool:
+        """Return True if kernels decide whether rows may go in or out."""
+        return False
+
+    def refused(self, what: str, rows: int) -> RuntimeError:
+        """Return the error for rows that may not go in or out, and do not wait."""
+        raise NotImplementedError
 
 
 class SharedRows:
@@ -392,8 +407,21 @@ class SharedRows:
 
     def __init__(self, folder: Folder | None) -> None:
         self.folder, self.lock, self.closed = folder, threading.RLock(), Event()
+        #: What insertions and samples wait for, or ``None`` for no waits.
+        self.limiter: Waiting | None = None
         #: The fronts of the buffers, which are closed together.
         self.fronts = Living()
+
+    def check_open(self, cls_name: str) -> None:
+        """Raise a RuntimeError if they were closed."""
+        if self.closed.is_set():
+            place = "" if self.folder is None else f" in {self.folder.path}"
+            raise RuntimeError(f"For '{cls_name}', the buffer{place} was closed: {self.way_out}.")
+
+    @property
+    def way_out(self) -> str:
+        """What to do once they are closed."""
+        return "make another" if self.folder is None else "open its folder again"
 
 
 class LocalFront(LimitedFront, Front):
@@ -408,7 +436,6 @@ class LocalFront(LimitedFront, Front):
 
     Attributes:
         outer_lock (ContextManager): The lock of calls from Python; in a folder, of all its processes.
-        try_insert (Callable): Stores rows that obviously fit, and returns True or their handles; else False.
     """
 
     #: A `Store`, or what runs compiled graphs in its place.
@@ -429,7 +456,6 @@ class LocalFront(LimitedFront, Front):
         self.outer_lock: contextlib.AbstractContextManager[Any] = shared.lock
         if shared.folder is not None:
             self.outer_lock = Locks(shared.lock, calls.kernels_kept_out())
-        self.limit(None)
         shared.fronts.add(self)
         left_by_forks(self)
 
@@ -441,38 +467,34 @@ class LocalFront(LimitedFront, Front):
 
     # Limits.
 
+    @property
+    def limiter(self) -> Waiting | None:  # type: ignore[override]
+        """What insertions and samples wait for, or ``None`` for no waits."""
+        return self.shared.limiter
+
     def begin_queue(self) -> None:
         """Let the calls of a queue wait for rows and for room."""
         sampler = self.spec.parts.sampler
         if isinstance(sampler, InOrder):
-            self.limit(QueueLimiter(self, sampler.timeout))
+            self.shared.limiter = QueueLimiter(self, sampler.timeout, self.calls.limits, self.outer_lock)
+            self.shared.limiter.owner = self.shared
 
-    def limit(self, limiter: Waiting | None) -> None:
-        """Let insertions and samples wait for a limiter, or for none."""
-        with self.lock:
-            self.limiter = limiter
-            self.try_insert: Callable[..., Any] = self._insert_first if limiter is None else self._insert_in_turn
-
-    def _insert_first(self, *given: Any) -> Any:
-        """Store rows that obviously fit, and let others do so without this step: the store makes its call now."""
-        with self.lock:
-            if self.limiter is None:
-                self.try_insert = self.calls.try_insert
-        return self.calls.try_insert(*given)
-
-    def set_limiter(self, limiter: RateLimiter | None, base: type = object) -> None:
-        """Replace the limiter by one derived from `base`, which counts the rows that are stored."""
-        check_limiter(self.spec.cls_name, self.limiter, limiter, base)
+    def set_limiter(self, limiter: RateLimiter | None) -> None:
+        """Replace the limiter by one which counts the rows that are stored."""
+        check_limiter(self.spec.cls_name, self.limiter, limiter)
         self.ready()
-        begin_limits(self.calls, self.outer_lock, self.shared.folder, limiter)
-        if limiter is not None:
-            limiter.closing = self.shared.closed
-        self.limit(limiter)
+        with self.outer_lock:
+            if self.limiter is not limiter:
+                leave_buffer(self.limiter)
+            self.shared.limiter = limiter
+            if limiter is not None:
+                limiter.begin(self.calls.count(), self.spec.options)
+                limiter.move_to(self.calls.limits, self.outer_lock)
+                limiter.owner = self.shared
 
-    def signals(self) -> tuple[Held, Any, Folder | None]:
-        """Return the lock, the signals that end waits, and the folder if there is one, for the limiter."""
-        folder = self.shared.folder
-        return self.outer_lock, Signals() if folder is None else folder.signals, folder
+    def decides(self, what: str) -> bool:
+        """Return True if kernels decide whether rows may go in or out: they see no rows that others wait for."""
+        return isinstance(self.calls, Store) and not (what == "sample" and self.keeps_turn)
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones."""
@@ -480,48 +502,40 @@ class LocalFront(LimitedFront, Front):
             self.ready()
             return QueueAccount.of(self.calls, self.spec.options)
 
+    def refused(self, what: str, rows: int) -> RuntimeError:
+        """Return the error for rows that a queue has not, or has no room for, and that do not wait."""
+        now = self.account()
+        return (
+            now.no_room(rows) if what == "insert" else self.too_few(now.valid - int(self.calls.limits.in_progress[1]))
+        )
+
     def available(self) -> int:
         """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""
         limiter = self.limiter
         return limiter.account().valid if isinstance(limiter, QueueLimiter) else super().available()
 
-    # Fast ways: kernels acquire the lock themselves.
+    # Fast ways: kernels acquire the lock themselves, and keep to the limits.
 
-    def _insert_in_turn(self, *given: Any) -> Any:
-        """Store rows that obviously fit when the limiter allows it, unless their handles are wanted then."""
-        if not self.is_limited:
-            return self.calls.try_insert(*given)
-        *row, with_indices = given
-        rows = -1 if with_indices else self.calls.rows_to_insert(*row)
-        if rows > 0:
-            self.after_a_wait("insert", rows, lambda: self.calls.insert(*row))
-        return rows > 0
+    @functools.cached_property
+    def try_insert(self) -> Callable[..., Any]:
+        """Store rows that obviously fit and may go in now, and return True or their handles; else False."""
+        return self.calls.try_insert  # type: ignore[no-any-return]
 
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
     ) -> Sample:
         """Draw a batch, as `BaseFront.sample` does."""
-        plain = beta is None and self.relabel is None and form is None
+        plain = beta is None and self.relabel is None and form is None and not self.keeps_turn
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
-            skip, limiter = self.drops_handles and not with_indices, self.limiter
+            skip = self.drops_handles and not with_indices
             if sample_range is not None:
-                batch = self.calls.try_sample_range(sample_range, skip) if limiter is None else None
-            elif limiter is None:
-                batch = self.calls.try_sample(skip)
+                batch = self.calls.try_sample_range(sample_range, skip)
             else:
-                batch = self.after_a_wait("sample", self.spec.sample_size, lambda: self._drawn_without(skip))
+                batch = self.calls.try_sample(skip)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
         return super().sample(sample_range, beta, as_dict, with_indices, form)
-
-    def _drawn_without(self, skip: bool) -> tuple[Any, ...]:
-        """Draw a batch in the default way, perhaps without its first output."""
-        batch = None if self.keeps_turn else self.calls.try_sample(skip)
-        if type(batch) is tuple:
-            return batch
-        self.ready()
-        return self.drawn(None, None, None)[skip:]
 
     def update_priorities(self, indices: Values, priorities: Values) -> Any:
         """Set the priorities of rows."""
@@ -534,7 +548,7 @@ class LocalFront(LimitedFront, Front):
         """Leave the rows to the process from which this one was forked."""
         gone: Any = forked(self.spec.cls_name, self.folder)
         self.calls = self.lock = self.outer_lock = gone
-        self.try_insert = gone.fail
+        vars(self)["try_insert"] = gone.fail
         if self.limiter is not None:
             self.limiter.leave(gone)
 
@@ -561,7 +575,6 @@ class LocalFront(LimitedFront, Front):
         folder = self.shared.folder
         if succeeded or (folder is not None and not folder.is_learner):
             self.shared.closed.set()
-            way_out = "make another" if folder is None else "open its folder again"
-            closed: Any = Gone(self.spec.cls_name, f"the buffer was closed: {way_out}")
+            closed: Any = Gone(self.spec.cls_name, f"the buffer was closed: {self.shared.way_out}")
             for front in [*(other for other in self.shared.fronts if other is not self), self]:
                 front.outer_lock = front.calls = closed

@@ -60,17 +60,13 @@ class LocalBuffer(BufferMethods):
         backend (str): ``"native"``, ``"composite"`` or ``"auto"``. Default: ``"auto"``.
 
     Attributes:
-        limiter (Union[RateLimiter, QueueLimiter, None]): What `insert` and `sample` wait for. A queue has a fixed one.
         updates (numpy.ndarray): The numbers of updates, as in `state.whole_layout`.
     """
 
     #: A class for the columns, and the public class whose constructor it has.
     _columns_of: ClassVar[type[Schema]] = Schema
     _recipe: ClassVar[Any] = None
-    #: A class that limiters have to derive from.
-    _class_of_limiters: ClassVar[type] = object
     _front: LocalFront
-    limiter: Waiting | None
 
     def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
         """Keep the public class whose constructor it has."""
@@ -111,7 +107,7 @@ class LocalBuffer(BufferMethods):
         tensors = Tensors(guard=library.calls.Guard(shared.lock))
         describe(self, spec, self._front_on(make_store(spec, tensors, shared.folder), spec, shared))
         self._front.begin_queue()
-        vars(self).update(limiter=self._front.limiter, updates=self._front.calls.updates)
+        vars(self).update(updates=self._front.calls.updates)
 
     @staticmethod
     def _front_on(store: Store, spec: BufferSpec, shared: SharedRows) -> LocalFront:
@@ -125,10 +121,14 @@ class LocalBuffer(BufferMethods):
         """Return the class of a name that a file contains."""
         return RateLimiter if name == "RateLimiter" else constructor_of(name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "limiter":
-            self._front.set_limiter(value, self._class_of_limiters)
-        super().__setattr__(name, value)
+    @property
+    def limiter(self) -> Waiting | None:
+        """What `insert` and `sample` wait for, or ``None`` for nothing. A queue has a fixed one."""
+        return self._front.limiter
+
+    @limiter.setter
+    def limiter(self, limiter: RateLimiter | None) -> None:
+        self._front.set_limiter(limiter)
 
     # For users.
 
@@ -175,8 +175,7 @@ class LocalBuffer(BufferMethods):
     def with_sample_size(self: _Local, sample_size: int) -> _Local:
         """Return a buffer on the same rows, Parameters, lock and limiter, for another sample size.
 
-        Another call for the same size returns the same object. A limiter set afterwards applies to one of the two only,
-        and another call then makes another object.
+        Another call for the same size returns the same object.
 
         Args:
             sample_size (int): Rows of one sample.
@@ -199,7 +198,7 @@ class LocalBuffer(BufferMethods):
         size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
         with self.lock:  # not of a closed buffer
             made = known.pop(size, None)
-        if made is None or made.limiter is not self.limiter:
+        if made is None:
             made = self._resized(size)
         known[size] = made
         if len(known) > _MOST_SIZES:
@@ -353,9 +352,7 @@ class LocalBuffer(BufferMethods):
     def _resized(self: _Local, size: int) -> _Local:
         made, front, spec = self._copied(), self._front, self.spec.resized(size)
         resized = self._front_on(front.calls.resized(spec.options), spec, front.shared)
-        resized.limit(front.limiter)
         describe(made, spec, resized)
-        vars(made)["limiter"] = front.limiter
         return made
 
     def _copied(self: _Local) -> _Local:

@@ -10,6 +10,7 @@ from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import create, open_as_learner
 from ..kernels.library import KernelError
+from ..kernels.limits import BY_RULE, Limits, address_of
 from ..kernels.locks import on_failure
 from ..spec.plan import DISCOUNT, RETURN
 from ..spec.spec import BufferSpec
@@ -122,9 +123,10 @@ def open_buffer(
         try:
             buffer = make(capacity=spec.capacity, seed=0, storage=opened, **{**spec.arguments(), **given})
             buffer.check_valid()
-            if opened.arrays["shared.limited"][0]:
+            limits = Limits(opened.arrays["shared.limits"], address_of(opened.arrays["head"]))
+            if limits.kind == BY_RULE:
                 limiter = find("RateLimiter")(1, 1, 1)
-                limiter.load_arrays({key: opened.arrays[f"shared.{key}"] for key in ("rule", "counts")})
+                limiter.load_arrays({"rule": limits.rule, "counts": limits.counts})
                 buffer.limiter = limiter
         except (ArithmeticError, AttributeError, KernelError, LookupError, TypeError, ValueError) as error:
             raise bad_folder(function, opened.path, f"is damaged: {error}") from error

@@ -87,7 +87,6 @@ class Folder:
         self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
         for memory in self._maps.values():
             sharing.guard(memory, self.arrays["head"])
-        self.signals = sharing.Signals(self.arrays["shared.changes"])
         self._watched = opened(path / OWNER, os.O_RDONLY)
         self._users, *written = (opened(path / name, os.O_RDWR) for name in (COLUMNS, *FILES))
         self._files = lock, self._watched, self._users, *written
@@ -368,7 +367,7 @@ class Folder:
         with on_failure(self._begin_again):
             with held:
                 self.arrays["shared.closed"][0] = 1
-            self.signals.send()
+            library.loaded().replay_wake_all(self._head)
             self.flush_every()
             if not self.gives_up:
                 self.flush(closed=True)

@@ -13,7 +13,7 @@ from ..spec.described import read
 from ..spec.spec import BufferSpec
 from .files import opened
 
-_MAGIC, _VERSION = b"MSREPLAY", 5
+_MAGIC, _VERSION = b"MSREPLAY", 6
 _NUMBERS = (8, 4, 4, 8)  # bytes of magic, checksum, version and length of the JSON
 _START = sum(_NUMBERS)
 _LONGEST = 100_000_000

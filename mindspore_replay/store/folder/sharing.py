@@ -1,4 +1,4 @@
-"""A buffer whose arrays are in memory shared by processes: its lock, its repair and its signals. See csrc/shared.h."""
+"""A buffer whose arrays are in memory shared by processes: its lock and its repair. See csrc/shared.h."""
 
 import ctypes
 import mmap
@@ -9,27 +9,21 @@ import numpy as np
 
 from ..base.schema import Schema
 from ..base.types import Arrays
-from ..kernels import library
+from ..kernels import library, limits
 from ..kernels.call import Array, Call, State
 from ..kernels.locks import Held
 from ..kernels.memory import at_the_end
 from ..spec.spec import BufferSpec
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
-#: machine that used them last, and the inode of the file ``state``; a number that changes with each signal; whether the
-#: learner has closed the buffer; whether it has a limiter, the limiter's rule and counts, the additions to the counts
-#: by blocks in progress, and the rows of the largest insertion and sample.
+#: machine that used them last, and the inode of the file ``state``; whether the learner has closed the buffer; and the
+#: limits, as in csrc/limits.h.
 _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.journal": ((17,), "int64"),
     "shared.boot": ((40,), "uint8"),
     "shared.inode": ((1,), "uint64"),
-    "shared.changes": ((1,), "uint32"),
     "shared.closed": ((1,), "int32"),
-    "shared.limited": ((1,), "int32"),
-    "shared.rule": ((5,), "float64"),
-    "shared.counts": ((4,), "int64"),
-    "shared.in_progress": ((4,), "int64"),
-    "shared.sizes": ((2,), "int64"),
+    "shared.limits": ((limits.SIZE,), "int64"),
 }
 #: The element of the journal that is 1 while the lock is held, and after its holder died.
 _BUSY = 8
@@ -52,7 +46,7 @@ def restart(arrays: Arrays) -> None:
     """Set the journal to a state between two operations, and forget what processes had in progress."""
     inserted = int(arrays["serials"][0])
     arrays["shared.journal"][_BUSY : _SLOT + 1] = 0, inserted, inserted - int(arrays["count"]), _NO_SLOT
-    arrays["shared.in_progress"][:] = 0
+    limits.forget(arrays["shared.limits"])
 
 
 def evict(arrays: Arrays, rows: int) -> None:
@@ -90,7 +84,8 @@ def register(
     call.let_arrays_go()  # which keep the memory that keeps the call
     at_the_end(memory, "replay_unshare", ctypes.c_void_p(arrays["head"].ctypes.data), call)  # which the library uses
     journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-    status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), *call.raw())
+    limited = limits.address_of(arrays["shared.limits"])
+    status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), limited, *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
 
@@ -111,27 +106,3 @@ def holding(head: ctypes.c_void_p, failed: Callable[[int], None]) -> Held:
 def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:
     stored = schema.references
     return zip(stored.names, stored.shapes, stored.stored_dtypes)
-
-
-class Signals:
-    """Wakes processes that wait for a change.
-
-    Args:
-        number (numpy.ndarray): Changes with each signal. Shape ``[1]``, uint32, in shared memory.
-    """
-
-    def __init__(self, number: np.ndarray) -> None:
-        self._number, self._address = number, ctypes.c_void_p(number.ctypes.data)
-        self._handle = library.loaded()
-
-    def seen(self) -> int:
-        """Return the number to wait on, read before the condition is checked."""
-        return int(self._number[0])
-
-    def wait(self, seen: int, seconds: float) -> None:
-        """Wait for a signal after `seen`, at most some seconds."""
-        self._handle.replay_wait(self._address, ctypes.c_uint32(seen), ctypes.c_int64(int(seconds * 1e9)))
-
-    def send(self) -> None:
-        """Wake all that wait."""
-        self._handle.replay_wake(self._address)

@@ -17,10 +17,10 @@ except ImportError:
 
 #: Status of a kernel: success, too few rows, a position without a row, an invalid priority, an episode that is too
 #: long, a lock in shared memory that is not usable, an open episode of another process, no room for new rows, an
-#: invalid version, a page that the disk cannot read or write, a row of a wrong length, or a folder that was deleted;
-#: csrc/core/status.h has the others.
+#: invalid version, a page that the disk cannot read or write, a row of a wrong length, a folder that was deleted, or
+#: rows that may not go in or out yet; csrc/core/status.h has the others.
 OK, TOO_FEW_ROWS, OUT_OF_RANGE, BAD_WEIGHT, TOO_LONG = 0, 2, 3, 4, 5
-NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK, BAD_LENGTH, NO_FOLDER = 8, 9, 10, 11, 12, 13, 14
+NO_LOCK, OPEN_EPISODE, FULL, BAD_VERSION, NO_DISK, BAD_LENGTH, NO_FOLDER, NOT_YET = range(8, 16)
 
 #: Descriptions of these failures.
 FAILURES = {

@@ -1,6 +1,7 @@
 """The calls from Python of a buffer, which a `Store` makes by kernels and compiled graphs make on any device."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -11,6 +12,7 @@ from ..base.mixins import mixin
 from ..base.random import ALL_ROWS
 from ..base.types import Arrays, Experience, Values
 from ..kernels import state
+from ..kernels.limits import Limits
 from ..spec.epochs import OF_BATCHES, has_batch, progress
 from ..spec.options import Options
 from .inputs import NewRows
@@ -128,6 +130,11 @@ class Calls(BaseCalls, Protocol):
         """Return a sentence on the rows that wait for late columns, empty if there are none."""
         return self._between(lambda: state.pending_note(self.options, self._arrays(*state.ROOM)))
 
+    @functools.cached_property
+    def limits(self) -> Limits:
+        """The limits of the rows."""
+        return Limits()
+
     @property
     def try_insert(self) -> Callable[..., Any]:
         """``(exp, priority, end, final, version, with_indices)``: store rows that obviously fit.
@@ -135,11 +142,6 @@ class Calls(BaseCalls, Protocol):
         It returns True, or the rows' handles; False, and nothing is stored, if they do not.
         """
         return lambda *_: False
-
-    @property
-    def rows_to_insert(self) -> Callable[..., int]:
-        """The number of rows that `try_insert` would store with the same arguments, or -1 if they do not fit."""
-        return lambda *_: -1
 
     @property
     def insertion(self) -> Callable[[NewRows], None]:

@@ -71,8 +71,6 @@ class Insertion:
         #: True, or their handles; False, and nothing is stored, if the general path has to convert the arguments, or to
         #: raise the error.
         self.now: Callable[..., Any] = (lambda *_: False) if options.largest_held else fits.now
-        #: The same arguments: the number of rows that `now` would store; -1 if they do not fit.
-        self.rows: Callable[..., int] = (lambda *_: -1) if options.largest_held else fits.rows
         self._store: Callable[..., int] = fits.store
 
     def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:

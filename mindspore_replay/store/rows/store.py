@@ -16,8 +16,9 @@ from ..base.schema import Schema
 from ..base.types import Arrays, Experience, Nested, Outputs, Values
 from ..folder.sharing import holding, is_busy
 from ..kernels import library, state
-from ..kernels.call import NO_TENSORS, Array, Tensors, kept
+from ..kernels.call import NO_TENSORS, Array, Call, Tensors, kept
 from ..kernels.invocations import Invocations, Key
+from ..kernels.limits import Limits, on_rows
 from ..kernels.locks import Held
 from ..kernels.memory import at_the_end, block_of, give_back
 from ..spec.epochs import SIZE
@@ -125,6 +126,17 @@ class Store(Calls):
         return arguments
 
     @functools.cached_property
+    def limits(self) -> Limits:
+        """The limits of the rows, which kernels keep to."""
+        if self.folder is not None:
+            return Limits(self.folder.arrays["shared.limits"], self._head)
+        stored = self.schema.references
+        row = [Array((1, *shape), dtype) for shape, dtype in zip(stored.shapes, stored.stored_dtypes)]
+        call = Call("update", self.options.groups, {**self._state, "rows": row, "written": Array((2,), "int64")})
+        call.let_arrays_go()  # which keep the memory that keeps the call
+        return on_rows(self._head, call, block_of(self._count))
+
+    @functools.cached_property
     def _kernels(self) -> Invocations:
         return Invocations(self.schema, self.options, self._state, self._tensors)
 
@@ -148,11 +160,6 @@ class Store(Calls):
     def try_insert(self) -> Callable[..., Any]:
         """Store rows that obviously fit, as `Insertion.now` does, or False if the general path has to do it."""
         return self.insertion.now
-
-    @functools.cached_property
-    def rows_to_insert(self) -> Callable[..., int]:
-        """The number of rows that `try_insert` would store with the same arguments, -1 if they do not obviously fit."""
-        return self.insertion.rows
 
     @property
     def first(self) -> int:

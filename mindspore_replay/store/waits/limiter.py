@@ -1,5 +1,6 @@
 """A limit on the ratio of samples to insertions, which threads and processes wait for."""
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import check_size
-from ..base.mixins import mixin
-from ..folder.folder import Folder
+from ..kernels.limits import BY_RULE, KINDS, NO_LIMIT, Limits
 from ..kernels.locks import Held
 from ..kernels.state import fitting
-from ..rows.calls import Calls
 from ..spec.options import Options
-from .rate_rule import ENABLED, KINDS, ROUNDING, Account, check_room, checked_rule
+from ..spec.registry import registered
+from .rate_rule import ROUNDING, Account, check_room, checked_rule
 from .waiting import QueueLimiter, Waiting
 
+#: Element of the rule that is 1 if it is enabled.
+_ENABLED = 4
 
-def check_limiter(cls_name: str, now: object, limiter: object, base: type = object) -> None:
-    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one, derived from `base`."""
+
+def check_limiter(cls_name: str, now: object, limiter: object) -> None:
+    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one."""
     if isinstance(now, QueueLimiter):
         raise TypeError(
             f"For '{cls_name}', 'limiter' cannot be set, but got {limiter!r}: a queue has its own, whose timeout is an "
@@ -26,47 +29,62 @@ def check_limiter(cls_name: str, now: object, limiter: object, base: type = obje
         )
     if limiter is not None and not isinstance(limiter, RateLimiter):
         raise TypeError(f"For '{cls_name}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}.")
-    if limiter is not None and not isinstance(limiter, base):
-        raise TypeError(
-            f"For '{cls_name}', 'limiter' must be a RateLimiter of mindspore_replay, as the buffer is, but got one of "
-            "mindspore_replay.host."
-        )
 
 
-def begin_limits(calls: Calls, lock: Held, folder: Folder | None, limiter: "RateLimiter | None") -> None:
-    """Let a limiter count the rows stored, and processes attached to a folder see it, or that there is none.
-
-    The caller must have waited for work in flight.
-    """
-    with lock:
-        if limiter is not None:
-            limiter.begin(calls.count(), calls.options)
-        if folder is None:
-            return
-        if limiter is not None:
-            limiter.move_to(folder, lock)
-            return
-        folder.arrays["shared.limited"][0] = 0
-    folder.signals.send()
-
-
-@mixin
+@registered
 class RateLimiter(Waiting):
-    """Keeps the number of samples in proportion to the number of insertions: `mindspore_replay.RateLimiter` on arrays.
+    r"""Keeps the number of samples in proportion to the number of insertions, at any speed of either side.
+
+    Whichever side is ahead by more than `error_buffer` sampled rows waits. With :math:`I` rows inserted beyond the
+    first `min_size` and :math:`S` rows sampled, n more may be inserted, and B more sampled, iff
+
+    .. math:: s_{low} (I + n) - S \le e, \qquad S + B - s_{high} I \le e
+
+    Until `min_size` rows are inserted, insertions never wait, and nothing is sampled. Rows that the buffer stores when
+    it gets the limiter count among them.
+
+    Set it as ``buffer.limiter``, one limiter per buffer. Calls of `insert` and `sample` from Python then wait for it,
+    and its counters belong to the buffer's state and checkpoints. A compiled graph cannot wait: call it within
+    `sampling` or `inserting`, or check `can_sample` and `can_insert` first. `sample_groups` neither waits nor counts.
+    All methods are thread-safe.
+
+    In a thread that both inserts and samples, check the buffer's `can_sample`, which includes the limiter, before each
+    sample: a wait there would never end. A wait of 10 s is logged once, as a warning of ``mindspore_replay.limiter``.
 
     Args:
-        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or ``(low, high)``.
+        samples_per_insert (Union[float, Sequence[float]]): Rows sampled for each row inserted, or their minimum and
+            maximum, ``(low, high)``. If low is 0, insertions never wait. If high is infinite, samples wait for
+            `min_size` only.
         min_size (int): Rows to store before the first sample.
-        error_buffer (float): How far one side may be ahead, in sampled rows.
+        error_buffer (float): How far one side may be ahead, in sampled rows. At least 1, and at least
+            ``(low n + B) / 2`` for insertions of n rows and samples of B, else both sides could wait for each other for
+            ever.
         timeout (Union[float, None]): Longest wait in seconds. Default: ``None``, for no limit.
+
+    Attributes:
+        counts (numpy.ndarray): Rows inserted and sampled, and those of each that count for the ratio. Shape ``[4]``,
+            int64. A buffer has them as its Parameter ``limiter.counts``.
+        rule (numpy.ndarray): Low, high, `min_size`, `error_buffer`, and whether it is enabled. Shape ``[5]``, float64.
+            A buffer has them as its Parameter ``limiter.rule``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If an argument is out of range.
+
+    Reference:
+        Cassirer et al. 2021, "Reverb: A Framework For Experience Replay", https://arxiv.org/abs/2102.04736.
 
     Examples:
         >>> from mindspore_replay import RateLimiter, ReplayBuffer
         >>> buffer = ReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["float32"])
         >>> buffer.limiter = RateLimiter(samples_per_insert=2, min_size=10, error_buffer=4)
-        >>> buffer = buffer.insert([[0.0] * 10])
-        >>> print(buffer.can_sample(), buffer.limiter.inserted, buffer.limiter.can_insert(3))
-        True 10 False
+        >>> for _ in range(100):
+        ...     if buffer.can_sample():
+        ...         batch = buffer.sample()
+        ...     else:
+        ...         buffer = buffer.insert([0.0])
+        >>> print(buffer.limiter.inserted, buffer.limiter.sampled)
+        70 120
     """
 
     def __init__(
@@ -78,10 +96,8 @@ class RateLimiter(Waiting):
         timeout: float | None = None,
     ) -> None:
         super().__init__(timeout, "RateLimiter")
-        rule = np.array([*checked_rule(samples_per_insert, min_size, error_buffer), 1], np.float64)
-        self._on(np.zeros(4, np.int64), rule)
-        self._sizes = np.ones(2, np.int64)  # rows of the largest insertion and sample
-        self._usual = [1, 1]  # rows of those that are expected
+        self.limits.rule[:] = [*checked_rule(samples_per_insert, min_size, error_buffer), 1]
+        self.limits.kind = BY_RULE
 
     def __repr__(self) -> str:
         now = self.account()
@@ -101,7 +117,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.inserted)
             5
         """
-        return int(self._counts[0])
+        return int(self.limits.counts[0])
 
     @property
     def sampled(self) -> int:
@@ -116,7 +132,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.sampled)
             2
         """
-        return int(self._counts[1])
+        return int(self.limits.counts[1])
 
     @property
     def enabled(self) -> bool:
@@ -129,7 +145,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.enabled)
             False
         """
-        return bool(self._rule[ENABLED])
+        return bool(self.limits.rule[_ENABLED])
 
     def change(
         self,
@@ -157,17 +173,17 @@ class RateLimiter(Waiting):
             >>> print(limiter.account().settings())
             samples_per_insert=4, min_size=1, error_buffer=16
         """
-        with self._lock:
+        limits = self.limits
+        with limits.held():
             now = self.account()
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
             rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
-            sizes = n, batch = [max([1, *self.waiting(what)]) for what in KINDS]
+            sizes = n, batch = [max([1, *self.waiting(what)]) for what in ("insert", "sample")]
             check_room(rule[0], rule[1], rule[3], n, batch)
-            self._sizes[:] = sizes
-            self._rule[:] = [*rule, now.enabled]
-            self._counts[:] = now.inserted, now.sampled, 0, 0
-        self._signals.send()
+            limits.largest[:], limits.rule[:] = sizes, [*rule, now.enabled]
+            limits.counts[2:] = 0
+        limits.wake()
 
     def restart(self) -> None:
         """Set all counts to zero. Sampling then requires `min_size` new rows.
@@ -180,9 +196,8 @@ class RateLimiter(Waiting):
             >>> print(limiter.inserted)
             0
         """
-        with self._lock:
-            self._counts[:] = 0
-        self._signals.send()
+        with self.limits.held():
+            self.limits.counts[:] = 0
 
     def disable(self) -> None:
         """Stop limiting, and end all waits. Rows still count, but not for the ratio.
@@ -209,9 +224,8 @@ class RateLimiter(Waiting):
         self._enable(True)
 
     def _enable(self, enabled: bool) -> None:
-        with self._lock:
-            self._rule[ENABLED] = enabled
-        self._signals.send()
+        self.limits.rule[_ENABLED] = enabled
+        self.limits.wake()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
         """Check values for `rule` and `counts` before they are loaded.
@@ -234,8 +248,7 @@ class RateLimiter(Waiting):
     def __deepcopy__(self, memo: dict[Any, Any]) -> "RateLimiter":
         """Make a limiter with the same rule and counts, which nothing waits for."""
         made = type(self)(1, 1, 1, timeout=self.timeout)
-        with self._lock:
-            made.load_arrays(self.arrays())
+        made.load_arrays(self.arrays())
         return made
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -243,9 +256,9 @@ class RateLimiter(Waiting):
         expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
         checked = fitting("RateLimiter", arrays, expected)
         self.check_state(checked["rule"], checked["counts"])
-        with self._lock:
-            self._rule[:], self._counts[:] = checked["rule"], checked["counts"]
-        self._signals.send()
+        with self.limits.held():
+            self.limits.rule[:], self.limits.counts[:] = checked["rule"], checked["counts"]
+        self.limits.wake()
 
     def account(self) -> Account:
         """Return the rule and the counts as numbers.
@@ -256,7 +269,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.account().low, limiter.account().inserted)
             2.0 0
         """
-        return Account(*self._rule.tolist(), *self._counts.tolist())
+        return account_of(self.limits)
 
     def allowance(self, waiting: int = 1) -> float:
         """Return how many rows all writers together may insert before the next sample.
@@ -278,15 +291,15 @@ class RateLimiter(Waiting):
             2.0
         """
         check_size("RateLimiter", "waiting", waiting)
-        with self._lock:
-            now = self._noted_account("insert", waiting)
-            if not now.enabled or now.low == 0:
-                return math.inf
-            most = (now.counted_samples + now.error) / now.low
-            most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - self._in_progress[2]
-            missing = max(now.min_size - now.inserted - self._in_progress[0], 0)
-            # An insertion that begins before `min_size` rows are stored may exceed it.
-            return max(missing + max(most, 0), waiting if missing else 0)
+        self.note("insert", waiting)
+        now, in_progress = self.account(), self.limits.in_progress
+        if not now.enabled or now.low == 0:
+            return math.inf
+        most = (now.counted_samples + now.error) / now.low
+        most = math.floor(most + ROUNDING * max(1.0, most)) - now.counted - in_progress[2]
+        missing = max(now.min_size - now.inserted - in_progress[0], 0)
+        # An insertion that begins before `min_size` rows are stored may exceed it.
+        return max(missing + max(most, 0), waiting if missing else 0)
 
     def check_sizes(self, insertion: int, sample: int) -> None:
         """Check that insertions and samples of these sizes cannot block each other.
@@ -311,48 +324,66 @@ class RateLimiter(Waiting):
             ValueError: If `rows` is negative.
         """
         check_size("RateLimiter", "rows", rows, minimum=0)
-        with self._lock:
-            increments, counts = self.account().increments("insert", rows, self._in_progress), self._counts
-            counts += increments
-        self._signals.send()
+        self.limits.count("insert", rows)
 
     def begin(self, rows: int, options: Options) -> None:
         """Count the rows that a buffer with these options stores for `min_size`, unless as many were counted."""
-        with self._lock:
-            self._usual = [options.num_envs, options.plan.n]
-            self._counts[0] = max(self._counts[0], rows)
-        self._signals.send()
+        self.limits.usual[:] = options.num_envs, options.plan.n
+        self.limits.counts[0] = max(self.limits.counts[0], rows)
+        self.limits.wake()
 
-    def _on(self, counts: np.ndarray, rule: np.ndarray) -> None:
-        """Count in these arrays, in host memory."""
-        self._counts, self._rule = counts, rule
+    @property
+    def counts(self) -> np.ndarray:
+        """The counts, as the class has them."""
+        return self.limits.counts
+
+    @property
+    def rule(self) -> np.ndarray:
+        """The rule, as the class has it."""
+        return self.limits.rule
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the memory of the rule and the counts."""
-        return {"rule": self._rule, "counts": self._counts}
+        return {"rule": self.rule, "counts": self.counts}
 
-    def _noted_account(self, what: str, rows: int) -> Account:
-        """Return the rule and the counts. Raise a ValueError if insertions and samples could block each other."""
-        now = self.account()
-        if rows > self._sizes[KINDS.index(what)]:
-            if what == "insert" and rows < now.min_size:  # more may be a whole dataset, once
-                self._usual[0] = rows
-            now.check_room(what, rows, self._sizes, self._usual)
-        return now
+    def note(self, what: str, rows: int) -> None:
+        """Raise a ValueError if insertions and samples could block each other."""
+        note_size(self.limits, what, rows)
 
-    def move_to(self, folder: Folder, lock: Held) -> None:
-        """Count in a buffer's folder from now on, where attached processes see it. Nothing may wait for the limiter.
+    def move_to(self, limits: Limits, lock: Held) -> None:
+        """Count in the limits of a buffer from now on, whose rows have this lock. Nothing may wait for the limiter."""
+        limits.rule[:], limits.counts[:] = self.limits.rule, self.limits.counts
+        limits.in_progress[:], limits.largest[:], limits.usual[:] = 0, 1, self.limits.usual
+        self.limits, self._lock = limits, lock
+        limits.kind = BY_RULE
 
-        Args:
-            folder (Folder): The folder.
-            lock (ContextManager): The lock of all processes.
-        """
-        arrays, self._folder = folder.arrays, folder
-        with lock:
-            arrays["shared.rule"][:], arrays["shared.counts"][:] = self._rule, self._counts
-            self._in_progress, self._sizes = arrays["shared.in_progress"], arrays["shared.sizes"]
-            self._lock, self._signals = lock, folder.signals
-            self._in_progress[:], self._sizes[:] = 0, 1
-            self._on(arrays["shared.counts"], arrays["shared.rule"])
-            arrays["shared.limited"][0] = 1
-        folder.signals.send()
+
+def leave_buffer(limiter: Waiting | None) -> None:
+    """Let a limiter, if there is one, count for itself from now on. Its buffer has no limits any more."""
+    if isinstance(limiter, RateLimiter):
+        limits, alone = limiter.limits, RateLimiter(1, 1, 1)
+        limiter.move_to(alone.limits, contextlib.nullcontext())
+        limits.kind = NO_LIMIT
+        limits.wake()
+
+
+def account_of(limits: Limits) -> Account:
+    """Return the rule and the counts as numbers."""
+    return Account(*limits.rule.tolist(), *limits.counts.tolist())
+
+
+def note_size(limits: Limits, what: str, rows: int) -> None:
+    """Note the rows of an insertion or a sample, if they are the most so far.
+
+    An error asks for an `error_buffer` that is enough for the usual ones too, which may not have come yet.
+
+    Raises:
+        ValueError: If insertions and samples of these sizes could block each other.
+    """
+    kind, now = KINDS.index(what), account_of(limits)
+    if rows <= limits.largest[kind] or not now.enabled or (what == "insert" and now.inserted < now.min_size):
+        return
+    largest = limits.largest.tolist()
+    largest[kind] = rows
+    check_room(now.low, now.high, now.error, largest[0], largest[1], limits.usual.tolist())
+    limits.largest[kind] = rows

@@ -1,12 +1,10 @@
-"""Limits on the ratio of samples to insertions: the rule, the messages, and the limits of an attached process."""
+"""What limits insertions and samples, as numbers, and the messages of those that wait."""
 
 import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from ..base.checks import any_number, check_size, no_room
 from ..kernels.locks import Event
@@ -17,18 +15,12 @@ logger = logging.getLogger("mindspore_replay.limiter")
 
 #: Seconds after which a wait is logged.
 PATIENCE = 10.0
-KINDS = "insert", "sample"
-#: Element of the rule that is 1 if it is enabled.
-ENABLED = 4
-#: Relative rounding error that is allowed for in sums of samples.
+#: Relative rounding error that is allowed for in sums of samples, as in csrc/limits.h.
 ROUNDING = 1e-9
 
 
 class Account(NamedTuple):
-    """The rule and the counts of a limiter, as numbers.
-
-    `RateLimiter` documents them. `in_progress` holds the additions to the counts by insertions and samples in progress.
-    """
+    """The rule and the counts of a limiter, as numbers. `RateLimiter` documents them."""
 
     low: float
     high: float
@@ -59,62 +51,17 @@ class Account(NamedTuple):
         """Empty, unlike that of `QueueAccount`: the rule has no rows."""
         return ""
 
-    def can_help(self, what: str) -> bool:
-        """Return True: the other side can end the wait."""
-        return True
-
     @property
     def ways_out(self) -> tuple[str, str]:
         """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
         return ", or call its disable() while you fill the buffer", ", or calls disable() or change()"
 
-    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
-        """Return True if rows may be inserted or sampled.
+    def can_help(self, what: str) -> bool:
+        """Return True: the other side can end the wait."""
+        return True
 
-        Each side's own operations count from their start, those of the other side from their end: a row can be sampled
-        only when it is stored.
-        """
-        if not self.enabled:
-            return True
-        ahead: float
-        behind: float
-        if what == "insert":
-            if self.inserted + in_progress[0] < self.min_size:
-                return True
-            ahead, behind = self.low * (self.counted + in_progress[2] + rows), self.counted_samples
-        else:
-            if self.inserted < self.min_size or math.isinf(self.high):
-                return self.inserted >= self.min_size
-            ahead, behind = self.counted_samples + in_progress[3] + rows, self.high * self.counted
-        return ahead - behind <= self.error + ROUNDING * max(1.0, ahead, behind)
-
-    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
-        """Return what rows inserted or sampled now add to the counts. Shape ``[4]``, int64."""
-        counted = self.enabled != 0
-        if what == "sample":
-            return np.array([0, rows, 0, rows * counted])
-        inserted = self.inserted + in_progress[0]
-        return np.array([rows, 0, max(inserted + rows - max(inserted, int(self.min_size)), 0) * counted, 0])
-
-    def check_room(self, what: str, rows: int, sizes: np.ndarray, usual: Sequence[int]) -> None:
-        """Note the rows of an insertion or a sample in `sizes`, the largest of both so far, int64 ``[2]``.
-
-        An error asks for an `error_buffer` that is enough for the `usual` ones too, which may not have come yet.
-
-        Raises:
-            ValueError: If insertions and samples of these sizes could block each other.
-        """
-        kind = KINDS.index(what)
-        if rows > sizes[kind] and self.enabled and (what == "sample" or self.inserted >= self.min_size):
-            largest = sizes.copy()
-            largest[kind] = rows
-            check_room(self.low, self.high, self.error, int(largest[0]), int(largest[1]), usual)
-            sizes[kind] = rows
-
-
-def delivered(batch: Any) -> int:
-    """Return the rows of a sample, which may be fewer than it waited for."""
-    return len(batch[0])
+    def check_room(self, what: str, rows: int) -> None:
+        """Check nothing: a limiter never has too little room."""
 
 
 class QueueAccount(NamedTuple):
@@ -152,22 +99,17 @@ class QueueAccount(NamedTuple):
         """Nothing, as for `Account`: a queue cannot be disabled."""
         return "", ""
 
+    def available(self, what: str, rows: int, in_progress: int) -> int:
+        """Return the rows that can be sampled, or the room for new ones beside those in progress."""
+        if what == "sample":
+            return self.valid
+        return int(min(self.room, 1 << 62)) if self.fits is None or self.fits(rows, in_progress) else 0
+
     def counts(self) -> str:
         """Return the numbers, for a message."""
         room = "" if math.isinf(self.room) else f" and room for {self.room:g} rows"
         items = f", with {self.items} for the next row" if self.items else ""
         return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}{items}"
-
-    def allows(self, what: str, rows: int, in_progress: np.ndarray) -> bool:
-        """Return True if rows may be inserted or sampled. `in_progress` are those of operations in progress."""
-        others = int(in_progress[KINDS.index(what)])
-        if what == "sample":
-            return rows + others <= self.valid
-        return rows + others <= self.room and (self.fits is None or self.fits(rows, others))
-
-    def increments(self, what: str, rows: int, in_progress: np.ndarray) -> np.ndarray:
-        """Return what rows inserted or sampled now add to those in progress. Shape ``[4]``, int64."""
-        return np.array([rows, 0, 0, 0] if what == "insert" else [0, rows, 0, 0])
 
     def can_help(self, what: str) -> bool:
         """Return True if the other side can end the wait: samples for an insertion, insertions for a sample."""

@@ -1,49 +1,59 @@
-"""Threads that wait until rows may be inserted or sampled."""
+"""One way to wait until rows may be inserted or sampled: try, wait, try. Kernels decide, and wake who may go on."""
 
 import contextlib
-import threading
+import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ..base.checks import check_size, seconds_of
 from ..base.mixins import mixin
-from ..kernels.locks import Block, Event, Held, Signals, released
+from ..kernels.library import NOT_YET, KernelError
+from ..kernels.limits import BY_ROWS, KINDS, Limits
+from ..kernels.locks import Block, Event, Held, Locks, on_failure, released
 from ..rows.calls import BaseCalls
 from ..spec.spec import BufferSpec
 from .rate_rule import Account, QueueAccount, Wait
 
-if TYPE_CHECKING:
-    from ..folder import sharing
-    from ..folder.folder import Folder
+_Result = TypeVar("_Result")
 
-#: Seconds after which a waiting thread checks again, since the state may have been loaded from a checkpoint.
-_LONGEST_WAIT = 0.5
+#: Seconds after which a thread that waits looks again: who was to wake it may have died, and a state may be loaded.
+_LOOK_AGAIN = 0.5
+
+
+class Owner(Protocol):
+    """The rows that a limiter limits."""
+
+    def check_open(self, cls_name: str) -> None:
+        """Raise a RuntimeError if they were closed."""
 
 
 @mixin
 class Waiting:
-    """Lets threads insert and sample when an account of the buffer allows it.
+    """Lets calls insert and sample when the limits of the buffer allow it.
 
     A subclass returns the account, with the methods of `store.rate_rule.Account`. All methods are thread-safe.
 
     Args:
         timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
         cls_name (str): Class to name in errors.
+        limits (Union[Limits, None]): The limits. Default: ``None``, for new ones.
+        lock (ContextManager): The lock of the rows. Default: none.
     """
 
-    def __init__(self, timeout: object, cls_name: str) -> None:
+    def __init__(
+        self,
+        timeout: object,
+        cls_name: str,
+        limits: Limits | None = None,
+        lock: Held = contextlib.nullcontext(),  # noqa: B008
+    ) -> None:
         super().__init__()
         self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
-        self._lock: Held = threading.RLock()  # guards all counts
-        self._signals: Signals | sharing.Signals = Signals()
-        self._inside = threading.local()
-        self._in_progress, self._counts = np.zeros((2, 4), np.int64)  # amounts of blocks in progress, and that ended
-        self._folder: Folder | None = None
-        self.turns: set[Turn] = set()  # that wait or are in progress
-        #: Set when the buffer is closed, which ends waits.
-        self.closing: Event | None = None
+        self.limits, self._lock = limits or Limits(), lock
+        #: The rows: when they are closed, waits end.
+        self.owner: Owner | None = None
 
     @property
     def waits(self) -> bool:
@@ -54,9 +64,13 @@ class Waiting:
         """Return the rows and the rule now."""
         raise NotImplementedError
 
-    def _noted_account(self, what: str, rows: int) -> Account | QueueAccount:
-        """Return the account. Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
+    def note(self, what: str, rows: int) -> None:
+        """Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
         raise NotImplementedError
+
+    def available(self, what: str, rows: int) -> int:
+        """Return the rows of a queue, or its room for so many rows; -1 if the kernels have to find out."""
+        return -1
 
     def leave(self, gone: Held) -> None:
         """Raise the error of this lock from here on: the process was forked from that of the limiter."""
@@ -64,7 +78,6 @@ class Waiting:
 
     def restart(self) -> None:
         """Restart, since the buffer is empty."""
-        self._signals.send()
 
     def can_insert(self, rows: int = 1) -> bool:
         """Return True if `rows` rows may be inserted now.
@@ -114,12 +127,12 @@ class Waiting:
 
     def lets_sample(self, rows: int) -> bool:
         """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
-        return getattr(self._inside, "sample", None) is not None or self.can_sample(rows)
+        return self.limits.is_inside("sample") or self.can_sample(rows)
 
     def _asked(self, what: str, rows: int) -> bool:
         check_size(self._cls_name, "rows", rows)
         with self._lock:
-            return bool(self.account().allows(what, rows, self._in_progress))
+            return self.limits.may_go(what, rows, self.available(what, rows))
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> Held:
         """Wait until rows may be inserted, and count them after the block, unless it raises.
@@ -184,7 +197,7 @@ class Waiting:
     ) -> Held:
         """Return the block of `inserting` or `sampling`. It raises a RuntimeError if `stop` is set during the wait.
 
-        If counts arrive from elsewhere, the wait calls `poll` without the lock, with the most seconds that it may last.
+        If counts arrive from elsewhere, the wait calls `poll` with the most seconds that it may last.
         """
         turn = self.take(what, rows, stop, seconds, poll)
         return contextlib.nullcontext() if turn is None else turn.taken()
@@ -198,100 +211,60 @@ class Waiting:
         poll: Callable[[float], None] | None = None,
     ) -> "Turn | None":
         """Return a turn that waits as `turn` does, or ``None`` if this thread is in one."""
-        if getattr(self._inside, what, None) is not None:
+        if self.limits.is_inside(what):
             return None
-        return Turn(self, what, rows, self.timeout if seconds is None else seconds, stop, poll)
+        wait = Wait(self.account, what, rows, self.timeout if seconds is None else seconds, stop)
+        return Turn(self, what, rows, wait, poll or self.limits.sleep)
 
     def waiting(self, what: str) -> list[int]:
         """Return the rows of insertions or samples that wait."""
-        return [turn.rows for turn in tuple(self.turns) if turn.what == what and turn.waits]
+        return self.limits.awaited(what)
 
-    def await_turn(self, turn: "Turn") -> None:
-        """Wait until rows may be inserted or sampled, and let them be in progress."""
-        self.turns.add(turn)
-        wait: Wait | None = None
-        while True:
-            seen = self._signals.seen()
-            with self._lock:
-                now = self._noted_account(turn.what, turn.rows)
-                if now.allows(turn.what, turn.rows, self._in_progress):
-                    setattr(self._inside, turn.what, turn)
-                    increments: np.ndarray = now.increments(turn.what, turn.rows, self._in_progress)
-                    in_progress = self._in_progress
-                    turn.in_progress, turn.waits = increments, False
-                    in_progress += increments
-                    return
-                self._check_open()
-            wait = wait or Wait(self.account, turn.what, turn.rows, turn.seconds, turn.stop)
-            with released(self._lock):  # which the caller may hold
-                if turn.poll is None:
-                    self._signals.wait(seen, min(wait.left(), _LONGEST_WAIT))  # type: ignore[arg-type]
-                else:
-                    turn.poll(wait.left())
+    def tried(
+        self, what: str, rows: int, call: Callable[[], _Result], wait: Wait, sleep: Callable[[float], None]
+    ) -> _Result:
+        """Try a call until it does not answer that it may not go on yet, and sleep in between."""
+        with on_failure(lambda: self.limits.leave(what)):
+            while True:
+                self.note(what, rows)
+                try:
+                    return call()
+                except KernelError as error:
+                    if error.status != NOT_YET:
+                        raise
+                self.check_open(what, rows)
+                with released(self._lock):  # which the caller may hold
+                    sleep(min(wait.left(), _LOOK_AGAIN))
 
-    def _check_open(self) -> None:
-        if self._folder is not None and self._folder.closed:
-            raise RuntimeError(
-                f"For '{self._cls_name}', the buffer in {self._folder.path} was closed: open its folder again."
-            )
-        if self.closing is not None and self.closing.is_set():
-            raise RuntimeError(f"For '{self._cls_name}', the buffer was closed: make another.")
-
-    def settle(self, turn: "Turn", succeeded: bool) -> None:
-        """Count the rows of a turn if they were inserted or sampled. They are no longer in progress."""
-        if turn.in_progress is None:
-            return
-        with self._lock:
-            counts, in_progress, amounts = self._counts, self._in_progress, turn.in_progress
-            done = amounts if turn.done == turn.rows else amounts * turn.done // turn.rows
-            turn.in_progress = None
-            in_progress -= amounts
-            if succeeded:
-                counts += done
-
-    def end(self, turn: "Turn") -> None:
-        """End a turn that is settled."""
-        self.turns.discard(turn)
-        setattr(self._inside, turn.what, None)
-        if self._folder is not None or self.turns:
-            self._signals.send()
+    def check_open(self, what: str, rows: int) -> None:
+        """Raise a RuntimeError if there is nothing to wait for any more."""
+        if self.owner is not None:
+            self.owner.check_open(self._cls_name)
 
 
 class Turn:
-    """A turn to insert or sample rows.
+    """A turn to insert or sample rows in any way: what it does counts when it ends.
 
     Args:
         waiting (Waiting): What it waits for.
         what (str): ``"insert"`` or ``"sample"``.
         rows (int): Number of rows.
-        seconds (Union[float, None]): Longest wait, or ``None`` for no limit.
-        stop (Union[Event, None]): Ends the wait when it is set.
-        poll (Union[Callable, None]): Called while it waits, instead of waiting for a signal.
+        wait (Wait): How long it may wait.
+        sleep (Callable): Sleeps in between, so many seconds.
 
     Attributes:
         done (int): Rows to count after it: fewer than `rows` if a sample delivers fewer.
-        in_progress (Union[numpy.ndarray, None]): What it adds to the amounts in progress.
-        waits (bool): Whether it has not begun.
     """
 
-    def __init__(
-        self,
-        waiting: Waiting,
-        what: str,
-        rows: int,
-        seconds: float | None,
-        stop: Event | None,
-        poll: Callable[[float], None] | None,
-    ) -> None:
-        self._waiting, self.what, self.rows, self.done = waiting, what, rows, rows
-        self.seconds, self.stop, self.poll, self.waits = seconds, stop, poll, True
-        self.in_progress: np.ndarray | None = None
+    def __init__(self, waiting: Waiting, what: str, rows: int, wait: Wait, sleep: Callable[[float], None]) -> None:
+        self.waiting, self.what, self.rows, self.done = waiting, what, rows, rows
+        self._wait, self._sleep, self._noted = wait, sleep, np.zeros(5, np.int64)
         self._calls: BaseCalls | None = None
         self._before: object = None
 
     def taken(self) -> Held:
         """Return a block that waits first, and counts the rows unless it raises or they were counted."""
-        return Block(self._begin, self._end)
+        return Block(self._await, self._end)
 
     def watched(self, calls: BaseCalls) -> Held:
         """Return a block within, in the lock of the buffer, that counts the rows if it inserts or samples them.
@@ -301,12 +274,33 @@ class Turn:
         self._calls = calls
         return Block(self._note, self._judge)
 
-    def _begin(self) -> None:
-        self._waiting.await_turn(self)
+    def go(self, call: Callable[[], _Result]) -> _Result:
+        """Return what a call returns whose kernel decides whether it may go on, and counts the rows, once it may."""
+        with self.waiting.limits.waiting(self.what):
+            return self.waiting.tried(self.what, self.rows, call, self._wait, self._sleep)
+
+    def tried(self, calls: BaseCalls) -> Held:
+        """Return a block that does not wait, in which nobody else uses the rows: it counts as `watched` does."""
+        return Locks(Block(functools.partial(self._begin, True), self._end), self.watched(calls))
+
+    def _begin(self, holds: bool = False) -> None:
+        """Begin it. Raise a KernelError with the status NOT_YET if it has to wait."""
+        waiting, what = self.waiting, self.what
+        with waiting._lock:  # noqa: SLF001  that of the rows
+            if not waiting.limits.begin(what, self.rows, waiting.available(what, self.rows), self._noted, holds):
+                raise KernelError(what, NOT_YET)
+
+    def settle(self, succeeded: bool) -> None:
+        """Count the rows if they were inserted or sampled, unless they were counted."""
+        self.waiting.limits.end(self.rows, self.done if succeeded else 0, self._noted)
+
+    def _await(self) -> None:
+        self.waiting.tried(self.what, self.rows, self._begin, self._wait, self._sleep)
 
     def _end(self, succeeded: bool) -> None:
-        self._waiting.settle(self, succeeded)
-        self._waiting.end(self)
+        self.settle(succeeded)
+        if self.waiting.limits.is_inside(self.what):
+            self.waiting.limits.leave(self.what)
 
     def _note(self) -> None:
         assert self._calls is not None
@@ -316,7 +310,7 @@ class Turn:
         assert self._calls is not None
         if not succeeded and self._before is not None:
             succeeded = self._calls.progress_of(self.what) != self._before
-        self._waiting.settle(self, succeeded)
+        self.settle(succeeded)
 
 
 class Queue(Protocol):
@@ -327,9 +321,6 @@ class Queue(Protocol):
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room."""
 
-    def signals(self) -> "tuple[Held, Signals | sharing.Signals, Folder | None]":
-        """Return the lock, the signals that end waits, and the folder if there is one."""
-
 
 class QueueLimiter(Waiting):
     """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
@@ -337,15 +328,15 @@ class QueueLimiter(Waiting):
     Args:
         queue (Queue): The calls of the queue.
         timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
+        limits (Limits): Its limits.
+        lock (ContextManager): The lock of its rows.
     """
 
-    def __init__(self, queue: Queue, timeout: object) -> None:
-        super().__init__(timeout, queue.spec.cls_name)
+    def __init__(self, queue: Queue, timeout: object, limits: Limits, lock: Held) -> None:
+        super().__init__(timeout, queue.spec.cls_name, limits, lock)
         self._queue = queue
-        self._lock, self._signals, self._folder = queue.signals()
-        if self._folder is not None:
-            self._in_progress = self._folder.arrays["shared.in_progress"]
-            self._in_progress[:] = 0
+        limits.in_progress[:] = 0
+        limits.kind = BY_ROWS
 
     @property
     def waits(self) -> bool:
@@ -356,7 +347,12 @@ class QueueLimiter(Waiting):
         """Return the rows that can be sampled, and the room."""
         return self._queue.account()
 
-    def _noted_account(self, what: str, rows: int) -> QueueAccount:
-        now = self.account()
-        now.check_room(what, rows)
-        return now
+    def note(self, what: str, rows: int) -> None:
+        """Raise a ValueError if there is never room for so many rows."""
+        if what == "insert" and rows > self._queue.spec.capacity:
+            self.account().check_room(what, rows)
+
+    def available(self, what: str, rows: int) -> int:
+        """Return the rows that can be sampled, or the room for so many rows."""
+        in_progress = int(self.limits.in_progress[KINDS.index(what)])
+        return self.account().available(what, rows, in_progress)

@@ -1,0 +1,154 @@
+"""The limits of a buffer: the memory by which kernels decide whether rows may go in or out, and who waits for that."""
+
+import ctypes
+import mmap
+from typing import Any
+
+import numpy as np
+
+from . import library
+from .call import Call
+from .locks import Block, Held
+from .memory import at_the_end
+
+#: What a call does with rows.
+KINDS = "insert", "sample"
+#: What limits a buffer: nothing, a rule, or the rows and the room of a queue.
+NO_LIMIT, BY_RULE, BY_ROWS = range(3)
+#: What the calls of a thread mean: see `Mode` in csrc/limits.h.
+_INSIDE, _WAITS = 1, 2
+#: The numbers of the memory before the places of those that wait, and of a place; laid out as in csrc/limits.h.
+_NUMBERS, _PLACES, _OF_PLACE = 20, 64, 3
+SIZE = _NUMBERS + _PLACES * _OF_PLACE
+
+
+class Limits:
+    """The limits of a buffer.
+
+    Args:
+        memory (Union[numpy.ndarray, None]): Their memory, int64 ``[SIZE]``. Default: ``None``, for new memory.
+        head (Union[ctypes.c_void_p, None]): What kernels find them by, the address of the buffer's ``head``. Default:
+            ``None``, for limits that no kernel finds.
+
+    Attributes:
+        rule (numpy.ndarray): Low, high, `min_size`, `error_buffer`, and whether it is enabled. Shape ``[5]``, float64.
+        counts (numpy.ndarray): Rows inserted and sampled, and those of each that count for the ratio. Shape ``[4]``,
+            int64, as `in_progress`.
+        in_progress (numpy.ndarray): What blocks in progress add to the counts when they end.
+        largest (numpy.ndarray): Rows of the largest insertion and sample that both sides can go on with. Shape ``[2]``,
+            int64, as `usual`.
+        usual (numpy.ndarray): Rows of those that are expected.
+    """
+
+    def __init__(self, memory: np.ndarray | None = None, head: ctypes.c_void_p | None = None) -> None:
+        if memory is None:
+            memory = new_memory()
+        self._memory = memory
+        self.rule, self.counts, self.in_progress = memory[:5].view(np.float64), memory[5:9], memory[9:13]
+        self.largest, self.usual, self._kind = memory[13:15], memory[15:17], memory[17:18]
+        self._head = address_of(memory) if head is None else head
+        self._library = library.loaded()
+        if head is None:
+            nothing = (None,) * 4
+            self._library.replay_limit(self._head, self._head, 0, *nothing)
+            self._end = library.extension().Undo(library.address_of("replay_unshare"), self._head.value or 0, memory)
+
+    @property
+    def kind(self) -> int:
+        """What limits the buffer."""
+        return int(self._kind[0])
+
+    @kind.setter
+    def kind(self, kind: int) -> None:
+        self._kind[0] = kind
+
+    def held(self, failed: Any = None) -> Held:
+        """Return a block that keeps kernels out."""
+        functions = map(library.address_of, ("replay_hold", "replay_let_go"))
+        return library.extension().Hold(*functions, self._head.value or 0, failed or _ignore)  # type: ignore[no-any-return]
+
+    # Who may go on.
+
+    def may_go(self, what: str, rows: int, available: int = -1) -> bool:
+        """Return True if rows may go in or out now. `available` are those of a queue, or its room; -1: kernels know."""
+        number = KINDS.index(what)
+        return bool(self._library.replay_may_go(self._head, number, ctypes.c_int64(rows), ctypes.c_int64(available)))
+
+    def begin(self, what: str, rows: int, available: int, block: np.ndarray, holds: bool) -> bool:
+        """Begin a block if rows may go in or out now, and note it, int64 ``[5]``. Else this thread has to `sleep`.
+
+        `holds` is whether the caller keeps all others out until it ends.
+        """
+        number, *sizes = KINDS.index(what), ctypes.c_int64(rows), ctypes.c_int64(available)
+        status = self._library.replay_begin_block(self._head, number, *sizes, int(holds), address_of(block))
+        return bool(status == library.OK)
+
+    def end(self, rows: int, done: int, block: np.ndarray) -> None:
+        """End a block, unless it has ended, and count so many of its rows."""
+        self._library.replay_end_block(self._head, ctypes.c_int64(done), ctypes.c_int64(rows), address_of(block))
+
+    def count(self, what: str, rows: int) -> None:
+        """Count rows that went in or out elsewhere."""
+        self._library.replay_count(self._head, KINDS.index(what), ctypes.c_int64(rows))
+
+    # Threads.
+
+    def is_inside(self, what: str) -> bool:
+        """Return True if this thread is in a block."""
+        return self._mode(what, -1) == _INSIDE
+
+    def leave(self, what: str) -> None:
+        """Note that this thread is in no block."""
+        self._mode(what, 0)
+
+    def waiting(self, what: str) -> Held:
+        """Return a block in which calls that may not go on yet let this thread wait, by `sleep`."""
+        return Block(lambda: self._mode(what, _WAITS), lambda _: self.leave(what))
+
+    def _mode(self, what: str, mode: int) -> int:
+        return int(self._library.replay_mode(self._head, KINDS.index(what), mode))
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until this thread is woken, since the rows are there that it waits for; at most so many seconds."""
+        self._library.replay_sleep(ctypes.c_int64(int(seconds * 1e9)))
+
+    def wake(self) -> None:
+        """Wake all that wait."""
+        self._library.replay_wake_all(self._head)
+
+    def awaited(self, what: str) -> list[int]:
+        """Return the rows for which insertions or samples wait."""
+        places = self._memory[_NUMBERS:].reshape(_PLACES, _OF_PLACE)
+        turns = places[:, 2] >> 32
+        return [rows for rows in places[turns == KINDS.index(what), 0].tolist() if rows]
+
+
+def on_rows(head: ctypes.c_void_p, update: Call, block: mmap.mmap) -> Limits:
+    """Make the limits of a buffer in a block of memory of this process, by a call of `update` for one row."""
+    memory = new_memory()
+    made = Limits(memory, head)
+    at_the_end(block, "replay_unshare", head, (memory, update))
+    library.loaded().replay_limit(head, address_of(memory), *update.raw())
+    return made
+
+
+def new_memory() -> np.ndarray:
+    """Return memory for limits that limit nothing."""
+    memory = np.zeros(SIZE, np.int64)
+    forget(memory)
+    return memory
+
+
+def forget(memory: np.ndarray) -> None:
+    """Forget what processes had in progress, and who waited."""
+    memory[9:13] = memory[18:] = 0
+    memory[13:17] = np.maximum(memory[13:17], 1)
+
+
+def address_of(array: np.ndarray) -> ctypes.c_void_p:
+    """Return the address of an array."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _ignore(_: int) -> None:
+    pass
