@@ -27,7 +27,7 @@
 #include "buffer.h"
 #include "core/exclusive.h"
 #include "core/scratch.h"
-#include "limits.h"
+#include "limiter.h"
 
 namespace replay {
 

@@ -8,7 +8,7 @@
 
 #include "call.h"
 #include "count.h"
-#include "limits.h"
+#include "limiter.h"
 #include "log.h"
 #include "states.h"
 

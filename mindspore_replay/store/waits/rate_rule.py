@@ -15,7 +15,7 @@ logger = logging.getLogger("mindspore_replay.limiter")
 
 #: Seconds after which a wait is logged.
 PATIENCE = 10.0
-#: Relative rounding error that is allowed for in sums of samples, as in csrc/limits.h.
+#: Relative rounding error that is allowed for in sums of samples, as in csrc/limiter.h.
 ROUNDING = 1e-9
 
 
