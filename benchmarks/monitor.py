@@ -10,7 +10,8 @@ from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor
 from operators import BATCH, ROW, Update
 
-from mindspore_replay import JSONLinesSink, PrioritizedReplayBuffer, ReplayBuffer, ReplayMonitor, TensorBoardSink
+from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer, ReplayMonitor
+from mindspore_replay.training import JSONLinesSink, TensorBoardSink
 
 #: Rows of the buffer, and steps between two readings of it.
 CASES = {"1e4 rows": (10_000, 1000), "1e5 rows": (100_000, 2000), "1e6 rows": (1_000_000, 10_000)}

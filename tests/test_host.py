@@ -18,21 +18,13 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from flat import flat
 from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor, nn
 
 import mindspore_replay
-from mindspore_replay import (
-    HindsightRelabel,
-    JSONLinesSink,
-    NStep,
-    Prefetch,
-    ReplayBuffer,
-    ReplayMonitor,
-    attach,
-    host,
-    save,
-)
+from mindspore_replay import HindsightRelabel, NStep, Prefetch, ReplayBuffer, ReplayMonitor, attach, host, save
+from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
 
@@ -44,7 +36,8 @@ def pair(kind: str, **more: Any) -> tuple[Any, Any]:
     """Return a buffer on arrays, and the same one of MindSpore."""
     arguments = {**SIZES, "shapes": COLUMNS[0], "types": COLUMNS[1], "names": NAMES, "seed": 5, **more}
     cls, options = KINDS[kind].cls, KINDS[kind].options
-    return getattr(host, cls.__name__)(**arguments, **options), cls(**arguments, **options)
+    arguments = flat(**arguments, **options)
+    return getattr(host, cls.__name__)(**arguments), cls(**arguments)
 
 
 def rows(first: int, n: int, width: int = 3) -> list[np.ndarray]:
@@ -144,7 +137,7 @@ def test_they_stay_as_they_were_made(kind: str, tmp_path: Path):
     there, here = pair(kind)
     mixed = [of.MixedReplay([(one, 1.0)], 4) for of, one in ((host, there), (mindspore_replay, here))]
     cls, options = KINDS[kind].cls, KINDS[kind].options
-    learner = cls(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=tmp_path / "rows", **options)
+    learner = cls(**flat(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=tmp_path / "rows", **options))
     attached, others = attach(tmp_path / "rows"), (there.with_sample_size(2), here.with_sample_size(2))
     for buffer in (there, here, learner, attached, *others, copy.deepcopy(there), copy.deepcopy(here), *mixed):
         known = set(inspect.signature(type(buffer).__init__).parameters) | ({"sources"} if buffer in mixed else FIXED)
@@ -424,7 +417,7 @@ def test_a_folder_is_opened_by_either(kind: str, tmp_path: Path):
     path = tmp_path / "rows"
     there, here = pair(kind)
     stored = getattr(host, type(there).__name__)(
-        **SIZES, shapes=COLUMNS[0], types=COLUMNS[1], names=NAMES, seed=5, storage=path, **KINDS[kind].options
+        **flat(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], names=NAMES, seed=5, storage=path, **KINDS[kind].options)
     )
     fill(stored, here, n=16)
     stored.flush()
@@ -487,7 +480,9 @@ def test_it_does_without_mindspore():
 
 def test_it_has_all_classes():
     buffers = {KINDS[kind].cls.__name__ for kind in CLASSES}
-    assert set(host.__all__) == buffers | {"MixedReplay", "RateLimiter", "attach", "create_buffer", "load", "save"}
+    assert set(host.__all__) == buffers | {
+        *("Column", "MixedReplay", "Priorities", "RateLimiter", "attach", "create_buffer", "load", "save")
+    }
     for name in buffers:
         assert getattr(host, name).__init__ is getattr(mindspore_replay, name).__init__ or name == "ReplayBuffer"
 

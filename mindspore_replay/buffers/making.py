@@ -28,7 +28,7 @@ def get_buffer_cls(config: Mapping[str, Any]) -> type:
         ValueError: If no class has this name, or the configuration describes a whole training.
 
     Examples:
-        >>> from mindspore_replay import get_buffer_cls
+        >>> from mindspore_replay.buffers.making import get_buffer_cls
         >>> print(get_buffer_cls({"type": "advanced"}).__name__, get_buffer_cls({}).__name__)
         PrioritizedReplayBuffer ReplayBuffer
     """

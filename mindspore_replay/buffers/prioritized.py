@@ -66,3 +66,7 @@ class PrioritizedReplayBuffer(Buffer, classes.PrioritizedReplayBuffer):
     def _sample_graph(self, *misplaced, beta=None, as_dict=False, with_indices=False, longest=False, **unknown):
         self._refuse_graph(misplaced, unknown)
         return self._drawn_graph(None, beta, as_dict, True, longest)
+
+
+#: Its name in MindSpore RL.
+PriorityReplayBuffer = PrioritizedReplayBuffer

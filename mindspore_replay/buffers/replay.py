@@ -105,3 +105,7 @@ class ReplayBuffer(Buffer, classes.ReplayBuffer):
         if not isinstance(bound, (int, Tensor)):
             raise TypeError("In a graph, 'sample_range' must be (start, stop), each an int, a Tensor or None.")
         return ops.cast(bound, ms.int64)
+
+
+#: Its name in MindSpore RL.
+UniformReplayBuffer = ReplayBuffer

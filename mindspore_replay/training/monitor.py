@@ -50,7 +50,8 @@ class ReplayMonitor(Closing):
 
     Examples:
         >>> import pathlib, tempfile
-        >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+        >>> from mindspore_replay import ReplayBuffer, ReplayMonitor
+        >>> from mindspore_replay.training import JSONLinesSink
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
         >>> buffer = ReplayBuffer(sample_size=2, capacity=100, shapes=[()], types=["float32"])
         >>> with ReplayMonitor(buffer, JSONLinesSink(path), every=50) as monitor:
@@ -101,7 +102,8 @@ class ReplayMonitor(Closing):
 
         Examples:
             >>> import os
-            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay import ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay.training import JSONLinesSink
             >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
             >>> with ReplayMonitor(buffer, JSONLinesSink(os.devnull), every=10) as monitor:
             ...     for _ in range(25):
@@ -124,7 +126,8 @@ class ReplayMonitor(Closing):
 
         Examples:
             >>> import os
-            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay import ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay.training import JSONLinesSink
             >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
             >>> with ReplayMonitor(buffer.insert([[1, 2, 3]]), JSONLinesSink(os.devnull)) as monitor:
             ...     reading = monitor.write()
@@ -160,7 +163,8 @@ class ReplayMonitor(Closing):
 
         Examples:
             >>> import os
-            >>> from mindspore_replay import JSONLinesSink, ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay import ReplayBuffer, ReplayMonitor
+            >>> from mindspore_replay.training import JSONLinesSink
             >>> buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
             >>> ReplayMonitor(buffer, JSONLinesSink(os.devnull)).close()
         """

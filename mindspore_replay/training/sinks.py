@@ -41,7 +41,7 @@ class TensorBoardSink:
 
     Examples:
         >>> import pathlib, tempfile
-        >>> from mindspore_replay import TensorBoardSink
+        >>> from mindspore_replay.training import TensorBoardSink
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> sink = TensorBoardSink(folder)
         >>> sink.write(100, {"size": 64}, {})
@@ -88,7 +88,7 @@ class JSONLinesSink:
 
     Examples:
         >>> import pathlib, tempfile
-        >>> from mindspore_replay import JSONLinesSink
+        >>> from mindspore_replay.training import JSONLinesSink
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "replay.jsonl"
         >>> sink = JSONLinesSink(path)
         >>> sink.write(100, {"size": 64, "inserted": 100}, {})
@@ -123,7 +123,7 @@ class TerminalSink:
 
     Examples:
         >>> import io
-        >>> from mindspore_replay import TerminalSink
+        >>> from mindspore_replay.training import TerminalSink
         >>> file = io.StringIO()  # in place of the terminal
         >>> sink = TerminalSink(file)
         >>> sink.write(100, {"size": 64}, {})

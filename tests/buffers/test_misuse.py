@@ -14,7 +14,8 @@ from mindspore import Tensor, nn
 from misuse import CALLS, CELL, CONSTRUCTORS, FUNCTIONS, GRAPHS, KERNEL, KINDS, STATES, Case, answer, cases
 
 import mindspore_replay
-from mindspore_replay import get_buffer_cls, host
+from mindspore_replay import host
+from mindspore_replay.buffers.making import get_buffer_cls
 from mindspore_replay.distributed import ShardedReplay
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")

@@ -9,7 +9,8 @@ from bodies import Kept
 from checks import assert_rows, cursors
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import create_buffer, get_buffer_cls
+from mindspore_replay import create_buffer
+from mindspore_replay.buffers.making import get_buffer_cls
 
 
 @functools.cache

@@ -12,15 +12,8 @@ import pytest
 from mindspore import nn
 
 import mindspore_replay
-from mindspore_replay import (
-    Column,
-    Priorities,
-    ReplayBuffer,
-    UniformReplayBuffer,
-    create_buffer,
-    get_buffer_cls,
-    load_config,
-)
+from mindspore_replay import Column, Priorities, ReplayBuffer, UniformReplayBuffer, create_buffer, load_config
+from mindspore_replay.buffers.making import get_buffer_cls
 from mindspore_replay.config.configuration import BUFFER_TYPES
 
 CONFIG = {

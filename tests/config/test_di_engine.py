@@ -20,9 +20,9 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     create_buffer,
-    get_buffer_cls,
 )
 from mindspore_replay import di_engine as theirs
+from mindspore_replay.buffers.making import get_buffer_cls
 from mindspore_replay.config import di_engine
 
 PAGE = ROOT / "docs" / "coming_from" / "di_engine.md"

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mindspore_replay import JSONLinesSink
 from mindspore_replay.di_engine import (
     AdvancedReplayBuffer,
     DequeBufferWrapper,
@@ -22,6 +21,7 @@ from mindspore_replay.di_engine import (
     get_buffer_cls,
     monitors,
 )
+from mindspore_replay.training import JSONLinesSink
 
 
 class Scalars:

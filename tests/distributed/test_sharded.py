@@ -21,17 +21,9 @@ from clusters import WIDTH, Writing, assert_distribution, config, fill, numbers_
 from docstrings import examples, run
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import (
-    JSONLinesSink,
-    NStep,
-    Prefetch,
-    PrioritizedReplayBuffer,
-    RateLimiter,
-    ReplayMonitor,
-    create_buffer,
-    load,
-)
+from mindspore_replay import NStep, Prefetch, PrioritizedReplayBuffer, RateLimiter, ReplayMonitor, create_buffer, load
 from mindspore_replay.distributed import ShardedReplay, ShardWriter, drawing
+from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 

@@ -17,9 +17,10 @@ from clusters import PATIENCE, Writing, config, fill, numbers_of, process_of, ro
 from local_ray import Died
 from places import TESTS
 
-from mindspore_replay import JSONLinesSink, ReplayMonitor
+from mindspore_replay import ReplayMonitor
 from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.distributed import cluster as cluster_module
+from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
 

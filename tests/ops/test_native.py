@@ -16,8 +16,9 @@ from flat import flat
 from mindspore import nn, ops
 
 import mindspore_replay
-from mindspore_replay import ElasticReplayBuffer, KernelStatus, Priorities, ReplayBuffer, ReplayQueue, kernel_status
+from mindspore_replay import ElasticReplayBuffer, Priorities, ReplayBuffer, ReplayQueue, kernel_status
 from mindspore_replay.ops import native
+from mindspore_replay.ops.status import KernelStatus
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels import library
 from mindspore_replay.store.kernels.call import Array, Call, kept

@@ -5,7 +5,7 @@ import inspect
 import pytest
 from places import ROOT
 
-from mindspore_replay import get_buffer_cls
+from mindspore_replay.buffers.making import get_buffer_cls
 from mindspore_replay.config.configuration import BUFFER_TYPES
 from mindspore_replay.distributed.configuration import whole_spec
 

@@ -12,7 +12,8 @@ for name in ("lz4", "ray", "yaml", "tensorboardX", "rich"):
     sys.modules[name] = None  # as if it were not installed
 import mindspore_replay.training.vector
 assert "gymnasium" not in sys.modules
-from mindspore_replay import TensorBoardSink, TerminalSink, create_buffer, load_config
+from mindspore_replay import create_buffer, load_config
+from mindspore_replay.training import TensorBoardSink, TerminalSink
 shards = {"capacity": 10, "sample_size": 1, "data_shape": [[]], "data_type": ["int32"], "shards": 2}
 column = {"shape": [2], "dtype": "int32"}
 compressed = {"capacity": 10, "sample_size": 1, "columns": {"x": {**column, "compress": True}}}

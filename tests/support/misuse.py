@@ -20,7 +20,8 @@ from flat import flat
 from mindspore import Tensor, nn  # noqa: F401
 
 import mindspore_replay
-from mindspore_replay import Column, FrameStack, HindsightRelabel, NStep, attach, get_buffer_cls, host  # noqa: F401
+from mindspore_replay import Column, FrameStack, HindsightRelabel, NStep, attach, host  # noqa: F401
+from mindspore_replay.buffers.making import get_buffer_cls
 
 COLUMNS: dict[str, Any] = {
     "sample_size": 2, "capacity": 8, "shapes": [(2,), ()], "types": ["float32", "int32"], "seed": 0,

@@ -12,16 +12,8 @@ import pytest
 from bodies import Kept
 from mindspore import Tensor
 
-from mindspore_replay import (
-    EpochReplayBuffer,
-    JSONLinesSink,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReplayMonitor,
-    ReplayQueue,
-    TensorBoardSink,
-    TerminalSink,
-)
+from mindspore_replay import EpochReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer, ReplayMonitor, ReplayQueue
+from mindspore_replay.training import JSONLinesSink, TensorBoardSink, TerminalSink
 from mindspore_replay.training.sinks import bars, number_text
 
 
