@@ -27,7 +27,7 @@ def test_an_actor_reads_each_version_once(tmp_path):
     assert theirs.version is None
     assert ours.publish(network) == ours.version == 0
     weights = theirs.read()
-    expected = {name: parameter.asnumpy() for name, parameter in network.parameters_dict().items()}
+    expected = {name: parameter.asnumpy() for name, parameter in network.parameters_and_names()}
     assert list(weights) == list(expected)
     for name, array in expected.items():
         np.testing.assert_array_equal(weights[name], array)
@@ -41,6 +41,22 @@ def test_an_actor_reads_each_version_once(tmp_path):
     assert theirs.version == 7
     attach(tmp_path / "rows").insert([1], version=theirs.version)
     assert buffer.info([0])[2] == 0
+
+
+def test_names_stay_when_an_optimizer_renames_parameters(tmp_path):
+    class Network(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.SequentialCell(nn.Dense(2, 3), nn.ReLU())
+
+    network, weights, reader = Network(), SharedWeights(tmp_path), SharedWeights(tmp_path)
+    weights.publish(network)
+    before = list(reader.read())
+    nn.Adam(network.trainable_params())
+    owner = nn.CellList([network])
+    assert [parameter.name for parameter in owner.get_parameters()] != before
+    weights.publish(network)
+    assert list(reader.read()) == before == ["head.0.weight", "head.0.bias"]
 
 
 def test_the_version_is_the_clock_of_a_learner_without_mindspore(tmp_path):

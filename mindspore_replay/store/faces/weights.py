@@ -8,12 +8,11 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..base.checks import LAST_CLOCK, check_no_pipe, check_number, check_size
-from ..base.types import TensorLike, Values
 from ..folder.files import unchanged_if_refused
 from ..rows.inputs import as_array
 
@@ -21,13 +20,6 @@ from ..rows.inputs import as_array
 _AGAIN = 0.002
 #: Longest wait, in seconds.
 _LONGEST_WAIT = 1e6
-
-
-class Network(Protocol):
-    """A Cell, which `store` does not import."""
-
-    def parameters_dict(self) -> Mapping[str, TensorLike]:
-        """Return the Parameters by name."""
 
 
 class SharedWeights:
@@ -78,12 +70,13 @@ class SharedWeights:
         weakref.finalize(self, os.close, self._folder)
         self._seen: int | None = None
 
-    def publish(self, network: "Network | Mapping[str, Values]", version: int | None = None) -> int:
+    def publish(self, network: Any, version: int | None = None) -> int:
         """Replace the weights. Only one process may publish.
 
         Args:
-            network (Union[nn.Cell, Mapping]): A network, to write all its Parameters, or arrays or Tensors by name.
-                bfloat16 is written as float32.
+            network (Union[nn.Cell, Mapping]): A network, to write all its Parameters under their names in
+                ``parameters_and_names``, such as ``dense.weight``, which stay when an optimizer renames Parameters; or
+                arrays or Tensors by name. bfloat16 is written as float32.
             version (Union[int, None]): Version of the policy. Default: ``None``, for the clock of the learner's buffer,
                 or, if that has no row weights, the number of earlier publications.
 
@@ -96,7 +89,7 @@ class SharedWeights:
             ValueError: If `version` is negative.
             OSError: If the file cannot be written. The previous version remains.
         """
-        values = network if isinstance(network, Mapping) else getattr(network, "parameters_dict", dict)()
+        values = network if isinstance(network, Mapping) else dict(getattr(network, "parameters_and_names", dict)())
         if not values:
             raise TypeError(
                 "For 'SharedWeights', 'network' must be a Cell with Parameters or a dict of arrays, but got "
@@ -113,8 +106,7 @@ class SharedWeights:
 
     def _replace(self, version: int, arrays: Mapping[str, np.ndarray]) -> None:
         layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-        complete = self._file
-        unfinished = complete.with_suffix(".part")
+        unfinished = self._file.with_suffix(".part")
         try:
             with unfinished.open("wb") as file:
                 file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
@@ -123,7 +115,7 @@ class SharedWeights:
             # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
             stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
             os.utime(unfinished, ns=(stamp, stamp))
-            unfinished.replace(complete)
+            unfinished.replace(self._file)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -151,10 +143,7 @@ class SharedWeights:
         with self._file.open("rb") as file:
             stamp = os.fstat(file.fileno()).st_mtime_ns
             version, layout = self._header(file)
-            arrays = {
-                name: np.frombuffer(bytearray(file.read(dtype.itemsize * math.prod(shape))), dtype).reshape(shape)
-                for name, dtype, shape in layout
-            }
+            arrays = {name: np.fromfile(file, dtype, math.prod(shape)).reshape(shape) for name, dtype, shape in layout}
         self.version, self._seen = version, stamp
         return arrays
 
@@ -188,10 +177,9 @@ class SharedWeights:
 
     def _stamp(self) -> int | None:
         """Return the time of the file, which is later for each newer one, or ``None`` if there is none."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return os.stat(self._file).st_mtime_ns
-        except FileNotFoundError:
-            return None
+        return None
 
 
 def _plain(name: object, array: np.ndarray) -> np.ndarray:
