@@ -503,7 +503,7 @@ def test_npz_that_is_none(tmp_path: Path):
     buffer.insert([1.0, 2.0, False])
     to_npz(buffer, tmp_path / "u.npz")  # without views it is an ordinary column
     assert rows(from_npz(tmp_path / "u.npz"))["end"].tolist() == [2]
-    flagged = SequenceReplayBuffer(1, 9, [()], ["float32"], 2, names=["end"])
+    flagged = SequenceReplayBuffer(1, 9, [()], ["float32"], sequence_length=2, names=["end"])
     with pytest.raises(ValueError, match=r"no columns \['end'\], which are flags"):
         to_npz(flagged.insert([1.0], end=True), tmp_path / "t.npz")
 
