@@ -111,7 +111,7 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, bo
   EmptyUpperHalves();
   Binding binding;
   if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
-  const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]));
+  const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]), kInserts_);
   if (!exclusive.held()) return kNoLock;
   const auto checked = [&](const Bound<kOperator> &bound) {
     Status status;

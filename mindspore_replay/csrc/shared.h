@@ -56,7 +56,7 @@ class Limited : public ProcessLock {
     if (args != nullptr) rows_ = std::make_unique<Rows>(*args, binding);
   }
 
-  bool Enter() override {
+  bool Enter(bool) override {
     mutex_.lock();
     ++depth_;
     return true;
@@ -101,6 +101,9 @@ struct Journal {
   int64_t clock;
   int64_t writer;  // identity of the process that inserted last
   float priority;
+  alignas(8) char line[64];
+  uint32_t asking;  // changes with each call that asks insertions to let it go first; 0 once one was let
+  uint32_t asks;    // how many did
 };
 
 // A value of `oldest`: all rows are being replaced, and none of them is left if that does not end.
@@ -143,6 +146,15 @@ class RobustLock {
 
   // Returns 0, EOWNERDEAD if the lock is held but its last holder died, or an error.
   int Lock() const { return pthread_mutex_lock(mutex_); }
+  int TryLock() const { return pthread_mutex_trylock(mutex_); }
+  // Returns ETIMEDOUT if it could not be had within so many nanoseconds.
+  int LockWithin(int64_t nanoseconds) const {
+    timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += nanoseconds;
+    until.tv_sec += until.tv_nsec / 1000000000, until.tv_nsec %= 1000000000;
+    return pthread_mutex_timedlock(mutex_, &until);
+  }
   void Repaired() const { pthread_mutex_consistent(mutex_); }
   void Unlock() const { pthread_mutex_unlock(mutex_); }
 
@@ -156,6 +168,8 @@ struct RobustLock {
   explicit RobustLock(char *) {}
   bool Make() const { return false; }
   int Lock() const { return ENOSYS; }
+  int TryLock() const { return ENOSYS; }
+  int LockWithin(int64_t) const { return ENOSYS; }
   void Repaired() const {}
   void Unlock() const {}
 };
@@ -173,6 +187,7 @@ class Shared : public ProcessLock {
       : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
         journal_(*journal),
         lock_(journal->mutex),
+        line_(journal->line),
         raw_(args),
         binding_(binding),
         args_(raw_, binding_),
@@ -209,13 +224,14 @@ class Shared : public ProcessLock {
 
   // Makes the lock anew: no process may use it. Repairs the state if an operation was interrupted.
   bool Begin() {
-    if (!lock_.Make()) return false;
+    if (!lock_.Make() || !line_.Make()) return false;
+    journal_.asking = 0;
     if (journal_.busy != 0) Repair();
     return true;
   }
 
-  bool Enter() override {
-    const int result = lock_.Lock();
+  bool Enter(bool inserts) override {
+    const int result = owner_.load(std::memory_order_relaxed) == &Thread::This() ? lock_.Lock() : Acquire(inserts);
     if (result == EOWNERDEAD) {
       Repair();
       lock_.Repaired();
@@ -223,6 +239,7 @@ class Shared : public ProcessLock {
       return false;
     }
     ++depth_;
+    owner_.store(&Thread::This(), std::memory_order_relaxed);
     Record<int64_t>(&journal_.busy, 1);
     return true;
   }
@@ -234,6 +251,7 @@ class Shared : public ProcessLock {
       // them if this process dies meanwhile.
       if (limits_->awaited != 0) limits_->Wake([this](int turn) { return Available(turn); });
       Record<int64_t>(&journal_.busy, 0);
+      owner_.store(nullptr, std::memory_order_relaxed);
     }
     lock_.Unlock();
   }
@@ -287,6 +305,36 @@ class Shared : public ProcessLock {
   }
 
  private:
+  // Acquires the lock. Insertions stand in line for it, so that at most one of them is before any other call. One that
+  // others overtake for too long asks as such a call does. Nobody waits for a turn that is not taken: whoever is asked to
+  // let others go first does so once, for a short time, and whoever stands in line only delays those behind.
+  int Acquire(bool inserts) {
+    constexpr int64_t kPatience = 1000000, kLongest = 2000000;  // nanoseconds
+    int result = EBUSY;
+    if (!inserts) {
+      result = lock_.TryLock();
+    } else if (const int stood = line_.LockWithin(kPatience); stood == 0 || stood == EOWNERDEAD) {
+      if (stood == EOWNERDEAD) line_.Repaired();
+      const uint32_t asking = __atomic_load_n(&journal_.asking, __ATOMIC_SEQ_CST);
+      if (asking != 0) {
+        SleepOn(&journal_.asking, asking, kLongest);
+        uint32_t still = asking;  // then whoever asked has died, or does not run
+        __atomic_compare_exchange_n(&journal_.asking, &still, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      }
+      result = lock_.Lock();
+      line_.Unlock();
+    }
+    if (result != EBUSY) return result;
+    do {
+      __atomic_store_n(&journal_.asking, __atomic_add_fetch(&journal_.asks, 1, __ATOMIC_SEQ_CST) | 1u << 31,
+                       __ATOMIC_SEQ_CST);
+      result = lock_.LockWithin(kPatience);
+    } while (result == ETIMEDOUT);
+    __atomic_store_n(&journal_.asking, 0, __ATOMIC_SEQ_CST);
+    WakeUp(&journal_.asking);
+    return result;
+  }
+
   // Identifies this process among all that ever used the buffer.
   int64_t Writer() const { return writer_ ^ ProcessNumber(); }
 
@@ -386,7 +434,8 @@ class Shared : public ProcessLock {
   }
 
   Journal &journal_;
-  const RobustLock lock_;
+  const RobustLock lock_, line_;
+  std::atomic<const Thread *> owner_{nullptr};  // the thread of this process that holds the lock
   const Arguments raw_;
   const Binding binding_;
   const Bound<kUpdate> args_;

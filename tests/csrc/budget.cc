@@ -346,7 +346,7 @@ void CountShared() {
   Placed placed(buffer.For(SignatureOf("update")));
   Arrays &arrays = placed.arrays();
   const void *head = arrays.params[kCartPole.size()];
-  alignas(64) static int64_t journal[17] = {};
+  alignas(64) static int64_t journal[26] = {};
   journal[11] = -1;
   static replay::Limits limits = {};
   limits.kind = replay::Limits::kQueue;

@@ -18,7 +18,8 @@ class ProcessLock {
   virtual ~ProcessLock() = default;
 
   const void *address() const { return address_; }
-  virtual bool Enter() = 0;  // false if the lock cannot be had
+  // Acquires the lock, for an insertion perhaps after calls that are none. False if it cannot be had.
+  virtual bool Enter(bool inserts) = 0;
   virtual void Leave() = 0;
   // Makes all later kernels of this process fail.
   void Close() { closed_.store(true, std::memory_order_relaxed); }
@@ -41,7 +42,7 @@ class ProcessLock {
 // The lock of a closed buffer that is not shared. No kernel can take it.
 struct NoLock : ProcessLock {
   using ProcessLock::ProcessLock;
-  bool Enter() override { return false; }
+  bool Enter(bool) override { return false; }
   void Leave() override {}
 };
 
@@ -97,12 +98,13 @@ class Locks {
 // Holds the lock of a buffer.
 class Exclusive {
  public:
-  explicit Exclusive(const void *address) : locks_(Locks::Of(address)), process_lock_(locks_.Find(address)) {
+  explicit Exclusive(const void *address, bool inserts = false)
+      : locks_(Locks::Of(address)), process_lock_(locks_.Find(address)) {
     if (process_lock_ == nullptr) {
       locks_.mutex().lock();
       held_ = true;
     } else {
-      held_ = !process_lock_->closed() && process_lock_->Enter();
+      held_ = !process_lock_->closed() && process_lock_->Enter(inserts);
     }
   }
   ~Exclusive() {

@@ -305,7 +305,7 @@ int Run(const char *name, const Arguments &raw, bool may_pack, void *of_mindspor
     if (raw.size() < 3 || DtypeOf(raw.dtype(0)) != kInt64 || DtypeOf(raw.dtype(2)) != kInt64) return kBadArguments;
     ItemArguments args(raw, may_pack, of_mindspore);
     if (!args.Init()) return kBadArguments;
-    const Exclusive exclusive(args.head());
+    const Exclusive exclusive(args.head(), may_pack);
     if (!exclusive.held()) return kNoLock;
     Shared *shared = SharedOf(exclusive.process_lock());
     Status status = use(&args, shared);

@@ -20,7 +20,7 @@ MINDSPORE_REPLAY_EXPORT int replay_hold(const void *head) {
   Locks &locks = Locks::Of(head);
   ProcessLock *process_lock = locks.Find(head);
   if (process_lock != nullptr && HasFailed(head)) return kNoDisk;
-  if (process_lock != nullptr) return process_lock->Enter() ? kOk : kNoLock;
+  if (process_lock != nullptr) return process_lock->Enter(false) ? kOk : kNoLock;
   locks.mutex().lock();
   return kOk;
 }

@@ -19,7 +19,7 @@ from ..spec.spec import BufferSpec
 #: machine that used them last, and the inode of the file ``state``; whether the learner has closed the buffer; and the
 #: limits, as in csrc/limiter.h.
 _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
-    "shared.journal": ((17,), "int64"),
+    "shared.journal": ((26,), "int64"),
     "shared.boot": ((40,), "uint8"),
     "shared.inode": ((1,), "uint64"),
     "shared.closed": ((1,), "int32"),
