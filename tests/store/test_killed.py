@@ -3,17 +3,19 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import stepping
 from kinds import CLASSES, ends_every
 from kinds import KINDS as EVERY
 from places import ROOT
 
-from mindspore_replay import EpochReplayBuffer, MixedReplay, ReplayQueue, attach
+from mindspore_replay import EpochReplayBuffer, MixedReplay, ReplayQueue, attach, host
 
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
@@ -36,6 +38,70 @@ def test_a_process_may_die_at_any_instruction(tmp_path: Path):
         unrepaired, states = map(int, counts)
         assert states >= 9, name
         assert (unrepaired > 0) == (name not in ONE_AFTER_THE_OTHER), name
+
+
+def test_no_wake_up_is_lost_at_any_instruction(tmp_path: Path):
+    """A sleeper is woken only once its rows count, and one whose place is free has been woken."""
+    queue = host.ReplayQueue(4, 16, [()], ["int64"], timeout=None, storage=tmp_path / "rows")
+    store, limits, arrays = queue._front.calls, queue.limiter.limits, queue._front.shared.folder.arrays
+    places, journal = arrays["shared.limits"][20:23], arrays["shared.journal"]
+    row = [np.zeros(3, np.int64)]
+    queue.insert(row).reset()
+    queue.insert([0])
+    assert not limits.begin("sample", 4, 1, np.zeros(5, np.int64), False)
+    seen = set()
+
+    def memory() -> bytes:
+        return np.concatenate([places, journal]).tobytes()
+
+    try:
+        for state in stepping.states(lambda: store.insert(row), store, memory):
+            rows, _, ticket, *others = np.frombuffer(state, np.int64).tolist()
+            is_woken, inserted = ticket & 0xFFFFFFFF == 0, others[9]
+            assert not is_woken or inserted == 7
+            assert rows == 4 or (rows == 0 and is_woken)
+            seen.add((rows, is_woken, inserted))
+    except OSError:
+        pytest.skip("this system does not let a process trace its child")
+    assert seen >= {(4, False, 4), (4, False, 7), (4, True, 7)}
+
+
+WAITS = """
+import sys
+from mindspore_replay import attach
+queue = attach(sys.argv[1])
+print("ready", flush=True)
+while True:
+    queue.sample() if sys.argv[2] == "sample" else queue.insert([[0, 1]])
+"""
+
+
+@pytest.mark.parametrize("what", ["sample", "insert"])
+def test_a_killed_waiter_keeps_nobody_waiting(what: str, tmp_path: Path):
+    queue = host.ReplayQueue(2, 8, [()], ["int64"], timeout=60, storage=tmp_path / "rows")
+    if what == "insert":
+        queue.insert([np.arange(8)])
+    with subprocess.Popen([sys.executable, "-c", WAITS, tmp_path / "rows", what], stdout=subprocess.PIPE) as waiter:
+        assert waiter.stdout.readline() == b"ready\n"
+        while not queue.limiter.waiting(what):
+            time.sleep(0.01)
+        waiter.kill()
+    done: list[Any] = []
+    tickets = queue._front.shared.folder.arrays["shared.limits"][19:20]
+    before = int(tickets[0])
+    call = queue.sample if what == "sample" else (lambda: queue.insert([[0, 1]]))
+    thread = threading.Thread(target=lambda: done.append(call()))
+    thread.start()
+    while tickets[0] == before:
+        time.sleep(0.01)
+    _ = queue.insert([[0, 1]]) if what == "sample" else queue.sample()
+    thread.join(60)
+    assert len(done) == 1
+    assert len(queue) == (2 if what == "sample" else 8)
+    time.sleep(1.1)
+    assert queue.can_sample() == (what == "insert")
+    queue.limiter.limits.count("sample", 0)  # whoever releases the lock frees the place
+    assert not queue.limiter.waiting(what)
 
 
 KINDS = [*CLASSES, "distinct, weighted", "elastic by priority", "reservoir, weighted"]

@@ -591,6 +591,21 @@ def test_a_block_that_is_interrupted_does_not_count():
     assert counted(limiter) == [0, 0, 0, 0]
 
 
+def test_a_limiter_counts_the_rows_of_one_buffer():
+    one, other = (host.ReplayBuffer(2, 8, [()], ["float32"]) for _ in range(2))
+    one.limiter = limiter = RateLimiter(1, 2, 2, timeout=0)
+    one.insert([np.zeros(3, np.float32)])
+    with pytest.raises(ValueError, match="'limiter' must be one that no other buffer has"):
+        other.limiter = limiter
+    one.limiter = limiter
+    one.limiter = None
+    one.insert([np.zeros(100, np.float32)])
+    assert limiter.inserted == 3
+    other.limiter = limiter
+    other.insert([np.zeros(1, np.float32)])
+    assert (limiter.inserted, other.limiter.sampled) == (4, 0)
+
+
 def test_what_is_no_state_of_a_limiter():
     buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)

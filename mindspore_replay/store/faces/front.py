@@ -481,7 +481,7 @@ class LocalFront(LimitedFront, Front):
 
     def set_limiter(self, limiter: RateLimiter | None) -> None:
         """Replace the limiter by one which counts the rows that are stored."""
-        check_limiter(self.spec.cls_name, self.limiter, limiter)
+        check_limiter(self.spec.cls_name, self.limiter, limiter, self.shared)
         self.ready()
         with self.outer_lock:
             if self.limiter is not limiter:

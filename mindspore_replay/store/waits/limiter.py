@@ -20,8 +20,8 @@ from .waiting import QueueLimiter, Waiting
 _ENABLED = 4
 
 
-def check_limiter(cls_name: str, now: object, limiter: object) -> None:
-    """Raise a TypeError unless a buffer, which has a limiter or none now, can get another one."""
+def check_limiter(cls_name: str, now: object, limiter: object, owner: object = None) -> None:
+    """Raise a TypeError or ValueError unless rows, which have a limiter or none now, can get another one."""
     if isinstance(now, QueueLimiter):
         raise TypeError(
             f"For '{cls_name}', 'limiter' cannot be set, but got {limiter!r}: a queue has its own, whose timeout is an "
@@ -29,6 +29,11 @@ def check_limiter(cls_name: str, now: object, limiter: object) -> None:
         )
     if limiter is not None and not isinstance(limiter, RateLimiter):
         raise TypeError(f"For '{cls_name}', 'limiter' must be a RateLimiter or None, but got {type(limiter).__name__}.")
+    if limiter is not None and limiter.owner not in (None, owner):
+        raise ValueError(
+            f"For '{cls_name}', 'limiter' must be one that no other buffer has, since it counts the rows of one: make "
+            "another."
+        )
 
 
 @registered
@@ -363,7 +368,7 @@ def leave_buffer(limiter: Waiting | None) -> None:
     if isinstance(limiter, RateLimiter):
         limits, alone = limiter.limits, RateLimiter(1, 1, 1)
         limiter.move_to(alone.limits, contextlib.nullcontext())
-        limits.kind = NO_LIMIT
+        limits.kind, limiter.owner = NO_LIMIT, None
         limits.wake()
 
 
