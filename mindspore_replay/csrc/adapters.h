@@ -61,13 +61,15 @@ inline void EmptyUpperHalves() {
 inline void EmptyUpperHalves() {}
 #endif
 
-// Returns what a kernel has to answer that failed: that rows are not there yet, if this thread waits for them.
-inline Status Answer(ProcessLock *lock, int turn, int64_t rows, Status status) {
+// Returns what a call that inserts or samples rows answers if it failed: that they may not go in or out yet, if its thread
+// waits for that.
+inline Status Answer(const ProcessLock *lock, int turn, int64_t rows, Status status) {
   Limits *limits = lock == nullptr ? nullptr : lock->limits();
   if (limits == nullptr || limits->kind != Limits::kQueue || (status != kFull && status != kTooFewRows) ||
       Thread::This().ModeOf(lock->address(), turn) != kWaits) {
     return status;
   }
+  if (status == kTooFewRows && limits->MayGo(turn, rows, lock->Available(turn))) return status;  // in a range of rows
   limits->Await(turn, rows);
   return kNotYet;
 }
@@ -75,26 +77,30 @@ inline Status Answer(ProcessLock *lock, int turn, int64_t rows, Status status) {
 // Calls run(), which inserts or samples rows, if the limits of the buffer let them in or out now, and counts them. The
 // caller holds the lock.
 template <typename Kernel>
-Status WithinLimits(ProcessLock *lock, int turn, int64_t rows, const Kernel &run) {
+Status WithinLimits(const ProcessLock *lock, int turn, int64_t rows, const Kernel &run) {
   Limits *limits = lock == nullptr ? nullptr : lock->limits();
   if (limits == nullptr || limits->kind == Limits::kNone) return run();
   const int mode = Thread::This().ModeOf(lock->address(), turn);
   if (mode == kInside) return run();
-  const bool reserved = limits->kind == Limits::kQueue && limits->in_progress[turn] > 0;
-  if (limits->IsNew(turn, rows) || ((limits->kind == Limits::kRate || reserved) &&
-                                    !limits->MayGo(turn, rows, reserved ? lock->Available(turn) : 0))) {
-    if (mode == kWaits) limits->Await(turn, rows);
-    return kNotYet;
-  }
+  const bool is_queue = limits->kind == Limits::kQueue;
+  const bool may_go = is_queue ? limits->in_progress[turn] == 0 || limits->MayGo(turn, rows, lock->Available(turn))
+                               : !limits->IsNew(turn, rows) && limits->MayGo(turn, rows, 0);
+  if (!may_go && mode == kWaits) limits->Await(turn, rows);
+  if (!may_go) return kNotYet;
   const Status status = run();
   if (status == kOk) limits->Count(turn, rows);
-  return status == kOk ? kOk : Answer(lock, turn, rows, status);
+  return Answer(lock, turn, rows, status);
 }
 
-// Returns the rows that a call inserts or samples.
+// The turn of an operator that inserts or samples rows; -1 for others. And the rows of a call.
+template <int kOperator>
+constexpr int kTurnOf = kOperator == OperatorNumber("insert")   ? kInserts
+                        : kOperator == OperatorNumber("sample") ? kSamples
+                                                                : -1;
+
 template <int kOperator>
 int64_t RowsOf(const Bound<kOperator> &args) {
-  if constexpr (kOperator == OperatorNumber("insert")) {
+  if constexpr (kTurnOf<kOperator> == kInserts) {
     return args.n();
   } else {
     const int first_output = args.at(NAMED("outputs"));
@@ -106,23 +112,22 @@ int64_t RowsOf(const Bound<kOperator> &args) {
 // state are copied first. If it `waits`, it keeps to the limits of the buffer.
 template <int kOperator>
 Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, bool waits) {
-  constexpr bool kInserts_ = kOperator == OperatorNumber("insert");
-  constexpr bool kSamples_ = kOperator == OperatorNumber("sample");
   EmptyUpperHalves();
   Binding binding;
   if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
-  const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]), kInserts_);
+  const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]),
+                            kTurnOf<kOperator> == kInserts);
   if (!exclusive.held()) return kNoLock;
+  const ProcessLock *lock = exclusive.process_lock();
   const auto checked = [&](const Bound<kOperator> &bound) {
-    Status status;
-    if constexpr (kInserts_ || kSamples_) {
-      status = !waits ? kernel(bound)
-                      : WithinLimits(exclusive.process_lock(), kInserts_ ? kInserts : kSamples, RowsOf(bound),
-                                     [&] { return kernel(bound); });
-    } else {
-      status = kernel(bound);
-    }
-    return exclusive.process_lock() != nullptr && HasFailed(exclusive.process_lock()->address()) ? kNoDisk : status;
+    const auto run = [&] {
+      if constexpr (kTurnOf<kOperator> >= 0) {
+        if (waits) return WithinLimits(lock, kTurnOf<kOperator>, RowsOf(bound), [&] { return kernel(bound); });
+      }
+      return kernel(bound);
+    };
+    const Status status = run();
+    return lock != nullptr && HasFailed(lock->address()) ? kNoDisk : status;
   };
   Shared *process = SharedOf(exclusive.process_lock());
   const Bound<kOperator> bound(args, binding, process);

@@ -326,8 +326,8 @@ void CountLimits() {
   const auto sleep = Find<void (*)(int64_t)>("replay_sleep");
   int64_t block[5] = {};
   Measure("replay_limit: a rule", [&] { limit(&limits, &limits, 0, nullptr, nullptr, nullptr, nullptr); });
-  Measure("replay_may_go: an insertion", [&] { may_go(&limits, replay::kInserts, 1, -1); });
-  Measure("replay_begin_block: an insertion", [&] { begin(&limits, replay::kInserts, 1, -1, 0, block); });
+  Measure("replay_may_go: an insertion", [&] { may_go(&limits, replay::kInserts, 1, 0); });
+  Measure("replay_begin_block: an insertion", [&] { begin(&limits, replay::kInserts, 1, 0, 0, block); });
   Measure("replay_end_block: an insertion", [&] { end(&limits, 1, 1, block); });
   Measure("replay_mode: no block any more", [&] { mode(&limits, replay::kInserts, replay::kAsks); });
   Measure("replay_count: an insertion", [&] { count(&limits, replay::kInserts, 1); });

@@ -31,7 +31,7 @@ from mindspore_replay import (
     create_buffer,
     host,
 )
-from mindspore_replay.store.waits import rate_rule
+from mindspore_replay.store.waits import waiting
 
 
 def counted(limiter: RateLimiter) -> list[int]:
@@ -490,7 +490,7 @@ def test_a_long_wait_is_logged_once(
         if now[0] > 25:
             limiter.disable()
 
-    monkeypatch.setattr(rate_rule.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(limiter.limits, "sleep", sleep)
     with caplog.at_level(logging.WARNING, "mindspore_replay.limiter"), call(limiter, rows):
         pass

@@ -145,19 +145,10 @@ MINDSPORE_REPLAY_EXPORT int replay_mode(const void *head, int turn, int mode) {
   return before;
 }
 
-namespace {
-
-bool MayGo(const ProcessLock &lock, int turn, int64_t rows, int64_t available) {
-  const Limits &limits = *lock.limits();
-  return limits.MayGo(turn, rows, available < 0 && limits.kind == Limits::kQueue ? lock.Available(turn) : available);
-}
-
-}  // namespace
-
-// True if rows may go in or out now. A negative number of rows that are available stands for those of the buffer.
+// True if rows may go in or out now, of a queue with so many that are available.
 MINDSPORE_REPLAY_EXPORT int replay_may_go(const void *head, int turn, int64_t rows, int64_t available) {
   const Exclusive exclusive(head);
-  return exclusive.held() && MayGo(*exclusive.process_lock(), turn, rows, available);
+  return exclusive.held() && exclusive.process_lock()->limits()->MayGo(turn, rows, available);
 }
 
 // Lets a block begin if rows may go in or out now, as for `replay_may_go`; perhaps one whose caller holds the lock until it
@@ -167,7 +158,7 @@ MINDSPORE_REPLAY_EXPORT int replay_begin_block(const void *head, int turn, int64
   const Exclusive exclusive(head);
   if (!exclusive.held()) return kNoLock;
   Limits &limits = *exclusive.process_lock()->limits();
-  if (!MayGo(*exclusive.process_lock(), turn, rows, available)) {
+  if (!limits.MayGo(turn, rows, available)) {
     limits.Await(turn, rows);
     return kNotYet;
   }

@@ -15,13 +15,12 @@ from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import open_to_attach
 from ..kernels import library
-from ..kernels.limits import BY_ROWS, BY_RULE, KINDS, NO_LIMIT
+from ..kernels.limits import BY_ROWS, NO_LIMIT
 from ..kernels.locks import Held, Locks, first, on_failure
 from ..rows.any_length import make_store
 from ..rows.store import Store
 from ..spec.spec import BufferSpec
-from ..waits.limiter import account_of, note_size
-from ..waits.rate_rule import Account, QueueAccount
+from ..waits.rate_rule import QueueAccount
 from ..waits.waiting import Turn, Waiting
 from .front import Front, delivered
 from .methods import BufferMethods, describe
@@ -254,10 +253,9 @@ class AttachedFront(Front):
         """True if insertions and samples may have to wait."""
         return self._limits.kind != NO_LIMIT
 
-    def account(self) -> Account | QueueAccount:
-        """Return the rows and the rule now."""
-        is_queue = self._limits.kind == BY_ROWS
-        return QueueAccount.of(self.calls, self.spec.options) if is_queue else account_of(self._limits)
+    def account(self) -> QueueAccount:
+        """Return the rows of a queue that can be sampled, and its room."""
+        return QueueAccount.of(self.calls, self.spec.options)
 
     def has_learner(self) -> bool:
         """Return True if there is a learner, which insertions and samples may wait for."""
@@ -276,7 +274,7 @@ class AttachedFront(Front):
         except TimeoutError:
             if self.timeout != 0 or self._limits.kind != BY_ROWS:
                 raise
-            now = QueueAccount.of(self.calls, self.spec.options)
+            now = self.account()
         raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
 
     def _alone(self, turn: Turn, call: Callable[[], _Result]) -> _Result:
@@ -297,24 +295,8 @@ class _Waiting(Waiting):
     """
 
     def __init__(self, front: AttachedFront, timeout: float | None) -> None:
-        super().__init__(timeout, front.spec.cls_name, front.calls.limits)
+        super().__init__(timeout, front.spec.cls_name, front.calls.limits, rows=front)
         self._front = front
-
-    def account(self) -> Account | QueueAccount:
-        """Return the rows and the rule now."""
-        return self._front.account()
-
-    def note(self, what: str, rows: int) -> None:
-        """Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
-        if self.limits.kind == BY_RULE:
-            note_size(self.limits, what, rows)
-        elif self.timeout != 0 and rows > self._front.spec.capacity:
-            self.account().check_room(what, rows)
-
-    def available(self, what: str, rows: int) -> int:
-        """Return the rows that can be sampled, or the room for so many rows."""
-        now, in_progress = self.account(), int(self.limits.in_progress[KINDS.index(what)])
-        return 0 if isinstance(now, Account) else now.available(what, rows, in_progress)
 
     def check_open(self, what: str, rows: int) -> None:
         """Raise a RuntimeError if there is no learner to wait for."""

@@ -476,7 +476,9 @@ class LocalFront(LimitedFront, Front):
         """Let the calls of a queue wait for rows and for room."""
         sampler = self.spec.parts.sampler
         if isinstance(sampler, InOrder):
-            self.shared.limiter = QueueLimiter(self, sampler.timeout, self.calls.limits, self.outer_lock)
+            self.shared.limiter = QueueLimiter(
+                self, sampler.timeout, self.spec.cls_name, self.calls.limits, self.outer_lock
+            )
             self.shared.limiter.owner = self.shared
 
     def set_limiter(self, limiter: RateLimiter | None) -> None:

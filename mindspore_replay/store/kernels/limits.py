@@ -69,8 +69,8 @@ class Limits:
 
     # Who may go on.
 
-    def may_go(self, what: str, rows: int, available: int = -1) -> bool:
-        """Return True if rows may go in or out now. `available` are those of a queue, or its room; -1: kernels know."""
+    def may_go(self, what: str, rows: int, available: int) -> bool:
+        """Return True if rows may go in or out now. `available` are those of a queue, or its room."""
         number = KINDS.index(what)
         return bool(self._library.replay_may_go(self._head, number, ctypes.c_int64(rows), ctypes.c_int64(available)))
 

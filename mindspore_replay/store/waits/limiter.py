@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import check_size
-from ..kernels.limits import BY_RULE, KINDS, NO_LIMIT, Limits
+from ..kernels.limits import BY_RULE, NO_LIMIT, Limits
 from ..kernels.locks import Held
 from ..kernels.state import fitting
 from ..spec.options import Options
 from ..spec.registry import registered
-from .rate_rule import ROUNDING, Account, check_room, checked_rule
+from .rate_rule import ROUNDING, check_room, checked_rule
 from .waiting import QueueLimiter, Waiting
 
 #: Element of the rule that is 1 if it is enabled.
@@ -265,17 +265,6 @@ class RateLimiter(Waiting):
             self.limits.rule[:], self.limits.counts[:] = checked["rule"], checked["counts"]
         self.limits.wake()
 
-    def account(self) -> Account:
-        """Return the rule and the counts as numbers.
-
-        Examples:
-            >>> from mindspore_replay import RateLimiter
-            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
-            >>> print(limiter.account().low, limiter.account().inserted)
-            2.0 0
-        """
-        return account_of(self.limits)
-
     def allowance(self, waiting: int = 1) -> float:
         """Return how many rows all writers together may insert before the next sample.
 
@@ -351,10 +340,6 @@ class RateLimiter(Waiting):
         """Return the memory of the rule and the counts."""
         return {"rule": self.rule, "counts": self.counts}
 
-    def note(self, what: str, rows: int) -> None:
-        """Raise a ValueError if insertions and samples could block each other."""
-        note_size(self.limits, what, rows)
-
     def move_to(self, limits: Limits, lock: Held) -> None:
         """Count in the limits of a buffer from now on, whose rows have this lock. Nothing may wait for the limiter."""
         limits.rule[:], limits.counts[:] = self.limits.rule, self.limits.counts
@@ -370,25 +355,3 @@ def leave_buffer(limiter: Waiting | None) -> None:
         limiter.move_to(alone.limits, contextlib.nullcontext())
         limits.kind, limiter.owner = NO_LIMIT, None
         limits.wake()
-
-
-def account_of(limits: Limits) -> Account:
-    """Return the rule and the counts as numbers."""
-    return Account(*limits.rule.tolist(), *limits.counts.tolist())
-
-
-def note_size(limits: Limits, what: str, rows: int) -> None:
-    """Note the rows of an insertion or a sample, if they are the most so far.
-
-    An error asks for an `error_buffer` that is enough for the usual ones too, which may not have come yet.
-
-    Raises:
-        ValueError: If insertions and samples of these sizes could block each other.
-    """
-    kind, now = KINDS.index(what), account_of(limits)
-    if rows <= limits.largest[kind] or not now.enabled or (what == "insert" and now.inserted < now.min_size):
-        return
-    largest = limits.largest.tolist()
-    largest[kind] = rows
-    check_room(now.low, now.high, now.error, largest[0], largest[1], limits.usual.tolist())
-    limits.largest[kind] = rows

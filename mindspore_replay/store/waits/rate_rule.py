@@ -1,17 +1,12 @@
 """What limits insertions and samples, as numbers, and the messages of those that wait."""
 
-import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..base.checks import any_number, check_size, no_room
-from ..kernels.locks import Event
 from ..rows.calls import Calls
 from ..spec.options import Options
-
-logger = logging.getLogger("mindspore_replay.limiter")
 
 #: Seconds after which a wait is logged.
 PATIENCE = 10.0
@@ -59,9 +54,6 @@ class Account(NamedTuple):
     def can_help(self, what: str) -> bool:
         """Return True: the other side can end the wait."""
         return True
-
-    def check_room(self, what: str, rows: int) -> None:
-        """Check nothing: a limiter never has too little room."""
 
 
 class QueueAccount(NamedTuple):
@@ -115,9 +107,9 @@ class QueueAccount(NamedTuple):
         """Return True if the other side can end the wait: samples for an insertion, insertions for a sample."""
         return not self.pending or (self.valid if what == "insert" else self.room) > 0
 
-    def check_room(self, what: str, rows: int) -> None:
+    def check_room(self, rows: int) -> None:
         """Raise a ValueError if there is never room for so many rows."""
-        if what == "insert" and rows > self.capacity and not math.isinf(self.room):
+        if rows > self.capacity and not math.isinf(self.room):
             raise ValueError(
                 f"For '{self.name}', an insertion must have at most capacity={self.capacity} rows, since none may be "
                 f"evicted, but got {rows}."
@@ -126,48 +118,6 @@ class QueueAccount(NamedTuple):
     def no_room(self, rows: int) -> RuntimeError:
         """Return the error for an insertion that does not wait for room."""
         return no_room(self.name, rows, int(self.room), self.capacity, self.pending, self.items)
-
-
-class Wait:
-    """One wait for rows to be inserted or sampled.
-
-    Args:
-        account (Callable): Returns the rule and the counts.
-        what (str): ``"insert"`` or ``"sample"``.
-        rows (int): Number of rows.
-        seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
-        stop (Union[Event, None]): Ends the wait when it is set. Default: ``None``.
-    """
-
-    def __init__(
-        self,
-        account: Callable[[], Account | QueueAccount],
-        what: str,
-        rows: int,
-        seconds: float | None,
-        stop: Event | None = None,
-    ) -> None:
-        self._account, self._what, self._rows, self._stop = account, what, rows, stop
-        self._seconds = math.inf if seconds is None else seconds
-        self._begin = time.monotonic()
-        self._said = False
-
-    def left(self) -> float:
-        """Return the seconds until the timeout. Logs a long wait once.
-
-        Raises:
-            RuntimeError: If `stop` was set.
-            TimeoutError: If the timeout has passed.
-        """
-        if self._stop is not None and self._stop.is_set():
-            raise RuntimeError(f"For '{self._account().name}', the wait ended, because its Prefetch was closed.")
-        waited = time.monotonic() - self._begin
-        if waited >= self._seconds:
-            raise TimeoutError(why_not(self._what, self._rows, self._seconds, self._account()))
-        if waited >= PATIENCE and not self._said:
-            self._said = True
-            logger.warning(why_so_long(self._what, self._rows, self._account()))
-        return self._seconds - waited
 
 
 _PAST = {"insert": "inserted", "sample": "sampled"}

@@ -2,8 +2,11 @@
 
 import contextlib
 import functools
+import logging
+import math
+import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,8 +16,9 @@ from ..kernels.library import NOT_YET, KernelError
 from ..kernels.limits import BY_ROWS, KINDS, Limits
 from ..kernels.locks import Block, Event, Held, Locks, on_failure, released
 from ..rows.calls import BaseCalls
-from ..spec.spec import BufferSpec
-from .rate_rule import Account, QueueAccount, Wait
+from .rate_rule import PATIENCE, Account, QueueAccount, check_room, why_not, why_so_long
+
+logger = logging.getLogger("mindspore_replay.limiter")
 
 _Result = TypeVar("_Result")
 
@@ -29,17 +33,25 @@ class Owner(Protocol):
         """Raise a RuntimeError if they were closed."""
 
 
+class Rows(Protocol):
+    """The calls of a queue."""
+
+    def account(self) -> QueueAccount:
+        """Return the rows that can be sampled, and the room."""
+
+
 @mixin
 class Waiting:
     """Lets calls insert and sample when the limits of the buffer allow it.
 
-    A subclass returns the account, with the methods of `store.rate_rule.Account`. All methods are thread-safe.
+    All methods are thread-safe.
 
     Args:
         timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
         cls_name (str): Class to name in errors.
         limits (Union[Limits, None]): The limits. Default: ``None``, for new ones.
         lock (ContextManager): The lock of the rows. Default: none.
+        rows (Union[Rows, None]): The rows, if they may be a queue. Default: ``None``.
     """
 
     def __init__(
@@ -48,10 +60,11 @@ class Waiting:
         cls_name: str,
         limits: Limits | None = None,
         lock: Held = contextlib.nullcontext(),  # noqa: B008
+        rows: Rows | None = None,
     ) -> None:
         super().__init__()
         self.timeout, self._cls_name = seconds_of(timeout, cls_name), cls_name
-        self.limits, self._lock = limits or Limits(), lock
+        self.limits, self._lock, self._rows = limits or Limits(), lock, rows
         #: The rows: when they are closed, waits end.
         self.owner: Owner | None = None
 
@@ -60,17 +73,46 @@ class Waiting:
         """True if calls of the buffer wait."""
         return True
 
-    def account(self) -> Account | QueueAccount:
-        """Return the rows and the rule now."""
-        raise NotImplementedError
+    def account(self) -> Any:
+        """Return the rule and the counts as numbers, or the rows of a queue and its room.
+
+        Examples:
+            >>> from mindspore_replay import RateLimiter
+            >>> limiter = RateLimiter(samples_per_insert=2, min_size=1, error_buffer=4)
+            >>> print(limiter.account().low, limiter.account().inserted)
+            2.0 0
+        """
+        if self._rows is not None and self.limits.kind == BY_ROWS:
+            return self._rows.account()
+        return Account(*self.limits.rule.tolist(), *self.limits.counts.tolist())
 
     def note(self, what: str, rows: int) -> None:
-        """Raise a ValueError if an insertion or a sample of so many rows can never be allowed."""
-        raise NotImplementedError
+        """Note the rows of an insertion or a sample, if they are the most so far.
+
+        Raises:
+            ValueError: If such insertions and samples could block each other, or a queue has never room for them.
+        """
+        limits, kind = self.limits, KINDS.index(what)
+        if (limits.kind == BY_ROWS and what == "sample") or rows <= limits.largest[kind]:
+            return
+        now = self.account()
+        if isinstance(now, QueueAccount):
+            if self.timeout != 0:
+                now.check_room(rows)
+        elif now.enabled and (what == "sample" or now.inserted >= now.min_size):
+            largest = limits.largest.tolist()
+            largest[kind] = rows
+            # An error asks for an `error_buffer` that is enough for the usual ones too, which may not have come yet.
+            check_room(now.low, now.high, now.error, largest[0], largest[1], limits.usual.tolist())
+            limits.largest[kind] = rows
 
     def available(self, what: str, rows: int) -> int:
-        """Return the rows of a queue, or its room for so many rows; -1 if the kernels have to find out."""
-        return -1
+        """Return the rows of a queue that can be sampled, or its room for so many rows."""
+        if self.limits.kind != BY_ROWS:
+            return 0
+        now = self.account()
+        assert isinstance(now, QueueAccount)
+        return now.available(what, rows, int(self.limits.in_progress[KINDS.index(what)]))
 
     def leave(self, gone: Held) -> None:
         """Raise the error of this lock from here on: the process was forked from that of the limiter."""
@@ -213,28 +255,11 @@ class Waiting:
         """Return a turn that waits as `turn` does, or ``None`` if this thread is in one."""
         if self.limits.is_inside(what):
             return None
-        wait = Wait(self.account, what, rows, self.timeout if seconds is None else seconds, stop)
-        return Turn(self, what, rows, wait, poll or self.limits.sleep)
+        return Turn(self, what, rows, self.timeout if seconds is None else seconds, stop, poll or self.limits.sleep)
 
     def waiting(self, what: str) -> list[int]:
         """Return the rows of insertions or samples that wait."""
         return self.limits.awaited(what)
-
-    def tried(
-        self, what: str, rows: int, call: Callable[[], _Result], wait: Wait, sleep: Callable[[float], None]
-    ) -> _Result:
-        """Try a call until it does not answer that it may not go on yet, and sleep in between."""
-        with on_failure(lambda: self.limits.leave(what)):
-            while True:
-                self.note(what, rows)
-                try:
-                    return call()
-                except KernelError as error:
-                    if error.status != NOT_YET:
-                        raise
-                self.check_open(what, rows)
-                with released(self._lock):  # which the caller may hold
-                    sleep(min(wait.left(), _LOOK_AGAIN))
 
     def check_open(self, what: str, rows: int) -> None:
         """Raise a RuntimeError if there is nothing to wait for any more."""
@@ -249,16 +274,26 @@ class Turn:
         waiting (Waiting): What it waits for.
         what (str): ``"insert"`` or ``"sample"``.
         rows (int): Number of rows.
-        wait (Wait): How long it may wait.
-        sleep (Callable): Sleeps in between, so many seconds.
+        seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
+        stop (Union[Event, None]): Ends the wait when it is set.
+        sleep (Callable): Sleeps between two tries, so many seconds.
 
     Attributes:
         done (int): Rows to count after it: fewer than `rows` if a sample delivers fewer.
     """
 
-    def __init__(self, waiting: Waiting, what: str, rows: int, wait: Wait, sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        waiting: Waiting,
+        what: str,
+        rows: int,
+        seconds: float | None,
+        stop: Event | None,
+        sleep: Callable[[float], None],
+    ) -> None:
         self.waiting, self.what, self.rows, self.done = waiting, what, rows, rows
-        self._wait, self._sleep, self._noted = wait, sleep, np.zeros(5, np.int64)
+        self._seconds, self._stop, self._sleep = math.inf if seconds is None else seconds, stop, sleep
+        self._since, self._said, self._noted = time.monotonic(), False, np.zeros(5, np.int64)
         self._calls: BaseCalls | None = None
         self._before: object = None
 
@@ -277,7 +312,39 @@ class Turn:
     def go(self, call: Callable[[], _Result]) -> _Result:
         """Return what a call returns whose kernel decides whether it may go on, and counts the rows, once it may."""
         with self.waiting.limits.waiting(self.what):
-            return self.waiting.tried(self.what, self.rows, call, self._wait, self._sleep)
+            return self._tried(call)
+
+    def _tried(self, call: Callable[[], _Result]) -> _Result:
+        """Try a call until it does not answer that it may not go on yet, and sleep in between."""
+        waiting, what, rows = self.waiting, self.what, self.rows
+        with on_failure(lambda: waiting.limits.leave(what)):
+            while True:
+                waiting.note(what, rows)
+                try:
+                    return call()
+                except KernelError as error:
+                    if error.status != NOT_YET:
+                        raise
+                waiting.check_open(what, rows)
+                with released(waiting._lock):  # noqa: SLF001  that of the rows, which the caller may hold
+                    self._sleep(min(self._left(), _LOOK_AGAIN))
+
+    def _left(self) -> float:
+        """Return the seconds until the timeout. Logs a long wait once.
+
+        Raises:
+            RuntimeError: If `stop` was set.
+            TimeoutError: If the timeout has passed.
+        """
+        waited, account = time.monotonic() - self._since, self.waiting.account
+        if self._stop is not None and self._stop.is_set():
+            raise RuntimeError(f"For '{account().name}', the wait ended, because its Prefetch was closed.")
+        if waited >= self._seconds:
+            raise TimeoutError(why_not(self.what, self.rows, self._seconds, account()))
+        if waited >= PATIENCE and not self._said:
+            self._said = True
+            logger.warning(why_so_long(self.what, self.rows, account()))
+        return self._seconds - waited
 
     def tried(self, calls: BaseCalls) -> Held:
         """Return a block that does not wait, in which nobody else uses the rows: it counts as `watched` does."""
@@ -295,7 +362,7 @@ class Turn:
         self.waiting.limits.end(self.rows, self.done if succeeded else 0, self._noted)
 
     def _await(self) -> None:
-        self.waiting.tried(self.what, self.rows, self._begin, self._wait, self._sleep)
+        self._tried(self._begin)
 
     def _end(self, succeeded: bool) -> None:
         self.settle(succeeded)
@@ -313,28 +380,19 @@ class Turn:
         self.settle(succeeded)
 
 
-class Queue(Protocol):
-    """The calls of a queue, which a limiter can wait for."""
-
-    spec: BufferSpec
-
-    def account(self) -> QueueAccount:
-        """Return the rows that can be sampled, and the room."""
-
-
 class QueueLimiter(Waiting):
     """Lets samples of a queue wait for rows, and insertions for room, in all processes that use it.
 
     Args:
-        queue (Queue): The calls of the queue.
+        rows (Rows): The calls of the queue.
         timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
+        cls_name (str): Class to name in errors.
         limits (Limits): Its limits.
         lock (ContextManager): The lock of its rows.
     """
 
-    def __init__(self, queue: Queue, timeout: object, limits: Limits, lock: Held) -> None:
-        super().__init__(timeout, queue.spec.cls_name, limits, lock)
-        self._queue = queue
+    def __init__(self, rows: Rows, timeout: object, cls_name: str, limits: Limits, lock: Held) -> None:
+        super().__init__(timeout, cls_name, limits, lock, rows)
         limits.in_progress[:] = 0
         limits.kind = BY_ROWS
 
@@ -342,17 +400,3 @@ class QueueLimiter(Waiting):
     def waits(self) -> bool:
         """True if calls wait. Without, they fail with a RuntimeError."""
         return self.timeout != 0
-
-    def account(self) -> QueueAccount:
-        """Return the rows that can be sampled, and the room."""
-        return self._queue.account()
-
-    def note(self, what: str, rows: int) -> None:
-        """Raise a ValueError if there is never room for so many rows."""
-        if what == "insert" and rows > self._queue.spec.capacity:
-            self.account().check_room(what, rows)
-
-    def available(self, what: str, rows: int) -> int:
-        """Return the rows that can be sampled, or the room for so many rows."""
-        in_progress = int(self.limits.in_progress[KINDS.index(what)])
-        return self.account().available(what, rows, in_progress)
