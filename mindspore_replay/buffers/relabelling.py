@@ -1,8 +1,4 @@
-"""Rewards of samples that have other goals: in a compiled graph, and from Python on NumPy arrays.
-
-Axes: ``B`` samples, ``T`` steps of a window, ``n`` steps of a chain, ``*L`` the axes before a column's shape: ``B``, or
-``B, T``.
-"""
+"""Rewards of samples that have other goals: in a compiled graph, and from Python with functions of either kind."""
 
 import ast
 import functools
@@ -20,21 +16,9 @@ from ..mindspore_api import isconstant, share
 from ..ops.eager import compiled
 from ..ops.primitives import columns, concat_columns, named_in_graph
 from ..store.base.naming import named
-from ..store.faces.relabelling import RelabelOfArrays, bad_result, column_type, need_column, wanted
+from ..store.faces.relabelling import Relabelling, RelabelOfArrays, bad_result, column_type, need_column
 from ..store.spec.layout import RelabelPlan
 from .compile_time import compile_time
-
-
-def _products_of(discounts):
-    """Return the products of the first 0, 1, ... discounts of each row of a matrix, float64 ``[m, n + 1]``."""
-    discounts = ops.cast(discounts, ms.float64)
-    longest = discounts.shape[1]
-    product = ops.ones_like(columns(discounts, 0, 1))
-    products = (product,)
-    for step in range(longest):
-        product = product * columns(discounts, step, step + 1)
-        products = (*products, product)
-    return concat_columns(products)
 
 
 @ms.jit_class
@@ -43,20 +27,13 @@ class RewardFunction:
 
     A bound method and an object with ``__call__`` compile. The arguments of a ``functools.partial`` are taken out of
     it, since MindSpore would run it in Python.
-
-    Args:
-        function (Callable): The user's function.
     """
 
     def __init__(self, function: Callable[..., object]) -> None:
-        self.arguments: tuple[Any, ...] = ()
-        self.keywords: dict[str, Any] = {}
-        while isinstance(function, functools.partial):
-            self.arguments = function.args + self.arguments
-            self.keywords = {**function.keywords, **self.keywords}
-            function = function.func
-        is_lambda = getattr(function, "__name__", "") == "<lambda>"
-        self.function = _unreadable if is_lambda and not _is_alone(function) else function
+        whole = functools.partial(function)
+        self.arguments, self.keywords, self.function = whole.args, whole.keywords, whole.func
+        if getattr(whole.func, "__name__", "") == "<lambda>" and not _is_alone(whole.func):
+            self.function = _unreadable
 
     def __call__(self, *given):
         """Return Tensors."""
@@ -76,7 +53,7 @@ class RewardFunction:
 
     @compile_time
     def _refuse(self, got: str) -> bool:
-        raise TypeError(bad_result("a Tensor, or two", got, True))
+        raise TypeError(bad_result(0, None, got, True))
 
 
 def _unreadable(*_goals):
@@ -97,8 +74,8 @@ def _is_alone(function: Callable[..., object]) -> bool:
 
 
 @ms.jit_class
-class Relabel:
-    """``(outputs) -> outputs`` in a graph: computes the rewards of relabelled samples, and drops the hidden outputs.
+class Relabel(Relabelling):
+    """``(outputs) -> outputs`` in a graph.
 
     Args:
         plan (RelabelPlan): Where the outputs are.
@@ -108,180 +85,88 @@ class Relabel:
         # The compiler would parse the function wherever it finds it.
         self.plan = plan._replace(columns=plan.columns._replace(reward_fn=None))
         self.rewards, self.steps = RewardFunction(plan.columns.reward_fn), plan.batch.steps
-        self.chain = plan.chain or 1
-        self.powers = Tensor(np.array([plan.gamma**step for step in range(self.chain)]))
-        self.index = Tensor(np.arange(self.chain), ms.int32)
-        self.zero, self.none = Tensor(0.0, ms.float64), Tensor(0.0, ms.float32)
+        self.index = Tensor(np.arange(plan.chain or 1), ms.int32)
+        self.powers = Tensor(np.array([plan.gamma**step for step in range(plan.chain or 1)]))
+        self.int32, self.float64 = ms.int32, ms.float64
+        self.zero, self.one = Tensor(0.0, ms.float64), Tensor(1.0, ms.float64)
+        self.where, self.both, self.cast, self.cumsum = ops.select, ops.logical_and, ops.cast, ops.cumsum
+        self.reshape, self.spread = ops.reshape, ops.broadcast_to
 
     def __call__(self, *outputs):
         """Return the outputs of a sample."""
-        plan = self.plan
-        relabelled, hidden = outputs[plan.width], outputs[plan.width + 1 :]
-        outputs = outputs[: plan.width]
-        if plan.mask is not None:
-            relabelled = ops.logical_and(ops.expand_dims(relabelled, 1), outputs[plan.mask])
-        if plan.chain is not None:
-            outputs = self.with_returns(outputs, relabelled, hidden)
-        else:
-            outputs = self.with_rewards(outputs, relabelled)
-        if plan.next_goal is None:
-            return outputs
-        where = ops.reshape(relabelled, (*relabelled.shape, *(1,) * len(plan.goal_shape)))
-        return self.put(outputs, plan.next_goal, ops.select(where, outputs[plan.goal], outputs[plan.next_goal]))
+        return self._relabelled(outputs)
 
-    def with_rewards(self, outputs, relabelled):
-        """Return the outputs with the rewards of single steps."""
-        plan = self.plan
-        rewards, terminated = self.of(outputs[plan.achieved], outputs[plan.goal], outputs)
-        outputs = self.put_where(outputs, plan.reward, relabelled, rewards)
-        if terminated is None:
-            return outputs
-        return self.end(outputs, ops.logical_and(relabelled, terminated))
+    def merged(self, old, where, new):
+        """Return the old values, and new ones where a mask is true."""
+        return ops.select(where, ops.cast(new, old.dtype), old)
 
-    def with_returns(self, outputs, relabelled, hidden):
-        """Return the outputs with n-step returns, in which every step has the same goal, up to one that ends."""
-        plan = self.plan
-        chains, achieved = hidden[0], hidden[1]
-        goals = ops.broadcast_to(ops.expand_dims(outputs[plan.goal], chains.ndim), achieved.shape)
-        rewards, terminated = self.of(achieved, goals, hidden)
-        inside = self.index < ops.expand_dims(chains, -1)
-        if terminated is None:
-            return self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards, hidden))
-        ends = ops.cast(ops.logical_and(terminated, inside), ms.int32)
-        passed = ops.cumsum(ends, chains.ndim)
-        inside = ops.logical_and(inside, passed - ends == 0)
-        outputs = self.put_where(outputs, plan.reward, relabelled, self.total(inside, rewards, hidden))
-        reached = ops.logical_and(relabelled, passed[..., self.chain - 1] > 0)
-        discount = ops.select(reached, self.none, outputs[plan.discount])
-        outputs = self.end(self.put(outputs, plan.discount, discount), reached)
-        length = ops.cumsum(ops.cast(inside, ms.int32), chains.ndim)[..., self.chain - 1]
-        shorter = ops.logical_and(reached, length < chains)
-        if plan.truncated is not None:
-            flag = outputs[plan.truncated]
-            outputs = self.put_where(outputs, plan.truncated, shorter, ops.zeros_like(flag))
-        for i in range(len(plan.following)):
-            field = plan.following[i]
-            new = outputs[field]
-            for step in range(self.chain - 1):
-                new = self.after(step, hidden[2 + i], new, ops.logical_and(shorter, length == step + 1))
-            outputs = self.put(outputs, field, new)
-        return outputs
+    def products(self, discounts):
+        """Return the products of the first 0, 1, ... discounts of chains."""
+        flat = ops.cast(ops.reshape(discounts, (-1, self.plan.chain)), ms.float64)
+        product = ops.ones_like(columns(flat, 0, 1))
+        products = (product,)
+        for step in range(self.plan.chain - 1):
+            product = product * columns(flat, step, step + 1)
+            products = (*products, product)
+        return ops.reshape(concat_columns(products), discounts.shape)
 
-    def after(self, step, observations, new, where):
-        """Return next observations: for chains that end at this step, the observations that follow it."""
-        taken = observations[:, step] if self.plan.mask is None else observations[:, step : step + new.shape[1]]
-        where = ops.reshape(where, (*where.shape, *(1,) * (new.ndim - where.ndim)))
-        return ops.select(where, taken, new)
-
-    def total(self, inside, rewards, hidden):
-        """Return the discounted sums of rewards over chains."""
-        weights = self.powers
-        if self.plan.step_discounts is not None:
-            products = _products_of(ops.reshape(hidden[self.plan.step_discounts], (-1, self.chain)))
-            weights = weights * ops.reshape(columns(products, 0, self.chain), inside.shape)
-        terms = ops.select(inside, ops.cast(rewards, ms.float64) * weights, self.zero)
-        return ops.cumsum(terms, inside.ndim - 1)[..., self.chain - 1]
-
-    def of(self, achieved, goal, outputs):
-        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
-
-        Some outputs are the batch for the user's function.
-        """
-        plan = self.plan
-        rows = (-1, *plan.goal_shape)
-        lead = achieved.shape[: achieved.ndim - len(self.plan.goal_shape)]
-        achieved, goal = ops.reshape(achieved, rows), ops.reshape(goal, rows)
+    def _called(self, achieved, goal, parts):
         given = (achieved, goal)
-        if plan.columns.takes_batch:
-            given = (*given, self.batch(goal.shape[0], outputs))
+        if self.plan.columns.takes_batch:
+            given = (*given, named_in_graph(self.steps, parts))
         rewards, terminated = self.rewards(*given)
         self._check(rewards.shape, rewards.dtype, achieved.shape[0])
-        if terminated is None:
-            return ops.reshape(rewards, lead), None
-        self._check_terminated(terminated.shape, achieved.shape[0])
-        return ops.reshape(rewards, lead), ops.reshape(terminated != 0, lead)
-
-    def batch(self, rows, outputs):
-        """Return the columns for the user's function, with one leading axis; of stacks, the newest frames."""
-        plan, parts = self.plan, ()
-        for i in range(len(plan.batch_at)):
-            frames = ops.reshape(outputs[plan.batch_at[i]], (rows, -1, *plan.batch_fields[i][0]))
-            parts = (*parts, frames[:, -1])
-        return named_in_graph(self.steps, parts)
-
-    def end(self, outputs, reached):
-        """Return the outputs with the episode ended where a goal is reached."""
-        at = self.plan.terminated
-        flag = outputs[at]
-        return self.put_where(outputs, at, reached, ops.ones_like(flag))
-
-    def put_where(self, outputs, at, where, new):
-        """Return the outputs with new values in one of them where a mask is true."""
-        old = outputs[at]
-        return self.put(outputs, at, ops.select(where, ops.cast(new, old.dtype), old))
-
-    def put(self, outputs, at, new):
-        """Return the outputs with a new one at this place."""
-        return (*outputs[:at], new, *outputs[at + 1 :])
+        if terminated is not None:
+            self._check(terminated.shape, None, achieved.shape[0])
+        return rewards, terminated
 
     @compile_time
     def _check(self, shape: tuple[int, ...], dtype: object, rows: int) -> bool:
-        got, expected = type_name(dtype), self.plan.reward_type
-        if got != expected:
-            raise TypeError(bad_result(wanted(rows, expected), f"{got} of shape {shape}", True))
+        """Check the rewards, or, without a dtype, the flags."""
+        expected = None if dtype is None else self.plan.reward_type
+        if dtype is None:
+            need_column(self.plan)
+        elif type_name(dtype) != expected:
+            raise TypeError(bad_result(rows, expected, f"{type_name(dtype)} of shape {shape}", True))
         if shape != (rows,):
-            raise ValueError(bad_result(wanted(rows, expected), f"shape {shape}", True))
-        return True
-
-    @compile_time
-    def _check_terminated(self, shape: tuple[int, ...], rows: int) -> bool:
-        if shape != (rows,):
-            raise ValueError(bad_result(wanted(rows, None), f"shape {shape}", True))
-        need_column(self.plan)
+            raise ValueError(bad_result(rows, expected, f"shape {shape}", True))
         return True
 
 
 class RelabelFromPython(RelabelOfArrays):
-    """``(outputs) -> outputs`` as `Relabel`, for samples drawn from Python: computes on NumPy arrays.
+    """The same for samples drawn from Python: the user's function gets arrays.
 
-    The user's function gets arrays. If it cannot compute with them, it gets Tensors, in a compiled graph of its own, or
-    one operator after the other if it cannot be compiled.
-
-    Args:
-        plan (RelabelPlan): Where the outputs are.
+    If it cannot compute with them, it gets Tensors, in a compiled graph, or one operator after the other.
     """
 
     def __init__(self, plan: RelabelPlan) -> None:
         super().__init__(plan)
-        self._graph: Callable[..., object] | None = None
-        self._rewards = RewardFunction(self._function)
+        self._graph = compiled(RewardFunction(self._function).__call__)
 
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
-        """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
+        """Return the relabelled outputs of a sample of arrays or Tensors, as Tensors."""
         outputs = super().__call__(batch, before)
         return tuple(share(value) if isinstance(value, np.ndarray) else value for value in outputs)
 
     @functools.cached_property
     def runs_graphs(self) -> bool:
-        """True if the user's function computes with Tensors, not with arrays. It is tried on two goals of zeros."""
-        plan = self._plan
-        goals = np.zeros((2, 2, *plan.goal_shape), column_type(plan.goal_type))
-        parts = [np.zeros((2, *shape), column_type(dtype)) for shape, dtype in plan.batch_fields]
+        """True if the user's function computes with Tensors, not with arrays. It is tried on two rows of zeros."""
+        plan, goals = self.plan, [(self.plan.goal_shape, self.plan.goal_type)] * 2
+        zeros = [np.zeros((2, *shape), column_type(dtype)) for shape, dtype in (*goals, *plan.batch_fields)]
         with np.errstate(all="ignore"):
             try:
-                result = self._function(*goals, *([named(plan.batch, parts)] if plan.columns.takes_batch else ()))
+                batch = [named(plan.batch, zeros[2:])] if plan.columns.takes_batch else []
+                result = self._function(*zeros[:2], *batch)
             except Exception:
                 return True
         return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
 
-    def _called(self, *arguments: Any) -> object:
+    def _result(self, *arguments: Any) -> object:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
-            return super()._called(*arguments)
+            return self._function(*arguments)
         tensors = _shared(arguments)
         try:
-            if self._graph is None:
-                self._graph = compiled(self._rewards.__call__)
             return self._graph(*tensors)
         except Exception:
             self._graph = self._function

@@ -42,7 +42,7 @@ constexpr std::string_view kOperators[] = {
     "versions?version:i64[1|n] -> first:i64[1]",
     "update: columns ring ?reservoir ?row_state ?episodes updates row_state?written:i64[2] handles:i64[n] rows[n] -> invalid:i32[1]",
     "read: columns ring index:i64[n] -> rows[n]",
-    "sample: columns ring random plan:i64[10+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
+    "sample: columns ring random plan:i64[12+7m] ?reservoir ?row_state(use_counts,weights,clock,counts) ?episodes "
     "?epochs episodes?powers:f64[p] row_state?beta:f64[1] sample_range:i64[2] row_state?given_beta:f64[1] -> outputs[m]",
     "sample_groups: columns ring random row_state(weights,clock) episodes options:i64[2] template:any[G,L] -> mask:bool[G,L] "
     "rows[G,L]",

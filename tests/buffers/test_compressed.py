@@ -15,7 +15,6 @@ from twin_pairs import RandomPair
 
 import mindspore_replay
 from mindspore_replay import (
-    EpochReplayBuffer,
     FrameStack,
     MixedReplay,
     NStep,
@@ -309,12 +308,6 @@ def test_mixtures_draw_the_same():
     plain, mixed = (MixedReplay([(source, 0.5) for source in each], 4) for each in sources)
     for _ in range(3):
         same(plain.sample(), mixed.sample())
-
-
-def test_datasets_are_refused():
-    epochs = EpochReplayBuffer(1, 4, **flat([(2,)], ["int32"], compress=[0]))
-    with pytest.raises(ValueError, match=r"'as_dataset' needs columns that are not compressed"):
-        epochs.as_dataset()
 
 
 @pytest.mark.parametrize("found", [None, calls])

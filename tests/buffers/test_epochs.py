@@ -16,6 +16,7 @@ from flat import flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mindspore import Tensor, nn, ops
+from mindspore.dataset import GeneratorDataset
 from randomness import order_of, random_bits
 from scipy.stats import chi2
 
@@ -370,58 +371,16 @@ def test_a_mixture_of_epochs_has_as_many_rows_as_its_batches_need():
     assert (uniform.state_dict()["random_state"] == before).all()  # none was drawn from
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_dataset_gives_each_row_once_an_epoch(workers: int):
+def test_a_dataset_over_minibatches_gives_each_row_once_an_epoch():
     buffer = filled(20, capacity=16, weighted=True)
     buffer.delete([4, 9])
-    dataset = buffer.as_dataset(num_parallel_workers=workers).batch(5)
-    epochs = []
-    for iterator in [dataset.create_tuple_iterator(num_epochs=2, output_numpy=True)] * 2 + [
-        dataset.create_tuple_iterator(num_epochs=1, output_numpy=True)
-    ]:
-        epochs.append(joined(serials(batch) for batch in iterator))
+    dataset = GeneratorDataset(lambda: (np.array(serials(batch)) for batch in buffer.minibatches()), ["serials"])
+    iterator = dataset.create_tuple_iterator(num_epochs=2, output_numpy=True)
+    epochs = [joined(batch[0].tolist() for batch in iterator) for _ in range(2)]
     expected = [serial for serial in range(4, 20) if serial not in (4, 9)]
-    assert [sorted(epoch) for epoch in epochs] == [expected] * 3
-    assert len({tuple(epoch) for epoch in epochs}) == 3
-
-
-def test_datasets_of_several_learners_have_no_row_in_common():
-    found = [
-        [int(row["number"]) for row in learner.as_dataset().create_dict_iterator(num_epochs=1, output_numpy=True)]
-        for learner in (filled(8, rank=rank, world=3) for rank in range(3))
-    ]
-    assert [len(part) for part in found] == [2, 2, 2]
-    assert len(set(joined(found))) == 6
-
-
-def test_each_dataset_has_orders_of_its_own():
-    buffer = filled(8)
-
-    def order() -> list[int]:
-        dataset = buffer.as_dataset()
-        found = [int(row["number"]) - 1 for row in dataset.create_dict_iterator(num_epochs=1, output_numpy=True)]
-        oldest = int(buffer.serials[0]) - 8
-        return [serial - oldest for serial in found]
-
-    orders = [order(), order()]
-    for _ in range(2):
-        buffer.insert(rows(int(buffer.serials[0]), 8))
-        state, buffer = buffer.state_dict(), make()  # a restart between two rollouts
-        buffer.load_state_dict(state)
-        orders.append(order())
-    assert len(set(map(tuple, orders))) == len(orders)
-
-
-def test_errors_of_datasets():
-    with pytest.raises(RuntimeError, match="'as_dataset' needs a buffer of single rows"):
-        EpochReplayBuffer(2, 12, [()], ["int32"], sequence_length=3).as_dataset()
-    with pytest.raises(TypeError, match="'as_dataset' needs columns of other types than bfloat16"):
-        EpochReplayBuffer(2, 12, [()], ["bfloat16"]).as_dataset()
-    buffer = filled(3, sample_size=1, weighted=True, world=3)
-    assert buffer.as_dataset().get_dataset_size() == 1
-    buffer.delete(1)
-    with pytest.raises(RuntimeError, match="needs a row that can be drawn for each of world=3 learners, but got 2"):
-        buffer.as_dataset()
+    assert [len(epoch) for epoch in epochs] == [buffer.batches() * buffer.sample_size] * 2
+    assert all(len(set(epoch)) == len(epoch) and set(epoch) <= set(expected) for epoch in epochs)
+    assert epochs[0] != epochs[1]
 
 
 def test_a_configuration():

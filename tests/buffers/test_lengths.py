@@ -88,21 +88,4 @@ def test_what_cannot_use_them_says_so(tmp_path: Path):
     with pytest.raises(ValueError, match=r"must have an array of rows for each of \['tokens', .*'tokens_lengths'\]"):
         from_npz(tmp_path / "d4rl.npz", buffer=buffer)
     with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
-        ReplayBuffer(1, 9, **flat(**COLUMNS, backend="composite"))
-
-
-def test_a_dataset_gives_rows_as_long_as_they_are():
-    buffer = filled(EpochReplayBuffer(3, 16, **flat(**COLUMNS)))
-    expected = [buffer.get_item(i)[1].asnumpy().tolist() for i in range(16)]
-    rows = list(buffer.as_dataset().create_dict_iterator(num_epochs=1, output_numpy=True))
-    assert sorted(row["tokens"].tolist() for row in rows) == sorted(expected)
-    assert all(row["log_probs"].shape == (len(row["tokens"]), 2) for row in rows)
-    buffer.reset()
-    lengths = np.arange(1, 7)
-    many = np.arange(21, dtype=np.int32), np.ones((21, 2), np.float32), np.zeros(6, np.float32)
-    buffer.insert(many, lengths=lengths)
-    padded = buffer.as_dataset().padded_batch(6, pad_info={"tokens": ([None], -1), "log_probs": ([None, 2], 0)})
-    (batch,) = padded.create_dict_iterator(num_epochs=1, output_numpy=True)
-    assert batch["tokens"].shape == (6, 6)
-    assert sorted((batch["tokens"] >= 0).sum(1)) == lengths.tolist()
-    assert (batch["log_probs"].sum((1, 2)) == 2 * (batch["tokens"] >= 0).sum(1)).all()
+        ReplayBuffer(1, 9, **COLUMNS, backend="composite")

@@ -196,11 +196,15 @@ void CountViews() {
   const Arguments goals = WithEpisodes(kGoals, kSmall, {0, 1, 1, 1, 1});
   const std::vector<std::string> strategies = {"future", "episode", "final", "random"};
   for (size_t i = 0; i < strategies.size(); ++i) {
-    CountWindows("hindsight, 64 by " + strategies[i], goals, {64, 1, 1, 0, 0, 0, 1, static_cast<int64_t>(i) + 1, 0},
+    CountWindows("hindsight, 64 by " + strategies[i], goals, {64, 1, 1, 0, 0, 0, 1, static_cast<int64_t>(i) + 1, 0, 2},
                  {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 10})},
-                  {{5, 1, 2, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
+                  {{5, 1, 0, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
                   {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {64})}});
   }
+  CountWindows("hindsight, 64 with sparse rewards", goals, {64, 1, 1, 0, 0, 0, 1, 1, 0, 2, 0.05},
+               {{{0, 0, 0, 0, 0, 1, 1}, Zeros("float32", {64, 10})},
+                {{5, 1, 0, 0, 0, 1, 1}, Zeros("float32", {64, 3})},
+                {{14, 4, 0, 0, 0, 1, 1}, Zeros("float32", {64})}});
   Arguments groups = WithEpisodes({{"int32", {}}, {"float32", {4}}}, 1 << 12, {0, 1, 1, 1, 1});
   for (int32_t slot = 0; slot < 1 << 12; ++slot) groups["columns"].as<int32_t>()[slot] = slot * 7 % 97;
   for (const int64_t ordered : {0, 1}) {

@@ -69,8 +69,8 @@ inline void PrintWindows() {
     for (int32_t slot = 0; slot < 1 << 10; ++slot) column.as<int32_t>()[slot] = slot;
   }
   for (int64_t strategy = 1; strategy <= 4; ++strategy) {
-    PrintSamples("goals by strategy " + std::to_string(strategy), goals, {12, 1, 1, 0, 0, 0, 1, strategy, 0},
-                 {{{5, 0, 1, 0, 0, 1, 1}, Zeros("int32", {12})}, {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {12})}});
+    PrintSamples("goals by strategy " + std::to_string(strategy), goals, {12, 1, 1, 0, 0, 0, 1, strategy, 0, 1},
+                 {{{5, 0, 0, 0, 0, 1, 1}, Zeros("int32", {12})}, {{4, 0, 0, 0, 0, 1, 1}, Zeros("bool", {12})}});
   }
   for (int32_t slot = 0; slot < 1 << 10; ++slot) goals["columns"].as<int32_t>()[slot] = slot * 7 % 97;
   Arguments groups = goals.With({{"options", Int64({0, 0})},

@@ -62,8 +62,8 @@ inline states::Output To(std::vector<int64_t> numbers, Shape lead = {}) {
 }
 
 // The columns of windows: two rewards, a flag, a goal with another like it, and the column that identifies groups.
-inline const states::Columns kOfEpisodes = {{"float32", {3}},  {"float32", {}},   {"uint8", {}},
-                                            {"int16", {2, 2}}, {"int16", {2, 2}}, {"int8", {}}};
+inline const states::Columns kOfEpisodes = {{"float32", {3}},    {"float32", {}},     {"uint8", {}},
+                                            {"float32", {2, 2}}, {"float32", {2, 2}}, {"int8", {}}};
 constexpr int64_t kTerminated = 2;
 
 class Buffer {
@@ -143,7 +143,9 @@ class Buffer {
                                  random_.Below(2),
                                  goals ? random_.Between(1, 5) : 0,
                                  BitsOf(0.01),
-                                 BitsOf(0.7)};
+                                 BitsOf(0.7),
+                                 4,
+                                 BitsOf(random_.Of<double>({-1, 0, 1, 1e3}))};
     Item arrays;
     for (const states::Output &output : outputs) {
       plan.insert(plan.end(), output.numbers.begin(), output.numbers.end());

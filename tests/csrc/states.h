@@ -120,6 +120,8 @@ inline std::vector<double> Ones(int64_t capacity) { return std::vector<double>(s
 struct Sampling {
   int64_t n, draw, replace, ordered, max_use, by_buffer, chain, strategy;
   double beta_step;
+  int64_t achieved = 0;
+  double tolerance = -1;
 };
 
 // One output of a sample, as in csrc/windows.h, and its array.
@@ -151,7 +153,9 @@ inline Arguments Sample(const Arguments &buffer, const Sampling &sampling, const
                                0,
                                sampling.strategy,
                                BitsOf(sampling.beta_step),
-                               BitsOf(0.8)};
+                               BitsOf(0.8),
+                               sampling.achieved,
+                               BitsOf(sampling.tolerance)};
   std::vector<double> powers;
   for (int64_t step = 0; step <= sampling.chain; ++step) powers.push_back(std::pow(0.99, static_cast<double>(step)));
   Item to;

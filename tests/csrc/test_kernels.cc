@@ -253,8 +253,8 @@ void TestRingRefusals() {
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 1);  // by rank, without weights
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[0] = 2);
   REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[3] = 1);   // a use limit without use counts
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 1);  // a mask: only the start row is allowed
-  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[28] = 1);  // the row after the start
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[26] = 1);  // a mask: only the start row is allowed
+  REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[30] = 1);  // the row after the start
 }
 
 #ifndef MINDSPORE_REPLAY_ON_CUDA
@@ -272,7 +272,7 @@ void TestThreads() {
   int64_t scalar[1] = {1};
   int64_t column_shape[2] = {kCapacity, kWidth};
   int64_t two[1] = {2};
-  int64_t seventeen[1] = {17};
+  int64_t nineteen[1] = {19};
 
   auto insert = [&](int64_t number) {
     std::vector<int64_t> row(kWidth, number);
@@ -285,12 +285,12 @@ void TestThreads() {
     return replay_insert(6, params, ndims, shapes, dtypes, nullptr, nullptr);
   };
   auto sample = [&](std::vector<int64_t> *rows) {
-    int64_t plan[] = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1};
+    int64_t plan[] = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1};
     int64_t range[] = {0, INT64_MAX};
     int64_t rows_shape[] = {4, kWidth};
     void *params[] = {column.data(), &head, &count, serials, random_state, plan, range, rows->data()};
     int ndims[] = {2, 0, 0, 1, 1, 1, 1, 2};
-    int64_t *shapes[] = {column_shape, scalar, scalar, two, two, seventeen, two, rows_shape};
+    int64_t *shapes[] = {column_shape, scalar, scalar, two, two, nineteen, two, rows_shape};
     const char *dtypes[] = {"int64", "int32", "int32", "int64", "int64", "int64", "int64", "int64"};
     return replay_sample(8, params, ndims, shapes, dtypes, nullptr, nullptr);
   };

@@ -55,10 +55,12 @@ const std::vector<states::Output> kReturnsOfSteps = {To({0, 3, 0, 0, -2, 1, 6}, 
                                                      To({11}),
                                                      To({0, 2, -2, 1, 0, 6, 1}, {6}),
                                                      To({0, 0, -2, 1, -1, 6, 3}, {6, 3})};
-const std::vector<states::Output> kGoals = {To({5, 3, 4}), To({9}), To({4}), To({0, 2})};
+const std::vector<states::Output> kGoals = {To({5, 3}),          To({9}),   To({4}), To({0, 2}), To({14, 1}),
+                                            To({5, 3, 0, 1, 1}), To({2, 1})};
 const std::vector<states::Output> kGoalsOfSteps = {
-    To({5, 3, 4, 0, -2, 1, 6}, {6}), To({4}), To({1, 0, 0, 0, -2, 1, 6}, {6}),   To({2, 1, 0, 0, -2, 1, 6}, {6}),
-    To({7, 0, 0, 0, -2, 6, 1}, {6}), To({9}), To({0, 4, 0, 2, -2, 6, 3}, {6, 3})};
+    To({5, 3, 0, 0, -2, 1, 6}, {6}),   To({14, 1, 0, 0, -2, 1, 6}, {6}), To({5, 3, -2, 1, 1, 6, 1}, {6}), To({4}),
+    To({1, 0, 0, 0, -2, 1, 6}, {6}),   To({2, 1, 0, 0, -2, 1, 6}, {6}),  To({7, 0, 0, 0, -2, 6, 1}, {6}), To({9}),
+    To({0, 4, 0, 2, -2, 6, 3}, {6, 3})};
 
 Kind OfEpisodes(const std::string &name, const std::vector<states::Output> &outputs, bool epochs = false) {
   return {name, false, true, true, epochs, outputs};
@@ -217,7 +219,7 @@ void TestLimits() {
     CHECK(Call("read", &read) == (k > 40 ? replay::kTooMany : replay::kOk));
   }
   for (const size_t m : {48, 49}) {
-    std::vector<int64_t> plan = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    std::vector<int64_t> plan = {0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     for (size_t i = 0; i < m; ++i) plan.insert(plan.end(), {0, 0, 0, 0, 0, 1, 1});
     Arguments sample = ring.With({{"columns", Flags({0, 0})},
                                   {"plan", Int64(plan)},

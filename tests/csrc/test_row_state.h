@@ -73,7 +73,7 @@ Arguments Measuring(Reach reach, int64_t what) {
 // A plan whose outputs are the handles, the importance weights and the rows of each column; outputs.h describes the
 // numbers.
 Argument PlanOf(std::vector<int64_t> plan, int64_t columns, double beta_step = 0) {
-  plan.insert(plan.end(), {BitsOf(beta_step), 0, 9, 0, 0, 0, 0, 1, 1, 10, 0, 0, 0, 0, 1, 1});
+  plan.insert(plan.end(), {BitsOf(beta_step), 0, 0, BitsOf(-1), 9, 0, 0, 0, 0, 1, 1, 10, 0, 0, 0, 0, 1, 1});
   for (int64_t i = 0; i < columns; ++i) plan.insert(plan.end(), {0, i, 0, 0, 0, 1, 1});
   return Int64(std::move(plan));
 }
@@ -403,9 +403,9 @@ void TestRowStateRefusals(Reach reach) {
     if (sample.Has("powers"))
       REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = 1);  // a chain without powers of gamma
     REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[5] = -1);
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[24] = 11);  // the kind of the third output
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[25] = 1);   // its column
-    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[25] = -1);
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[26] = 11);  // the kind of the third output
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[27] = 1);   // its column
+    REFUSES("sample", sample, kBadArguments, a["plan"].as<int64_t>()[27] = -1);
     REFUSES("sample", sample, kBadArguments, a.All("outputs")[0] = Int64({0, 0}));
     REFUSES("sample", sample, kBadArguments, a.All("outputs")[1] = Floats({0, 0}));
     REFUSES("sample", sample, kBadArguments, a.All("outputs")[2] = Floats({0, 0}));

@@ -11,7 +11,7 @@ from mindspore_replay import host
 
 CLASSES = [name for name in host.__all__ if name.endswith("Buffer") or name in ("MixedReplay", "ReplayQueue")]
 #: Of a Cell alone, with what `nn.Cell` needs, or of the memory of a device.
-OF_CELLS = {"state", "nbytes", "state_dict", "load_state_dict", "as_dataset"}
+OF_CELLS = {"state", "nbytes", "state_dict", "load_state_dict"}
 #: What the package alone asks for.
 OF_STATE = {
     *("begin_replacing", "check_state", "checked_state", "exclusive", "kind", "load_checked", "recipe"),

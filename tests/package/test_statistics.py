@@ -531,7 +531,7 @@ NO_CHOICE = {
     "sample.beta": "as for `beta`",
     **{f"sample_packed.{name}": "the form of a batch" for name in ("as_dict", "with_indices")},
     "sample_groups.as_dict": "the form of a batch",
-    **dict.fromkeys(("reward_fn", "achieved_goal", "goal", "reward", "terminated"), "what rows hold"),
+    **dict.fromkeys(("reward_fn", "tolerance", "achieved_goal", "goal", "reward", "terminated"), "what rows hold"),
 }
 
 

@@ -37,6 +37,7 @@ FRAMES, FINAL = np.ones((2, 3), np.float32), np.array([np.zeros(2), None], objec
 STEP, ENDS = {"reward": "float32", "terminated": "bool"}, [False, False, True, True]
 FIVE, FIVE_PAIRS, SIX = np.zeros(5, np.int32), np.zeros((5, 2), np.float32), np.zeros(6, np.float32)
 GOALS = HindsightRelabel("future", 0.5, np.subtract)
+SPARSE = HindsightRelabel("future", 0.5, "sparse", tolerance=0.1)
 BEFORE = HindsightRelabel("future", 1.0, np.subtract, achieved_goal="observation")
 
 
@@ -903,6 +904,10 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'views=[GOALS, FrameStack(2, observation="achieved_goal")]': ValueError(
             "FrameStack takes the column 'achieved_goal' as its 'observation', but another view uses it as its "
             "'achieved_goal'."),
+        'views=[SPARSE], types=["int32", "int32", "float32"]': ValueError(
+            "For 'HindsightRelabel', reward_fn='sparse' needs 'desired_goal' and 'reward' of float32 or float64, but "
+            "got ['float32', 'int32']: give a function."),
+        'views=[SPARSE, FrameStack(2, observation="reward")]': ValueError("FrameStack takes the column 'reward' as …"),
         'views=[BEFORE], names=["observation", "desired_goal", "reward"]': ValueError(
             "HindsightRelabel needs the goals achieved in the state after an action, but the column 'observation' "
             "holds that before it: add a column 'next_observation'."),
@@ -996,7 +1001,12 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
         'HindsightRelabel("none", 0.5, np.subtract)': ValueError("'strategy' must be one of future, … got 'none'."),
         'HindsightRelabel("future", 1.5, np.subtract)': ValueError("'ratio' must be in [0, 1], but got 1.5."),
         'HindsightRelabel("future", "1", np.subtract)': TypeError("'ratio' must be a number, but got '1' (str)."),
-        'HindsightRelabel("future", 0.5, 3)': TypeError("'reward_fn' must be a function, but got 3."),
+        'HindsightRelabel("future", 0.5, 3)': TypeError("'reward_fn' must be a function or 'sparse', but got 3."),
+        'HindsightRelabel("future", 0.5, "dense")': TypeError("'reward_fn' must be a function or 'sparse', but got …"),
+        'HindsightRelabel("future", 0.5, "sparse")': ValueError("'tolerance' is the … got reward_fn='sparse' and …"),
+        'HindsightRelabel("future", 0.5, np.subtract, tolerance=0.1)': ValueError("'tolerance' is the distance of …"),
+        'HindsightRelabel("future", 0.5, "sparse", tolerance=-0.1)': ValueError("'tolerance' must be in [0, 1e+30], …"),
+        'HindsightRelabel("future", 0.5, "sparse", tolerance="a")': TypeError("'tolerance' must be a number, but …"),
         'HindsightRelabel("future", 0.8, lambda goal: goal)': TypeError(
             "'reward_fn' must accept (achieved_goal, goal) or (achieved_goal, goal, batch), but got one with the "
             "arguments (goal). Bind others with functools.partial."),

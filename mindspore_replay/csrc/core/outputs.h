@@ -37,7 +37,9 @@ struct Plan {
   ChainRule chain;
   int64_t strategy;
   double beta_step;
-  double ratio;  // fraction of samples that get another goal
+  double ratio;      // fraction of samples that get another goal
+  int64_t achieved;  // column of the goals that rows achieved
+  double tolerance;  // largest distance from another goal at which its reward is 0; negative: rewards are as stored
 
   REPLAY_BOTH const Output *Outputs() const { return reinterpret_cast<const Output *>(this + 1); }
   REPLAY_BOTH bool InOrder() const { return draw == kOldestFirst || draw == kNewestFirst; }
@@ -45,7 +47,7 @@ struct Plan {
   REPLAY_BOTH int64_t Needed(int64_t n) const { return replace != 0 && !InOrder() ? 1 : n; }
 };
 
-static_assert(sizeof(Plan) == 10 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
+static_assert(sizeof(Plan) == 12 * sizeof(int64_t) && sizeof(Output) == 7 * sizeof(int64_t), "as the signature says");
 
 // True if the plan is valid for a buffer with or without epochs and row state. `powers` is the number of powers of gamma
 // that are given, from gamma^0 to the one for the steps of a chain; 0 if samples are rows.
@@ -83,7 +85,7 @@ inline Field FieldOf(const Arguments &args, int i) {
 
 // True if a field can hold an output for n samples.
 REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, int k, const Output &output, int64_t n,
-                                    int64_t chain) {
+                                    const Plan &plan) {
   if (output.runs < 1 || output.length < 1) return false;
   if (output.kind == kHandle) return field.Is(kInt64, n);
   if (output.kind == kWeight) return field.Is(kFloat32, n);
@@ -94,23 +96,26 @@ REPLAY_BOTH inline bool HoldsOutput(const Field &field, const Field *columns, in
   if (output.kind == kRelabelled) return field.Is(kBool, n);
   if (output.column < 0 || output.column >= k) return false;
   const Field &column = columns[output.column];
-  const int64_t row = column.row_elements;
+  const int64_t row = column.row_elements, chain = plan.chain.steps;
+  const bool is_float = field.dtype == kFloat32 || field.dtype == kFloat64;
+  const bool is_sparse = plan.strategy != Hindsight::kNone && plan.tolerance >= 0;
+  if (output.IsOfGoals() || (output.kind == kReturn && is_sparse)) {
+    if (plan.achieved < 0 || plan.achieved >= k) return false;
+    const Field &achieved = columns[plan.achieved];
+    if (output.kind == kGoal && (!SameDtype(field.dtype, achieved.dtype) || achieved.row_elements != row)) return false;
+    if (is_sparse && achieved.dtype != kFloat32 && achieved.dtype != kFloat64) return false;
+  }
   if (output.IsOfChains() && output.other != 0) {
     if (output.other < 0 || output.other > k) return false;
     const Field &discounts = columns[output.other - 1];
-    const bool is_float = discounts.dtype == kFloat32 || discounts.dtype == kFloat64;
-    if (discounts.row_elements != 1 || !is_float) return false;
+    if (discounts.row_elements != 1 || (discounts.dtype != kFloat32 && discounts.dtype != kFloat64)) return false;
   }
   if (output.kind == kDiscount) return row == 1 && chain >= 1 && field.Is(kFloat32, n * output.Elements());
   if (!SameDtype(field.dtype, column.dtype)) return false;
   const int64_t numbers = n * output.Elements() * row;
-  if (output.kind == kReturn) return chain >= 1 && (field.Is(kFloat32, numbers) || field.Is(kFloat64, numbers));
-  if (output.kind == kGoal) {
-    if (output.runs != 1 || output.other < 0 || output.other >= k) return false;
-    const Field &other = columns[output.other];
-    return field.elements == numbers && SameDtype(field.dtype, other.dtype) && other.row_elements == row;
-  }
-  return output.HasRows() && field.elements == numbers;
+  if (output.kind == kReturn) return chain >= 1 && is_float && field.elements == numbers;
+  if (output.kind == kReward) return row == 1 && is_float && field.elements == numbers;
+  return (output.HasRows() || output.kind == kGoal) && field.elements == numbers;
 }
 
 // An output with the properties of its source column.
@@ -120,6 +125,7 @@ struct Target {
   int64_t sample_bytes;  // bytes of the output per sample
   const char *rows;
   const char *goals;
+  SparseReward sparse;
   StepDiscounts discounts;
   int64_t row_bytes;
   int64_t inner;  // elements of a row
@@ -127,9 +133,12 @@ struct Target {
   bool is_double;
 };
 
-REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, const Output &output, int64_t n) {
-  Target target{output, field.data, field.elements / n * field.element_bytes, nullptr, nullptr, {nullptr, false}, 0, 0,
-                false,  false};
+REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, const Output &output, int64_t n,
+                                   const Plan &plan) {
+  Target target{};
+  target.output = output;
+  target.out = field.data;
+  target.sample_bytes = field.elements / n * field.element_bytes;
   if (!output.OfColumn()) return target;
   const Field &column = columns[output.column];
   target.rows = column.data;
@@ -137,7 +146,13 @@ REPLAY_BOTH inline Target TargetOf(const Field &field, const Field *columns, con
   target.inner = column.row_elements;
   target.is_float = IsFloat(column.dtype);
   target.is_double = column.dtype == kFloat64;
-  if (output.kind == kGoal) target.goals = columns[output.other].data;
+  if (output.IsOfGoals() || (output.kind == kReturn && plan.strategy != Hindsight::kNone && plan.tolerance >= 0)) {
+    const Field &achieved = columns[plan.achieved];
+    target.goals = achieved.data;
+    if (plan.tolerance >= 0) {
+      target.sparse = {achieved.data, achieved.row_elements, achieved.dtype == kFloat64, plan.tolerance};
+    }
+  }
   if (output.IsOfChains() && output.other > 0) {
     const Field &discounts = columns[output.other - 1];
     target.discounts = {discounts.data, discounts.dtype == kFloat64};
@@ -183,12 +198,74 @@ REPLAY_BOTH inline void FillDiscount(const Target &target, const Timeline &timel
   reinterpret_cast<float *>(out)[i] = discount;
 }
 
-// Returns element i of the n-step return of step j of a sample.
+// Writes element i of the n-step return of step j of a sample.
 template <typename T, typename Discounts>
 REPLAY_BOTH inline void FillReturn(const Target &target, const Timeline &timeline, const Window &window, int64_t j,
                                    int64_t i, const double *powers, const Discounts &discounts, char *out) {
+  const T *column = reinterpret_cast<const T *>(target.rows) + i;
+  const auto reward = [&](int64_t slot) { return column[slot * target.inner]; };
   reinterpret_cast<T *>(out)[j * target.inner + i] =
-      SumOfChain<T>(timeline, window, target.rows, target.inner, i, target.output.first + j, powers, discounts);
+      SumOfChain<T>(timeline, window, reward, target.output.first + j, powers, discounts);
+}
+
+// The same for sparse rewards.
+template <typename T, typename Discounts>
+REPLAY_BOTH inline void FillSparseReturn(const Target &target, const Timeline &timeline, const Window &window,
+                                         int64_t i, const double *powers, const Discounts &discounts, char *out) {
+  const auto reward = [&](int64_t slot) { return target.sparse.At(slot, window.goal_slot); };
+  reinterpret_cast<T *>(out)[i] =
+      SumOfChain<T>(timeline, window, reward, target.output.first + i / target.inner, powers, discounts);
+}
+
+// Writes reward i of a sample, for one step.
+template <typename T>
+REPLAY_BOTH inline void FillReward(const Target &target, const Timeline &timeline, const Window &window, int64_t i,
+                                   char *out) {
+  const int64_t slot = SlotAt(timeline, window, target.output, i);
+  T *reward = reinterpret_cast<T *>(out) + i;
+  if (slot < 0) {
+    *reward = 0;
+  } else if (target.sparse.achieved == nullptr || window.goal_slot < 0) {
+    *reward = reinterpret_cast<const T *>(target.rows)[slot];
+  } else {
+    *reward = static_cast<T>(target.sparse.At(slot, window.goal_slot));
+  }
+}
+
+// Returns the positions of a run of goals that are another one: each step of the sample, also as a next observation that is
+// not stored.
+REPLAY_BOTH inline Part GoalsOf(const Window &window, const Output &output, int64_t run) {
+  if (output.anchor == kFromLast) return {0, window.Gives(output.other + run) ? output.length : 0};
+  return InsideOf(window, output, run, FirstOf(output, window, run));
+}
+
+// Returns the row at position i of an output of goals, null for zeros.
+REPLAY_BOTH inline const char *GoalAt(const Target &target, const Timeline &timeline, const Window &window, int64_t i) {
+  const Output &output = target.output;
+  if (window.goal_slot < 0) {
+    const int64_t slot = SlotAt(timeline, window, output, i);
+    return slot < 0 ? nullptr : target.rows + slot * target.row_bytes;
+  }
+  const Part part = GoalsOf(window, output, i / output.length);
+  const int64_t place = i % output.length;
+  return place < part.begin || place >= part.end ? nullptr : target.goals + window.goal_slot * target.row_bytes;
+}
+
+// Writes the rewards or the n-step returns of a sample with another goal. Not inlined: it would slow down the others.
+__attribute__((noinline)) inline void FillSparse(const Target &target, const Timeline &timeline, const Window &window,
+                                                 const double *powers, char *out) {
+  const bool is_return = target.output.kind == kReturn;
+  for (int64_t i = 0; i < target.output.Elements() * (is_return ? target.inner : 1); ++i) {
+    if (!is_return) {
+      target.is_double ? FillReward<double>(target, timeline, window, i, out)
+                       : FillReward<float>(target, timeline, window, i, out);
+      continue;
+    }
+    WithDiscounts(target, [&](const auto &discounts) {
+      target.is_double ? FillSparseReturn<double>(target, timeline, window, i, powers, discounts, out)
+                       : FillSparseReturn<float>(target, timeline, window, i, powers, discounts, out);
+    });
+  }
 }
 
 // Writes the n-step returns of a sample.
@@ -202,18 +279,20 @@ inline void FillReturns(const Target &target, const Timeline &timeline, const Wi
   }
 }
 
-// Writes the goals of a sample, one run of rows.
+// Writes the goals of a sample.
 inline void FillGoals(const Target &target, const Timeline &timeline, const Window &window, char *out) {
+  if (window.goal_slot < 0) return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
   const Output &output = target.output;
-  if (window.goal_slot < 0) return CopyRun(timeline, window, output, target.rows, target.row_bytes, 0, out);
-  const Part part = InsideOf(window, output, 0, output.first);
   const auto row_bytes = static_cast<size_t>(target.row_bytes);
   const char *goal = target.goals + window.goal_slot * target.row_bytes;
-  for (int64_t i = 0; i < output.length; ++i, out += row_bytes) {
-    if (i >= part.begin && i < part.end) {
-      std::memcpy(out, goal, row_bytes);
-    } else {
-      std::memset(out, 0, row_bytes);
+  for (int64_t run = 0; run < output.runs; ++run) {
+    const Part part = GoalsOf(window, output, run);
+    for (int64_t i = 0; i < output.length; ++i, out += row_bytes) {
+      if (i >= part.begin && i < part.end) {
+        std::memcpy(out, goal, row_bytes);
+      } else {
+        std::memset(out, 0, row_bytes);
+      }
     }
   }
 }
@@ -222,9 +301,13 @@ inline void FillGoals(const Target &target, const Timeline &timeline, const Wind
 inline void Fill(const Target &target, const Timeline &timeline, const Window &window, int64_t b,
                  const double *powers) {
   char *out = target.out + b * target.sample_bytes;
+  if (target.sparse.achieved != nullptr && window.goal_slot >= 0 && target.output.kind != kGoal) {
+    return FillSparse(target, timeline, window, powers, out);
+  }
   switch (target.output.kind) {
     case kMask: return FillMask(window, target.output, reinterpret_cast<uint8_t *>(out));
     case kWindow:
+    case kReward:
     case kStack:
     case kRepeated:
     case kRepeatedStack: return CopyWindow(timeline, window, target.output, target.rows, target.row_bytes, out);
@@ -261,7 +344,7 @@ REPLAY_BOTH inline Scope ScopeOf(const Output *outputs, int64_t count, int64_t c
     if (output.kind == kReturn) {
       returns = true;
       steps = std::max(steps, last + chain - 1);
-    } else if (output.HasRows() || output.kind == kMask) {
+    } else if (output.HasRows() || output.IsOfGoals() || output.kind == kMask) {
       masked = masked || output.kind == kMask;
       steps = std::max(steps, last + (output.anchor == kFromLast ? output.other + chain - 1 : 0));
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -19,7 +20,7 @@ enum OutputKind : int64_t {
   kReturn = 2,      // the discounted sum of a column over the chain; `other`, if any, holds each step's own discount
   kDiscount = 3,    // the chain's discount, 0 where its last row is terminated; `other` as for kReturn
   kRelabelled = 4,  // 1 if the sample has another goal
-  kGoal = 5,        // rows of a column; with another goal, the goal's row of column `other` in place of each
+  kGoal = 5,        // rows of a column; with another goal, this goal in place of each
   kLength = 6,      // steps of the episode from the start on, as far as the outputs extend
   kChain = 7,       // rows of the chain of each step, 0 for a step outside the sample
   kStack = 8,       // rows of a column; a run is zero unless its last row exists
@@ -28,6 +29,7 @@ enum OutputKind : int64_t {
   kGiven = 11,      // 1 for a sample that is not padding
   kRepeated = 12,   // as kWindow, but the episode's first row stands for those before it
   kRepeatedStack = 13,  // as kStack, likewise
+  kReward = 14,         // rows of a column of rewards; with another goal, the sparse reward of each
 };
 
 // The origin of an output's positions.
@@ -53,7 +55,8 @@ struct Output {
   REPLAY_BOTH bool HasRows() const { return kind == kWindow || kind == kStack || Repeats(); }
   REPLAY_BOTH bool IsOfChains() const { return kind == kReturn || kind == kDiscount; }
   // True if the source is a column.
-  REPLAY_BOTH bool OfColumn() const { return HasRows() || IsOfChains() || kind == kGoal; }
+  REPLAY_BOTH bool OfColumn() const { return HasRows() || IsOfChains() || IsOfGoals(); }
+  REPLAY_BOTH bool IsOfGoals() const { return kind == kGoal || kind == kReward; }
   // True if it is the start row alone.
   REPLAY_BOTH bool IsRow() const {
     return kind == kWindow && anchor == kFromStart && first == 0 && runs == 1 && length == 1;
@@ -231,19 +234,42 @@ struct StepDiscounts {
   }
 };
 
-// Returns the discounted sum over the chain of a step, for element i of the `inner` elements of a row; 0 for a step
-// outside the sample.
-template <typename T, typename Discounts>
-REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const char *rows, int64_t inner,
-                                int64_t i, int64_t step, const double *powers, const Discounts &discounts) {
+// Rewards of other goals: 0 for a row that achieved one within the tolerance of the goal, else -1.
+struct SparseReward {
+  const char *achieved;  // the goal of each row; null if rewards are as they are stored
+  int64_t elements;      // numbers of a goal
+  bool is_double;
+  double tolerance;
+
+  REPLAY_BOTH double At(int64_t slot, int64_t goal_slot) const {
+    return is_double ? Of(reinterpret_cast<const double *>(achieved), slot, goal_slot)
+                     : Of(reinterpret_cast<const float *>(achieved), slot, goal_slot);
+  }
+
+ private:
+  template <typename T>
+  REPLAY_BOTH double Of(const T *goals, int64_t slot, int64_t goal_slot) const {
+    double sum = 0;
+    for (int64_t i = 0; i < elements; ++i) {
+      const double difference =
+          static_cast<double>(goals[slot * elements + i]) - static_cast<double>(goals[goal_slot * elements + i]);
+      sum += difference * difference;
+    }
+    return std::sqrt(sum) > tolerance ? -1 : 0;
+  }
+};
+
+// Returns the discounted sum over the chain of a step of `reward(slot)`; 0 for a step outside the sample.
+template <typename T, typename Reward, typename Discounts>
+REPLAY_BOTH inline T SumOfChain(const Timeline &timeline, const Window &window, const Reward &reward, int64_t step,
+                                const double *powers, const Discounts &discounts) {
   if (!window.Gives(step)) return 0;
-  const T *column = reinterpret_cast<const T *>(rows);
   const int64_t chain = window.ChainAt(step);
   double sum = 0;
   double product = 1;
   int64_t slot = step == 0 ? window.start.slot : timeline.Shifted(window.start.slot, step);
   for (int64_t k = 0; k < chain; ++k, slot = timeline.Next(slot)) {
-    sum += powers[k] * product * static_cast<double>(column[slot * inner + i]);
+    sum += powers[k] * product * static_cast<double>(reward(slot));
     product *= discounts.At(slot);
   }
   return static_cast<T>(sum);

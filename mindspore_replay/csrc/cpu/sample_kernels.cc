@@ -159,13 +159,13 @@ struct OutputsOf<Timeline> : Outputs {
     for (int i = first_output; i < first_output + args.outputs(); ++i) {
       const Output &output = plan.Outputs()[i - first_output];
       const Field field = FieldOf(raw, i);
-      if (!HoldsOutput(field, columns.data(), args.columns(), output, n, plan.chain.steps)) return false;
+      if (!HoldsOutput(field, columns.data(), args.columns(), output, n, plan)) return false;
       switch (output.kind) {
         case kHandle: handles.push_back(raw.data<int64_t>(i)); break;
         case kWeight: weights.push_back(raw.data<float>(i)); break;
         case kGiven: given.push_back(raw.data<uint8_t>(i)); break;
         default:
-          targets.push_back(TargetOf(field, columns.data(), output, n));
+          targets.push_back(TargetOf(field, columns.data(), output, n, plan));
           if (!has_start || !output.IsRow()) break;
           rows.push_back({targets.back().rows, targets.back().out, targets.back().row_bytes});
           targets.pop_back();

@@ -73,7 +73,7 @@ struct Sample {
     bool holds = true;
     if (i < count) {
       const Output &output = plan->Outputs()[i];
-      holds = HoldsOutput(outputs[i], columns, k, output, n, plan->chain.steps);
+      holds = HoldsOutput(outputs[i], columns, k, output, n, *plan);
       if constexpr (!kHasEpisodes<Rows>) {
         const bool is_number = output.kind == kHandle || output.kind == kWeight || output.kind == kGiven;
         holds = holds && (is_number || output.IsRow());
@@ -374,17 +374,25 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
     case kGoal:
       return CopyEach(chunk, chunk.count * output.Elements(), target.row_bytes, target.rows, target.goals, out,
                       [&](int64_t row) {
-                        const Window &window = windows[row / output.Elements()];
-                        const int64_t slot = SlotAt(timeline, window, output, row % output.Elements());
-                        if (slot < 0) return static_cast<const char *>(nullptr);
-                        return window.goal_slot < 0 ? target.rows + slot * target.row_bytes
-                                                    : target.goals + window.goal_slot * target.row_bytes;
+                        return GoalAt(target, timeline, windows[row / output.Elements()], row % output.Elements());
                       });
     case kMask: {
       const int64_t total = chunk.count * output.Elements();
       for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
         const Window &window = windows[i / output.Elements()];
         reinterpret_cast<uint8_t *>(out)[i] = SlotAt(timeline, window, output, i % output.Elements()) >= 0;
+      }
+      return;
+    }
+    case kReward: {
+      const int64_t numbers = output.Elements(), total = chunk.count * numbers;
+      for (int64_t i = chunk.Begin(total) + threadIdx.x; i < chunk.End(total); i += blockDim.x) {
+        char *of_sample = out + i / numbers * target.sample_bytes;
+        if (target.is_double) {
+          FillReward<double>(target, timeline, windows[i / numbers], i % numbers, of_sample);
+        } else {
+          FillReward<float>(target, timeline, windows[i / numbers], i % numbers, of_sample);
+        }
       }
       return;
     }
@@ -398,7 +406,11 @@ __device__ void FillTarget(const Target &target, const Timeline &timeline, const
         char *of_sample = out + b * target.sample_bytes;
         const int64_t j = i % numbers / (is_return ? target.inner : 1);
         WithDiscounts(target, [&](const auto &discounts) {
-          if (is_return && target.is_double) {
+          if (is_return && target.sparse.achieved != nullptr && windows[b].goal_slot >= 0) {
+            target.is_double
+                ? FillSparseReturn<double>(target, timeline, windows[b], i % numbers, powers, discounts, of_sample)
+                : FillSparseReturn<float>(target, timeline, windows[b], i % numbers, powers, discounts, of_sample);
+          } else if (is_return && target.is_double) {
             FillReturn<double>(target, timeline, windows[b], j, i % target.inner, powers, discounts, of_sample);
           } else if (is_return) {
             FillReturn<float>(target, timeline, windows[b], j, i % target.inner, powers, discounts, of_sample);
@@ -438,7 +450,8 @@ __device__ void Copy(const Sample &sample, const Column *rows, const Chunk &chun
 __device__ void Copy(const Sample &sample, const Column *, const Chunk &chunk, const Window *windows) {
   const Timeline timeline = sample.state.Get<Timeline>();
   for (int i = 0; i < sample.count; ++i) {
-    const Target target = TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n);
+    const Target target =
+        TargetOf(sample.outputs[i], sample.columns, sample.plan->Outputs()[i], sample.n, *sample.plan);
     FillTarget(target, timeline, chunk, windows, sample.powers);
   }
 }

@@ -198,7 +198,7 @@ class AttachedFront(Front):
     ) -> Sample:
         """Draw a batch, as `BaseFront.sample` does; in the default way by one call, if it may go on now."""
         plain = sample_range is None and beta is None and form is None and not as_dict and not self.keeps_turn
-        if plain and self.spec.achieved_goal is None and (self.has_handles or not with_indices):
+        if plain and self.spec.relabelling is None and (self.has_handles or not with_indices):
             with self.lock:
                 self.ready()
                 batch = self.calls.try_sample(self.drops_handles and not with_indices)
@@ -208,7 +208,7 @@ class AttachedFront(Front):
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""
-        if self.spec.achieved_goal is not None:
+        if self.spec.relabelling is not None:
             name = self.spec.cls_name
             raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
         return super().drawn(bounds, beta, form)

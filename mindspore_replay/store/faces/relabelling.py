@@ -1,35 +1,31 @@
-"""Rewards of samples that have other goals, computed on NumPy arrays.
+"""Rewards of samples that have other goals, by a function of the user's.
+
+The steps are written once, for NumPy arrays and for MindSpore's Tensors in graphs, with the operators of a subclass.
 
 Axes: ``*L`` the axes before a column's shape: ``B`` samples, or ``B, T`` with the steps of a window.
 """
 
-from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..base.naming import named
 from ..base.schema import is_tensor
-from ..base.types import ArrayOrTensor, Outputs
+from ..base.types import Outputs
 from ..rows.inputs import as_array
 from ..spec.layout import RelabelPlan
 
-_IN_GRAPHS = (
-    " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn from "
-    "Python."
-)
 
-
-def bad_result(expected: str, got: str, in_graph: bool = False) -> str:
-    """Return the message for a result of the reward function."""
-    return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{_IN_GRAPHS if in_graph else ''}"
-
-
-def wanted(rows: int, dtype: str | None) -> str:
-    """Return what the reward function must return."""
+def bad_result(rows: int, dtype: str | None, got: object, in_graph: bool = False) -> str:
+    """Return the message for a result of the reward function that is no rewards, or, without a dtype, no flags."""
+    expected = f"a reward of {dtype} for each row, of shape ({rows},), or (rewards, terminated)"
     if dtype is None:
-        return f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
-    return f"a reward of {dtype} for each row, of shape ({rows},), or (rewards, terminated)"
+        expected = f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
+    note = ""
+    if in_graph:
+        note = " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples "
+        expected, note = expected if rows else "a Tensor, or two", f"{note}drawn from Python."
+    return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{note}"
 
 
 def need_column(plan: RelabelPlan) -> None:
@@ -41,102 +37,135 @@ def need_column(plan: RelabelPlan) -> None:
         )
 
 
-class RelabelOfArrays:
-    """``(outputs) -> outputs``: recomputes the rewards of relabelled samples.
+class Relabelling:
+    """Computes the rewards of relabelled samples, and drops the hidden outputs.
 
-    The user's function gets arrays.
+    A subclass has the operators ``where``, ``merged``, ``both``, ``cast``, ``cumsum``, ``reshape``, ``spread`` and
+    ``products``, the arrays ``powers``, ``index``, ``zero`` and ``one``, two dtypes, and `_called`.
 
     Args:
         plan (RelabelPlan): Where the outputs are.
     """
 
+    plan: Any
+
+    def _relabelled(self, outputs):
+        """Return the outputs of a sample."""
+        plan = self.plan
+        relabelled, hidden = outputs[plan.width], outputs[plan.width + 1 :]
+        outputs = outputs[: plan.width]
+        if plan.mask is not None:
+            relabelled = self.both(self.reshape(relabelled, (-1, 1)), outputs[plan.mask])
+        if plan.chain is not None:
+            outputs = self._with_returns(outputs, relabelled, hidden)
+        else:
+            rewards, terminated = self._of(outputs[plan.achieved], outputs[plan.goal], outputs)
+            outputs = self._put(outputs, plan.reward, relabelled, rewards)
+            if terminated is not None:
+                outputs = self._put(outputs, plan.terminated, self.both(relabelled, terminated), self.one)
+        if plan.next_goal is None:
+            return outputs
+        return self._put(outputs, plan.next_goal, relabelled, outputs[plan.goal])
+
+    def _with_returns(self, outputs, relabelled, hidden):
+        """Return the outputs with n-step returns, in which every step has the same goal, up to one that ends."""
+        plan, chains, achieved = self.plan, hidden[0], hidden[1]
+        goals = self.spread(self.reshape(outputs[plan.goal], (*chains.shape, 1, *plan.goal_shape)), achieved.shape)
+        rewards, terminated = self._of(achieved, goals, hidden)
+        inside = self.index < self.reshape(chains, (*chains.shape, 1))
+        if terminated is None:
+            return self._put(outputs, plan.reward, relabelled, self._total(inside, rewards, hidden))
+        ends = self.cast(self.both(terminated, inside), self.int32)
+        passed = self.cumsum(ends, chains.ndim)
+        inside = self.both(inside, passed - ends == 0)
+        reached = self.both(relabelled, passed[..., plan.chain - 1] > 0)
+        length = self.cumsum(self.cast(inside, self.int32), chains.ndim)[..., plan.chain - 1]
+        shorter = self.both(reached, length < chains)
+        outputs = self._put(outputs, plan.reward, relabelled, self._total(inside, rewards, hidden))
+        outputs = self._put(outputs, plan.discount, reached, self.zero)
+        outputs = self._put(outputs, plan.terminated, reached, self.one)
+        if plan.truncated is not None:
+            outputs = self._put(outputs, plan.truncated, shorter, self.zero)
+        for i in range(len(plan.following)):
+            for step in range(plan.chain - 1):  # where a chain ends at this step, the observations that follow it
+                last = step + 1 if plan.mask is None else step + chains.shape[1]
+                after = hidden[2 + i][:, step:last]
+                after = self.reshape(after, outputs[plan.following[i]].shape)
+                outputs = self._put(outputs, plan.following[i], self.both(shorter, length == step + 1), after)
+        return outputs
+
+    def _total(self, inside, rewards, hidden):
+        """Return the discounted sums of rewards over chains."""
+        weights = self.powers
+        if self.plan.step_discounts is not None:  # that of a reward is the product over the steps before it
+            weights = weights * self.products(hidden[self.plan.step_discounts])
+        terms = self.where(inside, self.cast(rewards, self.float64) * weights, self.zero)
+        return self.cumsum(terms, inside.ndim - 1)[..., self.plan.chain - 1]
+
+    def _put(self, outputs, at, where, new):
+        """Return the outputs with new values in one of them where a mask is true."""
+        old = outputs[at]
+        where = self.reshape(where, (*where.shape, *(1,) * (old.ndim - where.ndim)))
+        return (*outputs[:at], self.merged(old, where, new), *outputs[at + 1 :])
+
+    def _of(self, achieved, goal, outputs):
+        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
+
+        Some outputs are the batch for the user's function: of stacks, the newest frames.
+        """
+        plan, rows, parts = self.plan, (-1, *self.plan.goal_shape), ()
+        lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
+        achieved, goal = self.reshape(achieved, rows), self.reshape(goal, rows)
+        for i in range(len(plan.batch_at)):
+            frames = self.reshape(outputs[plan.batch_at[i]], (goal.shape[0], -1, *plan.batch_fields[i][0]))
+            parts = (*parts, frames[:, -1])
+        rewards, terminated = self._called(achieved, goal, parts)
+        rewards = self.reshape(rewards, lead)
+        return rewards, None if terminated is None else self.reshape(terminated != 0, lead)
+
+
+def _merged(old: np.ndarray, where: np.ndarray, new: np.ndarray) -> np.ndarray:
+    np.copyto(old, new, "unsafe", where)
+    return old
+
+
+def _products(discounts: np.ndarray) -> np.ndarray:
+    """Return the products of the first 0, 1, ... discounts of chains."""
+    products = np.cumprod(discounts.astype(np.float64), -1)
+    return np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], -1)
+
+
+class RelabelOfArrays(Relabelling):
+    """``(outputs, number of those before the plan's) -> outputs`` on arrays, which the user's function gets."""
+
+    int32, float64, zero, one = np.int32, np.float64, np.array(0.0), np.array(1.0)
+    where, both, cumsum = staticmethod(np.where), staticmethod(np.logical_and), staticmethod(np.cumsum)
+    reshape, spread, products = staticmethod(np.ndarray.reshape), staticmethod(np.broadcast_to), staticmethod(_products)
+    cast, merged = staticmethod(np.ndarray.astype), staticmethod(_merged)
+
     def __init__(self, plan: RelabelPlan) -> None:
-        self._plan = plan
-        self._index = np.arange(plan.chain or 1)
-        self._powers = plan.gamma ** self._index.astype(np.float64)
-        self._function = plan.columns.reward_fn
+        self.plan, self._function = plan, cast(Any, plan.columns.reward_fn)
+        self.index = np.arange(plan.chain or 1)
+        self.powers = plan.gamma ** self.index.astype(np.float64)
 
     def __call__(self, batch: Outputs, before: int) -> Outputs:
         """Return the relabelled outputs of a sample of arrays or Tensors. The first `before` are not in the plan."""
-        plan, outputs = self._plan, list(batch[before : before + self._plan.width])
-        relabelled, *hidden = map(_array, batch[before + plan.width :])
-        if plan.mask is not None:
-            relabelled = relabelled[:, None] & _array(outputs[plan.mask])
-        goal = _array(outputs[plan.goal])
-        if plan.chain is not None:
-            self._put_returns(outputs, relabelled, goal, hidden)
-        else:
-            rewards, terminated = self._of(_array(outputs[plan.achieved]), goal, outputs)
-            self._put(outputs, plan.reward, relabelled, rewards)
-            if terminated is not None:
-                self._put(outputs, plan.terminated, relabelled & terminated, True)
-        self._put(outputs, plan.next_goal, relabelled, goal)
-        return (*batch[:before], *outputs)
+        arrays = [part.asnumpy().copy() if is_tensor(part) else part for part in batch[before:]]
+        return (*batch[:before], *self._relabelled(tuple(arrays)))
 
-    def _put_returns(
-        self, outputs: list[ArrayOrTensor], relabelled: np.ndarray, goal: np.ndarray, hidden: list[np.ndarray]
-    ) -> None:
-        """Put n-step returns, in which every step has the same goal, up to one that ends."""
-        plan, chains, achieved = self._plan, hidden[0], hidden[1]
-        goals = np.broadcast_to(np.expand_dims(goal, chains.ndim), achieved.shape)
-        rewards, terminated = self._of(achieved, goals, hidden)
-        inside = self._index < chains[..., None]
-        if terminated is not None:
-            ends = terminated & inside
-            passed = np.cumsum(ends, -1)
-            inside &= passed - ends == 0
-        weights = self._powers
-        if plan.step_discounts is not None:  # that of a reward is the product over the steps before it
-            products = np.cumprod(hidden[plan.step_discounts].astype(np.float64), -1)
-            weights = weights * np.concatenate([np.ones_like(products[..., :1]), products[..., :-1]], -1)
-        terms = np.where(inside, rewards.astype(np.float64) * weights, 0.0)
-        self._put(outputs, plan.reward, relabelled, np.cumsum(terms, -1)[..., -1])
-        if terminated is None:
-            return
-        reached, length = relabelled & (passed[..., -1] > 0), inside.sum(-1)
-        shorter = reached & (length < chains)
-        self._put(outputs, plan.discount, reached, 0.0)
-        self._put(outputs, plan.terminated, reached, True)
-        self._put(outputs, plan.truncated, shorter, False)
-        for field, observations in zip(plan.following, hidden[2:]):
-            for step in range(len(self._index) - 1):
-                steps = step if plan.mask is None else slice(step, step + chains.shape[1])
-                self._put(outputs, field, shorter & (length == step + 1), observations[:, steps])
-
-    def _put(self, outputs: list[ArrayOrTensor], at: int | None, where: np.ndarray, new: ArrayLike) -> None:
-        """Put new values in an output where a mask is true, if there is this output."""
-        if at is None:
-            return
-        found = outputs[at]
-        array = outputs[at] = found.asnumpy().copy() if is_tensor(found) else np.asarray(found)
-        if array.ndim > where.ndim:
-            where = where.reshape(*where.shape, *[1] * (array.ndim - where.ndim))
-        np.copyto(array, new, "unsafe", where)
-
-    def _of(
-        self, achieved: np.ndarray, goal: np.ndarray, outputs: Sequence[ArrayOrTensor]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return rewards, and whether they end the episode or ``None``, for goals of shape ``[*L, *F]``.
-
-        Some outputs are the batch for the user's function.
-        """
-        plan = self._plan
-        lead = achieved.shape[: achieved.ndim - len(plan.goal_shape)]
-        rows = (-1, *plan.goal_shape)
-        achieved, goal = (np.ascontiguousarray(goals).reshape(rows) for goals in (achieved, goal))
-        # Of a stack the newest frame.
-        fields = zip(plan.batch_at, plan.batch_fields)
-        frames = (_array(outputs[at]).reshape(len(goal), -1, *shape) for at, (shape, _) in fields)
-        batch = [np.ascontiguousarray(frame[:, -1]) for frame in frames]
-        result = self._called(achieved, goal, *([named(plan.batch, batch)] if plan.columns.takes_batch else ()))
+    def _called(self, achieved: Any, goal: Any, parts: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what the user's function returns, checked: rewards, and whether they end the episode or ``None``."""
+        given = [np.ascontiguousarray(part, column_type(part.dtype.name)) for part in (achieved, goal, *parts)]
+        batch = [named(self.plan.batch, tuple(given[2:]))] if self.plan.columns.takes_batch else []
+        result = self._result(*given[:2], *batch)
         rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-        rewards = self._checked(rewards, len(goal), plan.reward_type).reshape(lead)
+        rewards = self._checked(rewards, len(goal), self.plan.reward_type)
         if terminated is None:
             return rewards, None
-        need_column(plan)
-        return rewards, self._checked(terminated, len(goal), None).reshape(lead) != 0
+        need_column(self.plan)
+        return rewards, self._checked(terminated, len(goal), None)
 
-    def _called(self, *arguments: object) -> object:
+    def _result(self, *arguments: Any) -> object:
         """Return what the user's function returns."""
         return self._function(*arguments)
 
@@ -146,22 +175,16 @@ class RelabelOfArrays:
             array = as_array(result)
         except (TypeError, ValueError):
             array = np.empty((), object)
+        kind = type(result).__name__
         if array.dtype.kind not in "biuf":
-            got = f"{type(result).__name__} of {array.dtype}" if array.ndim else type(result).__name__
-            raise TypeError(bad_result(wanted(rows, dtype), got))
+            raise TypeError(bad_result(rows, dtype, f"{kind} of {array.dtype}" if array.ndim else kind))
         if array.shape != (rows,):
-            raise ValueError(bad_result(wanted(rows, dtype), f"{type(result).__name__} of shape {array.shape}"))
+            raise ValueError(bad_result(rows, dtype, f"{kind} of shape {array.shape}"))
         if dtype is not None and not np.can_cast(array.dtype, column_type(dtype), "same_kind"):
-            raise TypeError(bad_result(wanted(rows, dtype), str(array.dtype)))
+            raise TypeError(bad_result(rows, dtype, array.dtype))
         return array
 
 
 def column_type(dtype: str) -> np.dtype:
     """Return the NumPy dtype that a column's rows are computed in."""
     return np.dtype("float32" if dtype == "bfloat16" else dtype)
-
-
-def _array(result: object) -> np.ndarray:
-    """Return the values of an array or a Tensor, bfloat16 as float32."""
-    array = as_array(result)
-    return array if array.dtype.kind in "biuf" else array.astype(np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 from ..base.random import ALL_ROWS
 from ..base.schema import Schema
 from ..spec.options import Options
+from ..spec.plan import RELABELLED
 from . import library
 from .call import Array, Call, Tensors, kept
 from .signatures import INPUT, OUTPUT, OUTPUTS, ROWS, Item
@@ -31,7 +32,6 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
 #: Those that hold the guard. For the others, and for samples of rows that differ in length, the caller holds the
 #: buffer's lock.
 _GUARDED = ("sample", "sample_range", "update_priorities")
-
 
 #: What an argument that comes with each call may be, as csrc/python/input.h has it.
 Input = tuple[int, bool, bool, tuple[int, ...], np.dtype[Any], bool, Any]
@@ -102,7 +102,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         call = Call(operator, self._options.groups, arguments)
         tensors, is_single = self._tensors, len(outputs) == 1 and outputs[0].is_one
         # The caller computes with the outputs of relabelled samples, and makes Tensors of them.
-        is_final = operator != "sample" or self._options.plan.strategy == "none"
+        is_final = operator != "sample" or RELABELLED not in [output.kind for output in self._options.plan.outputs]
         share = tensors.share if is_final and not all(item.is_one for item in outputs) else None
         self[key] = library.calls.Invocation(
             tensors.guard if name in _GUARDED and not (operator == "sample" and self._options.kinds) else None,

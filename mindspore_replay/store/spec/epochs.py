@@ -41,12 +41,6 @@ class EpochRule(NamedTuple):
         return whole + (self.pad and rest > 0)
 
 
-def order_of(key: int, size: int) -> Iterator[int]:
-    """Iterate over the positions ``[0, size)`` in the order of a key."""
-    for rows in _orders(key, size, 0, _AT_ONCE):
-        yield from rows.tolist()
-
-
 def _orders(key: int, size: int, begin: int, at_once: int) -> Iterator[np.ndarray]:
     """Iterate over the order from a position on, in arrays of at most `at_once`, int64."""
     bits = max(size - 1, 0).bit_length()

@@ -35,12 +35,16 @@ class HindsightRelabel(Shown):
             ``"final"``, that last row; ``"episode"``, any stored row of the episode; ``"random"``, any row of the
             buffer. If a deleted row is chosen, the sample keeps its goal.
         ratio (float): Probability that a sample is relabelled, in [0, 1]. It is ``k / (k + 1)`` for the paper's k.
-        reward_fn (Callable): Maps achieved goals and goals, each ``[n, *F]``, to rewards ``[n]``, or to a pair of
+        reward_fn (Union[Callable, str]): ``"sparse"``: 0 if the Euclidean distance of the two goals is at most
+            `tolerance`, else -1, as in gymnasium-robotics; kernels compute it, so files and folders hold the view too.
+            Or a function. It maps achieved goals and goals, each ``[n, *F]``, to rewards ``[n]``, or to a pair of
             rewards and flags ``[n]`` that are true where reaching the goal ends the episode. Where a flag is true,
             ``terminated`` is set in a relabelled row, and a return of `NStep` ends, with discount 0. Without flags,
             returns continue beyond a reached goal, and ``terminated`` refers to the original goal. ``n`` is ``B``, or
             ``B * T`` for sequences of ``T`` steps, times the ``n`` of `NStep`. A third argument, if it has one, is a
             dict of the other columns of these rows by name, as stored, ``[n, *F]``, nested for dotted names.
+        tolerance (Union[float, None]): Largest distance at which a goal is reached. Required for ``"sparse"``, whose
+            columns of goals and rewards are float32 or float64. Default: ``None``.
         achieved_goal (str): Column of the goals achieved after the action. If a column ``next_<name>`` exists, it is
             used instead: `VectorRows` fills it from a dict observation. Else `VectorRows` and `from_minari` fill this
             column with goals after the action. ``observation.<name>`` is recognized too. Default: ``"achieved_goal"``.
@@ -51,8 +55,9 @@ class HindsightRelabel(Shown):
             require it. Default: ``"terminated"``.
 
     Raises:
-        TypeError: If `ratio` is not a number, or `reward_fn` accepts neither two arguments nor three.
-        ValueError: If `strategy` is unknown, or `ratio` outside [0, 1].
+        TypeError: If `ratio` or `tolerance` is not a number, or `reward_fn` accepts neither two arguments nor three.
+        ValueError: If `strategy` is unknown, `ratio` outside [0, 1], or `tolerance` negative, missing, or beside a
+            function.
 
         Sampling raises a TypeError or ValueError if `reward_fn` returns something else.
 
@@ -77,8 +82,9 @@ class HindsightRelabel(Shown):
         self,
         strategy: str,
         ratio: float,
-        reward_fn: Callable[..., object],
+        reward_fn: Callable[..., object] | str,
         *,
+        tolerance: float | None = None,
         achieved_goal: str = "achieved_goal",
         goal: str = "desired_goal",
         reward: str = "reward",
@@ -88,11 +94,20 @@ class HindsightRelabel(Shown):
             raise ValueError(
                 f"For 'HindsightRelabel', 'strategy' must be one of {', '.join(STRATEGIES[1:])}, but got {strategy!r}."
             )
-        if not callable(reward_fn):
-            raise TypeError(f"For 'HindsightRelabel', 'reward_fn' must be a function, but got {reward_fn!r}.")
-        takes_batch = _takes_batch(reward_fn)
+        if not callable(reward_fn) and reward_fn != "sparse":
+            raise TypeError(
+                f"For 'HindsightRelabel', 'reward_fn' must be a function or 'sparse', but got {reward_fn!r}."
+            )
+        if (tolerance is None) == (reward_fn == "sparse"):
+            raise ValueError(
+                "For 'HindsightRelabel', 'tolerance' is the distance of reward_fn='sparse', which needs it, and of no "
+                f"function, but got reward_fn={reward_fn!r} and tolerance={tolerance!r}."
+            )
+        takes_batch = callable(reward_fn) and _takes_batch(reward_fn)
         ratio = check_number("HindsightRelabel", "ratio", ratio)
-        self.hindsight = Hindsight(strategy, ratio, reward_fn, achieved_goal, goal, reward, terminated, takes_batch)
+        most = -1.0 if tolerance is None else check_number("HindsightRelabel", "tolerance", tolerance, 0, 1e30)
+        names = achieved_goal, goal, reward, terminated
+        self.hindsight = Hindsight(strategy, ratio, reward_fn, *names, takes_batch, most)
 
     def apply_to(self, layout: SampleLayout) -> None:
         """Add the goals and rewards to the layout of a sample. Called by buffers."""
@@ -101,18 +116,26 @@ class HindsightRelabel(Shown):
         if not columns.given_names:
             layout.column("HindsightRelabel", "achieved_goal", view.achieved)
         view = view._replace(achieved=_achieved(layout, view.achieved), goal=_in_dict(columns, view.goal))
-        achieved = layout.column("HindsightRelabel", "achieved_goal", view.achieved)
+        layout.column("HindsightRelabel", "achieved_goal", view.achieved)
         goal = layout.column("HindsightRelabel", "goal", view.goal)
         reward = layout.column("HindsightRelabel", "reward", view.reward)
         if view.terminated in columns.names:
             terminated = layout.column("HindsightRelabel", "terminated", view.terminated)
             if columns.shapes[terminated] != ():
                 raise ValueError(f"For 'HindsightRelabel', the column {view.terminated!r} must have shape ().")
-        kinds = [(columns.shapes[i], columns.dtypes[i]) for i in (achieved, goal)]
-        if kinds[0] != kinds[1]:
+        following = f"next_{view.goal}"
+        goals = [view.achieved, view.goal, *[following] * (view.is_sparse and following in columns.names)]
+        kinds = [(columns.shapes[i], columns.dtypes[i]) for i in map(columns.names.index, goals)]
+        if len({*kinds}) > 1:
             raise ValueError(
-                f"For 'HindsightRelabel', the columns {view.achieved!r} and {view.goal!r} must have one shape and "
+                f"For 'HindsightRelabel', the columns {' and '.join(map(repr, goals))} must have one shape and "
                 f"dtype, but got {' and '.join(f'{shape} of {dtype}' for shape, dtype in kinds)}."
+            )
+        types = {columns.dtypes[goal], columns.dtypes[reward]}
+        if view.is_sparse and not types <= {"float32", "float64"}:
+            raise ValueError(
+                f"For 'HindsightRelabel', reward_fn='sparse' needs {view.goal!r} and {view.reward!r} of float32 or "
+                f"float64, but got {sorted(types)}: give a function."
             )
         if columns.shapes[reward] != ():
             raise ValueError(f"For 'HindsightRelabel', the column {view.reward!r} must have shape ().")

@@ -16,6 +16,7 @@ from .plan import (
     REPEATED,
     REPEATED_STACK,
     RETURN,
+    REWARD,
     STACK,
     WINDOW,
     Output,
@@ -47,19 +48,27 @@ class Hindsight(NamedTuple):
     Args:
         strategy (str): Choice of the row for the goal.
         ratio (float): Share of samples that are relabelled.
-        reward_fn (Callable): Computes rewards from achieved goals and goals, and perhaps the other columns.
+        reward_fn (Union[Callable, str]): Computes rewards from achieved goals and goals, and perhaps the other columns.
         achieved (str), goal (str), reward (str), terminated (str): The columns.
         takes_batch (bool): Whether it accepts the other columns. Default: ``False``.
+        tolerance (float): For rewards that the kernel computes, the distance up to which they are 0. Default: ``-1.0``,
+            for those of `reward_fn`.
     """
 
     strategy: str
     ratio: float
-    reward_fn: Callable[..., Any]
+    reward_fn: Callable[..., Any] | str
     achieved: str
     goal: str
     reward: str
     terminated: str
     takes_batch: bool = False
+    tolerance: float = -1.0
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if the kernel computes rewards, by distance."""
+        return self.tolerance >= 0
 
 
 class RelabelPlan(NamedTuple):
@@ -206,13 +215,21 @@ class SampleLayout:
                     f"For '{self.cls_name}', FrameStack cannot stack {self.hindsight.goal!r}, the goal of "
                     "HindsightRelabel: give it the names of the other columns as 'observation'."
                 )
-            achieved = self.columns.names.index(self.hindsight.achieved)
-            fields[self.hindsight.goal] = fields[self.hindsight.goal]._replace(kind=GOAL, other=achieved)
+            goal, reward = self.hindsight.goal, self.hindsight.reward
+            fields[goal] = fields[goal]._replace(kind=GOAL)
+            if self.hindsight.is_sparse:
+                if reward in self._stacks or self.returns not in (None, reward):
+                    raise ValueError(
+                        f"For '{self.cls_name}', HindsightRelabel with reward_fn='sparse' needs a 'reward' that is "
+                        f"that of NStep too, and that FrameStack does not stack, but got {reward!r}."
+                    )
+                kinds = {f"next_{goal}": GOAL, reward: REWARD if self.returns is None else RETURN}
+                fields |= {key: fields[key]._replace(kind=kind) for key, kind in kinds.items() if key in fields}
         return fields
 
     def hidden(self) -> tuple[Output, ...]:
         """Return outputs of the sampling operator that are not fields, for the rewards of other goals."""
-        if self.hindsight is None:
+        if self.hindsight is None or self.hindsight.is_sparse:
             return ()
         if self.returns is None:
             return (Output(RELABELLED),)
@@ -235,8 +252,8 @@ class SampleLayout:
         return Names(name for name in self.columns.names if name not in (view.achieved, view.goal))
 
     def relabelling(self, before: int) -> RelabelPlan | None:
-        """Return where relabelling finds its outputs, after `before` others, or ``None`` without hindsight."""
-        if self.hindsight is None:
+        """Return where relabelling finds its outputs, after `before` others, or ``None`` if it has nothing to do."""
+        if self.hindsight is None or self.hindsight.is_sparse:
             return None
         view, fields, columns = self.hindsight, list(self.outputs()), self.columns
         at = {name: before + i for i, name in enumerate(fields)}

@@ -372,6 +372,8 @@ class Parts(NamedTuple):
             gamma=layout.gamma,
             strategy=hindsight.strategy if hindsight else "none",
             ratio=hindsight.ratio if hindsight else 0.0,
+            achieved=layout.columns.names.index(hindsight.achieved) if hindsight else 0,
+            tolerance=hindsight.tolerance if hindsight else -1.0,
         )
         return Options(
             capacity=capacity,

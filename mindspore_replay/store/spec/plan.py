@@ -11,10 +11,12 @@ from ..base.schema import Schema
 
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT, GIVEN = range(12)
-REPEATED, REPEATED_STACK = 12, 13
+REPEATED, REPEATED_STACK, REWARD = 12, 13, 14
 
 #: Kinds that consist of rows of a column, and those of them whose runs are zero unless the last row exists.
 OF_ROWS, STACKS = (WINDOW, STACK, REPEATED, REPEATED_STACK), (STACK, REPEATED_STACK)
+#: Kinds with the shape of a column.
+_OF_COLUMN = (*OF_ROWS, RETURN, GOAL, REWARD)
 
 # Origins of positions: the start, or the last row of the chain of an n-step return; or runs that are such chains.
 FROM_START, FROM_LAST, OF_CHAIN = 0, 1, 2
@@ -46,7 +48,8 @@ class Output(NamedTuple):
         kind (int): ``WINDOW``: rows of a column. ``MASK``: whether these rows exist, bool. ``RETURN``: the discounted
             sum of a column over each position's chain. ``DISCOUNT``: gamma^k for the k rows of that chain, 0 if
             `column` of the last one is nonzero. ``RELABELLED``: whether the sample is relabelled, bool. ``GOAL``: as
-            ``WINDOW``, but in a relabelled sample each existing row is the goal, a row of `other`. ``LENGTH``: steps of
+            ``WINDOW``, but in a relabelled sample each existing row is the goal. ``REWARD``: as ``WINDOW``, but in a
+            relabelled sample the reward by distance. ``LENGTH``: steps of
             the episode from the start on, within the reach of the outputs, int32. ``CHAIN``: rows of each step's chain,
             int32. ``STACK``: as ``WINDOW``, but a run is all zeros unless its last row exists. ``REPEATED``,
             ``REPEATED_STACK``: as ``WINDOW`` and ``STACK``, but with the episode's first row in place of those before
@@ -82,7 +85,7 @@ class Output(NamedTuple):
 
     def shape(self, n: int, columns: Schema) -> tuple[int, ...]:
         """Return the shape of the output for n samples."""
-        if self.kind in (*OF_ROWS, RETURN, GOAL):
+        if self.kind in _OF_COLUMN:
             return (n, *self.lead, *columns.shapes[self.column])
         return (n, *self.lead)
 
@@ -97,7 +100,7 @@ class Output(NamedTuple):
 
     def reach(self, chain: int) -> int:
         """Return the steps from the start on that the output may read."""
-        if self.kind not in (*OF_ROWS, MASK, RETURN):
+        if self.kind not in (*_OF_COLUMN, MASK):
             return 1
         last = self.first + self.runs - 1 + self.length
         if self.anchor == FROM_LAST:
@@ -128,6 +131,9 @@ class SamplePlan(NamedTuple):
         gamma (float): Discount of one step.
         strategy (str): One of `STRATEGIES`.
         ratio (float): Share of samples with another goal.
+        achieved (int): The column of the goals that rows achieved.
+        tolerance (float): The largest distance from another goal at which its reward is 0, or negative for rewards as
+            they are stored.
 
     Examples:
         >>> from mindspore_replay.store import Output, SamplePlan, Schema
@@ -150,6 +156,8 @@ class SamplePlan(NamedTuple):
     gamma: float = 1.0
     strategy: str = "none"
     ratio: float = 0.0
+    achieved: int = 0
+    tolerance: float = -1.0
 
     @property
     def in_order(self) -> bool:
@@ -176,8 +184,8 @@ class SamplePlan(NamedTuple):
         draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
         chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
         outputs = [number for output in self.outputs for number in output[:-1]]
-        numbers = np.array([self.beta_step, self.ratio], np.float64).view(np.int64)
-        return np.array([*draw, *chain, *numbers, *outputs], np.int64)
+        step, ratio, tolerance = np.array([self.beta_step, self.ratio, self.tolerance], np.float64).view(np.int64)
+        return np.array([*draw, *chain, step, ratio, self.achieved, tolerance, *outputs], np.int64)
 
     def powers(self) -> np.ndarray:
         """Return the powers of gamma from 0 to `chain`."""
@@ -191,7 +199,7 @@ class SamplePlan(NamedTuple):
     @property
     def bookkeeping(self) -> int:
         """Number of outputs before the columns."""
-        return [output.kind for output in self.outputs].index(WINDOW)
+        return [output.kind in (*_OF_COLUMN, DISCOUNT) for output in self.outputs].index(True)
 
     @property
     def reaches_out(self) -> bool:
