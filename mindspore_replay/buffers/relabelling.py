@@ -1,10 +1,11 @@
 """Rewards of samples that have other goals: in a compiled graph, and from Python with functions of either kind."""
 
 import ast
+import contextlib
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -15,45 +16,8 @@ from ..columns import type_name
 from ..mindspore_api import isconstant, share
 from ..ops.eager import compiled
 from ..ops.primitives import columns, concat_columns, named_in_graph
-from ..store.base.naming import named
 from ..store.faces.relabelling import Relabelling, RelabelOfArrays, bad_result, column_type, need_column
-from ..store.spec.layout import RelabelPlan
 from .compile_time import compile_time
-
-
-@ms.jit_class
-class RewardFunction:
-    """``(achieved goals [m, *F], goals [m, *F], ...) -> (rewards, terminated or None)``: calls the user's function.
-
-    A bound method and an object with ``__call__`` compile. The arguments of a ``functools.partial`` are taken out of
-    it, since MindSpore would run it in Python.
-    """
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        whole = functools.partial(function)
-        self.arguments, self.keywords, self.function = whole.args, whole.keywords, whole.func
-        if getattr(whole.func, "__name__", "") == "<lambda>" and not _is_alone(whole.func):
-            self.function = _unreadable
-
-    def __call__(self, *given):
-        """Return Tensors."""
-        result = self.function(*self.arguments, *given, **self.keywords)
-        if not isinstance(result, tuple):
-            return self._tensor(result), None
-        if len(result) != 2:
-            self._refuse(f"a tuple of {len(result)}")
-        return self._tensor(result[0]), self._tensor(result[1])
-
-    def _tensor(self, result):
-        if not isinstance(result, Tensor):
-            self._refuse("a value of Python or NumPy")
-        elif not isconstant(result.shape):
-            self._refuse("an array that NumPy has made")
-        return result
-
-    @compile_time
-    def _refuse(self, got: str) -> bool:
-        raise TypeError(bad_result(0, None, got, True))
 
 
 def _unreadable(*_goals):
@@ -77,14 +41,20 @@ def _is_alone(function: Callable[..., object]) -> bool:
 class Relabel(Relabelling):
     """``(outputs) -> outputs`` in a graph.
 
+    A bound method of the user's and an object with ``__call__`` compile. The arguments of a ``functools.partial`` are
+    taken out of it, since MindSpore would run it in Python.
+
     Args:
         plan (RelabelPlan): Where the outputs are.
     """
 
     def __init__(self, plan: Any) -> None:
         # The compiler would parse the function wherever it finds it.
-        self.plan = plan._replace(columns=plan.columns._replace(reward_fn=None))
-        self.rewards, self.steps = RewardFunction(plan.columns.reward_fn), plan.batch.steps
+        self.plan, self.steps = plan._replace(columns=plan.columns._replace(reward_fn=None)), plan.batch.steps
+        whole = functools.partial(plan.columns.reward_fn)
+        is_lambda = getattr(whole.func, "__name__", "") == "<lambda>"
+        self.function = _unreadable if is_lambda and not _is_alone(whole.func) else whole.func
+        self.arguments, self.keywords = whole.args, whole.keywords
         self.index = Tensor(np.arange(plan.chain or 1), ms.int32)
         self.powers = Tensor(np.array([plan.gamma**step for step in range(plan.chain or 1)]))
         self.int32, self.float64 = ms.int32, ms.float64
@@ -120,6 +90,26 @@ class Relabel(Relabelling):
             self._check(terminated.shape, None, achieved.shape[0])
         return rewards, terminated
 
+    def rewards(self, *given):
+        """Call the user's function. Return rewards, and flags or ``None``."""
+        result = self.function(*self.arguments, *given, **self.keywords)
+        if not isinstance(result, tuple):
+            return self._tensor(result), None
+        if len(result) != 2:
+            self._refuse(f"a tuple of {len(result)}")
+        return self._tensor(result[0]), self._tensor(result[1])
+
+    def _tensor(self, result):
+        if not isinstance(result, Tensor):
+            self._refuse("a value of Python or NumPy")
+        elif not isconstant(result.shape):
+            self._refuse("an array that NumPy has made")
+        return result
+
+    @compile_time
+    def _refuse(self, got: str) -> bool:
+        raise TypeError(bad_result(0, None, got, True))
+
     @compile_time
     def _check(self, shape: tuple[int, ...], dtype: object, rows: int) -> bool:
         """Check the rewards, or, without a dtype, the flags."""
@@ -139,10 +129,6 @@ class RelabelFromPython(RelabelOfArrays):
     If it cannot compute with them, it gets Tensors, in a compiled graph, or one operator after the other.
     """
 
-    def __init__(self, plan: RelabelPlan) -> None:
-        super().__init__(plan)
-        self._graph = compiled(RewardFunction(self._function).__call__)
-
     def __call__(self, batch: tuple[Any, ...], before: int) -> tuple[Tensor, ...]:
         """Return the relabelled outputs of a sample of arrays or Tensors, as Tensors."""
         outputs = super().__call__(batch, before)
@@ -151,36 +137,29 @@ class RelabelFromPython(RelabelOfArrays):
     @functools.cached_property
     def runs_graphs(self) -> bool:
         """True if the user's function computes with Tensors, not with arrays. It is tried on two rows of zeros."""
-        plan, goals = self.plan, [(self.plan.goal_shape, self.plan.goal_type)] * 2
-        zeros = [np.zeros((2, *shape), column_type(dtype)) for shape, dtype in (*goals, *plan.batch_fields)]
-        with np.errstate(all="ignore"):
-            try:
-                batch = [named(plan.batch, zeros[2:])] if plan.columns.takes_batch else []
-                result = self._function(*zeros[:2], *batch)
-            except Exception:
-                return True
-        return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
+        fields = *[(self.plan.goal_shape, self.plan.goal_type)] * 2, *self.plan.batch_fields
+        with np.errstate(all="ignore"), contextlib.suppress(Exception):
+            result = super()._result([np.zeros((2, *shape), column_type(dtype)) for shape, dtype in fields])
+            return any(isinstance(value, Tensor) for value in (result if isinstance(result, tuple) else (result,)))
+        return True
 
-    def _result(self, *arguments: Any) -> object:
+    @functools.cached_property
+    def _graph(self) -> Callable[..., Any]:
+        return compiled(Relabel(self.plan).rewards)
+
+    def _result(self, given: Sequence[Any]) -> Any:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
-            return self._function(*arguments)
-        tensors = _shared(arguments)
+            return super()._result(given)
+        tensors = [*map(share, given)]
         try:
-            return self._graph(*tensors)
+            return self._applied(self._graph, tensors)
         except Exception:
-            self._graph = self._function
+            self.__dict__["_graph"] = self._function
         try:
-            return self._function(*tensors)
+            return self._applied(self._function, tensors)
         except Exception as error:
             raise RuntimeError(
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
-                f"{arguments[0].shape}, but failed with both. The last error was {type(error).__name__}: {error}"
+                f"{given[0].shape}, but failed with both. The last error was {type(error).__name__}: {error}"
             ) from error
-
-
-def _shared(value: Any) -> Any:
-    """Return Tensors for arrays, in tuples and dicts too."""
-    if isinstance(value, dict):
-        return {key: _shared(part) for key, part in value.items()}
-    return tuple(map(_shared, value)) if isinstance(value, tuple) else share(value)

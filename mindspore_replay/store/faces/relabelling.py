@@ -5,6 +5,7 @@ The steps are written once, for NumPy arrays and for MindSpore's Tensors in grap
 Axes: ``*L`` the axes before a column's shape: ``B`` samples, or ``B, T`` with the steps of a window.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,11 +21,9 @@ def bad_result(rows: int, dtype: str | None, got: object, in_graph: bool = False
     """Return the message for a result of the reward function that is no rewards, or, without a dtype, no flags."""
     expected = f"a reward of {dtype} for each row, of shape ({rows},), or (rewards, terminated)"
     if dtype is None:
-        expected = f"(rewards, terminated) with a flag for each row, of shape ({rows},)"
-    note = ""
-    if in_graph:
-        note = " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples "
-        expected, note = expected if rows else "a Tensor, or two", f"{note}drawn from Python."
+        expected = f"(rewards, terminated) with a flag for each row, of shape ({rows},)" if rows else "a Tensor, or two"
+    note = " In a compiled graph it must be written with MindSpore's operators; a NumPy function serves samples drawn "
+    note = f"{note}from Python." if in_graph else ""
     return f"For 'HindsightRelabel', 'reward_fn' must return {expected}, but got {got}.{note}"
 
 
@@ -155,9 +154,8 @@ class RelabelOfArrays(Relabelling):
 
     def _called(self, achieved: Any, goal: Any, parts: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what the user's function returns, checked: rewards, and whether they end the episode or ``None``."""
-        given = [np.ascontiguousarray(part, column_type(part.dtype.name)) for part in (achieved, goal, *parts)]
-        batch = [named(self.plan.batch, tuple(given[2:]))] if self.plan.columns.takes_batch else []
-        result = self._result(*given[:2], *batch)
+        given = (achieved, goal, *parts)
+        result = self._result([np.ascontiguousarray(part, column_type(part.dtype.name)) for part in given])
         rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         rewards = self._checked(rewards, len(goal), self.plan.reward_type)
         if terminated is None:
@@ -165,9 +163,13 @@ class RelabelOfArrays(Relabelling):
         need_column(self.plan)
         return rewards, self._checked(terminated, len(goal), None)
 
-    def _result(self, *arguments: Any) -> object:
-        """Return what the user's function returns."""
-        return self._function(*arguments)
+    def _result(self, given: Sequence[Any]) -> Any:
+        return self._applied(self._function, given)
+
+    def _applied(self, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """Call a function of goals and perhaps the other columns."""
+        batch = [named(self.plan.batch, tuple(given[2:]))] if self.plan.columns.takes_batch else []
+        return function(*given[:2], *batch)
 
     def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape. Raise an error for anything else."""
