@@ -3,7 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,38 +29,32 @@ _SAMPLE_SIZE = 256
 _MOST_ROWS = np.iinfo(np.int32).max
 
 
-class Source:
+class Source(NamedTuple):
     """A dataset: its columns, and its episodes in order.
 
     Attributes:
         label (str): Name of the dataset, for messages.
         fields (dict[str, Field]): Columns of steps.
         transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
-        observations (tuple[str, ...]): The columns that are observations, each of which has a next one.
-        size (int): Number of rows.
+        observations (Sequence[str]): The columns that are observations, each of which has a next one.
+        length (numpy.ndarray): Steps of each episode. Shape ``[n]``, int64.
+        known (numpy.ndarray): Whether the observation after it is known. Shape ``[n]``, bool.
+        lost (numpy.ndarray): Whether it is needed but unknown. Shape ``[n]``, bool.
+        steps (Callable): Returns the steps of the episodes for which an array is true, bool ``[n]``, or ``None`` for
+            all; the second argument is as the one of `Recording.pieces`.
+        table (Union[Callable, None]): Returns the table for a function `episodes`. Default: ``None``, of rows that are
+            taken as they are, of which none are chosen.
     """
 
     label: str
     fields: dict[str, Field]
     transitions: dict[str, Field]
-    observations: tuple[str, ...]
-    size: int
-
-    @property
-    def table(self) -> EpisodeTable:
-        """The table for a function `episodes`."""
-        raise NotImplementedError
-
-    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        raise NotImplementedError
-
-    def steps(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        """Return the steps of the episodes for which `chosen` is true, bool ``[episodes]``, or ``None`` for all.
-
-        With `drops`, without those whose next observation is needed but unknown.
-        """
-        raise NotImplementedError
+    observations: Sequence[str]
+    length: np.ndarray
+    known: np.ndarray
+    lost: np.ndarray
+    steps: Callable[[np.ndarray | None, bool], Iterator[Steps]]
+    table: Callable[[], EpisodeTable] | None = None
 
 
 def fill(
@@ -80,37 +74,31 @@ def fill(
     else:
         check_given(what, buffer, types, arguments)
     check_one_length(what, buffer.spec.columns)
-    names = match(what, source, buffer)
+    names, columns = match(what, source, buffer), buffer.spec.columns
     # Rows with next observations; else single observations, with one more row at the end of each episode.
     whole = bool(source.observations) and any(name.startswith("next_") for name in names.values())
-    before, rows, columns = int(buffer.size()), 0, buffer.spec.columns
+    before, rows = int(buffer.size()), 0
     if buffer.has_episodes and before:
         buffer.end_episodes()
-    length, _, lost = (int(array[... if chosen is None else chosen].sum()) for array in source.lengths())
+    length, lost = (int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.lost))
     with progress_bar(what, length, progress, "row", "datasets") as done:
-        parts = _laid_out(what, source, buffer, names, source.steps(chosen, whole), whole, done)
+        parts = _laid_out(what, source, buffer, names, whole, chosen, done)
         for part in _in_chunks(parts, chunk_rows(column_fields(columns).values())):
             given = [part[name].view(dtype) for name, dtype in zip(columns.names, columns.numpy_types)]
             buffer.insert(given, **({"end": part[END], "final": part[FINAL]} if buffer.has_episodes else {}))
             rows += len(part[END])
         done(lost if whole else 0)
-    dropped, undrawn = (lost, 0) if whole else (0, lost if buffer.has_episodes and source.observations else 0)
     over = 0 if isinstance(buffer, ReservoirReplayBuffer) else max(0, before + rows - buffer.capacity)
-    for count, message in (
-        (
-            dropped,
-            "steps dropped: they are the last of an episode that did not terminate, and their next observation is not "
-            "in the dataset",
-        ),
-        (
-            undrawn,
-            "steps stored as final rows, which are read but not drawn as single rows: their next observation is not in "
-            "the dataset",
-        ),
-        (over, f"rows overwritten: the buffer's capacity is {buffer.capacity}"),
-    ):
-        if count:
-            log.warning("%s: %s: %d of %d %s", what, source.label, count, rows + dropped, message)
+    total, unknown = rows + lost * whole, "their next observation is not in the dataset"
+    if lost and whole:
+        text = "%s: %s: %d of %d steps dropped: they are the last of an episode that did not terminate, and %s"
+        log.warning(text, what, source.label, lost, total, unknown)
+    elif lost and buffer.has_episodes and source.observations:
+        text = "%s: %s: %d of %d steps stored as final rows, which are read but not drawn as single rows: %s"
+        log.warning(text, what, source.label, lost, total, unknown)
+    if over:
+        text = "%s: %s: %d of %d rows overwritten: the buffer's capacity is %d"
+        log.warning(text, what, source.label, over, total, buffer.capacity)
     return buffer
 
 
@@ -119,13 +107,13 @@ def _laid_out(
     source: Source,
     buffer: Any,
     names: Mapping[str, str],
-    pieces: Iterable[Steps],
     whole: bool,
+    chosen: np.ndarray | None,
     done: Callable[[int], object],
 ) -> Iterator[Arrays]:
     """Return steps as rows in the layout and the dtypes of a buffer, with the flags of their episodes."""
     fields = column_fields(buffer.spec.columns)
-    for steps in pieces:
+    for steps in source.steps(chosen, whole):
         columns, end = steps.columns, steps.end
         final = np.zeros_like(end) if steps.final is None else steps.final
         if whole:
@@ -172,22 +160,33 @@ def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[
 def make_buffer(
     what: str, source: Source, chosen: np.ndarray | None, types: Mapping[str, object] | None, arguments: dict[str, Any]
 ) -> Any:
-    """Make a buffer for the chosen episodes, of the requested class and arguments."""
-    fields = source.transitions
+    """Make a buffer for the chosen episodes, of the requested class and arguments. `types` overrides dtypes."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    buffer_cls = class_of(arguments.pop("buffer_cls", None))
+    buffer_cls, views = class_of(arguments.pop("buffer_cls", None)), arguments.get("views", ())
     # The goals achieved after the actions are in columns of next observations.
-    views = arguments.get("views", ())
     relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
     single = knows_episodes(buffer_cls, arguments) and not relabels
-    if single:
-        fields = {name: field for name, field in fields.items() if name in source.fields}
-    lengths, known, lost = (array[... if chosen is None else chosen] for array in source.lengths())
-    if lengths.sum() == 0:
+    fields = {k: field for k, field in source.transitions.items() if not single or k in source.fields}
+    length, known, lost = (
+        int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.known, source.lost)
+    )
+    if not length:
         raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
-    # An episode has one more row, for its last observation. A transition without a next observation is left out.
-    last = known.sum() if single and source.observations else -lost.sum() if fields.keys() - source.fields.keys() else 0
-    return schema_buffer(what, buffer_cls, fields, types, arguments, rows=int(lengths.sum() + last))
+    if taken := sorted({"shapes", "types", "names", "num_envs"} & arguments.keys()):
+        raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
+    wanted = _types(what, fields, types)
+    arguments = {"shapes": [shape for shape, _ in fields.values()], "types": wanted, "names": list(fields), **arguments}
+    if "capacity" not in arguments:
+        # An episode has one more row, for its last observation. A transition without a next observation is left out.
+        rows = length + (known if single and source.observations else 0)
+        rows -= lost if fields.keys() - source.fields.keys() else 0
+        with contextlib.suppress(TypeError, ValueError):  # those of the constructor below
+            outline = {"sample_size": 1, "capacity": _MOST_ROWS, "types": list(map(given_type_name, wanted))}
+            rows = max(rows, spec_of(buffer_cls, {**arguments, **outline}).reach)  # of a sample
+        arguments["capacity"] = max(1, rows)
+    capacity = check_size(what, "capacity", arguments["capacity"])
+    window = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
+    return buffer_cls(**{"sample_size": max(1, min(_SAMPLE_SIZE, capacity - window + 1)), **arguments})
 
 
 def unmarked(what: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
@@ -202,38 +201,9 @@ def class_of(buffer_cls: type | str | None) -> type:
     return buffer_class({"type": "uniform" if buffer_cls is None else buffer_cls}, find)
 
 
-def _sample_size(what: str, arguments: Mapping[str, Any]) -> int:
-    """Return 256, or the largest sample size of a smaller buffer."""
-    capacity = check_size(what, "capacity", arguments["capacity"])
-    length = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
-    return max(1, min(_SAMPLE_SIZE, capacity - length + 1))
-
-
 def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     """Return True if a buffer of this class stores episodes."""
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
-
-
-def schema_buffer(
-    what: str, buffer_cls: type, fields: Mapping[str, Field], types: object, arguments: Mapping[str, Any], rows: int
-) -> Any:
-    """Make a buffer with these columns, of a capacity for these rows by default. `types` overrides dtypes."""
-    taken = sorted({"shapes", "types", "names", "num_envs"} & arguments.keys())
-    if taken:
-        raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
-    wanted = _types(what, fields, types)
-    arguments = {"shapes": [shape for shape, _ in fields.values()], "types": wanted, "names": list(fields), **arguments}
-    if "capacity" not in arguments:  # a sample may reach over more rows than there are
-        with contextlib.suppress(TypeError, ValueError):  # those of the constructor below
-            outline = {
-                **arguments,
-                "types": list(map(given_type_name, wanted)),
-                "sample_size": 1,
-                "capacity": _MOST_ROWS,
-            }
-            rows = max(rows, spec_of(buffer_cls, outline).reach)
-        arguments["capacity"] = max(1, rows)
-    return buffer_cls(**{"sample_size": _sample_size(what, arguments), **arguments})
 
 
 def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object]:
@@ -316,11 +286,8 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
     """Return the episodes that `episodes` selects, bool ``[n]``, or ``None`` for all."""
     if episodes is None:
         return None
-    if callable(episodes):
-        table = source.table
-        episodes, count = episodes(table), len(table.length)
-    else:
-        count = len(source.lengths()[0])
+    count = len(source.length)
+    episodes = episodes(source.table()) if source.table and callable(episodes) else episodes
     chosen = np.zeros(count, np.bool_)
     if not isinstance(episodes, slice):
         episodes = np.asarray(episodes)

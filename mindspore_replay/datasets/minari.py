@@ -1,7 +1,6 @@
 """Makes buffers from Minari datasets, and Minari datasets from buffers."""
 
 import contextlib
-import functools
 import itertools
 import os
 import warnings
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checkpoint.files import progress_bar
+from ..store.base.nested import leaves as leaves_of_values
 from ..store.base.optional import optional
 from ..store.faces.classes import ReservoirReplayBuffer
-from . import spaces
+from ..training.spaces import leaves as leaves_of_spaces
 from .export import StoredRows
 from .filling import Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
 from .steps import Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, chunks, is_whole
@@ -103,90 +103,86 @@ def from_minari(
         >>> print(first.size(), *first.names)  # three steps, and the observation after them
         4 observation action reward terminated truncated
     """
-    source = MinariSource("from_minari", dataset)
+    source = _source("from_minari", _opened("from_minari", dataset))
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
     return fill("from_minari", source, buffer, episodes, types, progress, arguments)
 
 
-class MinariSource(Source):
-    """A Minari dataset as a `Source`.
+def _source(what: str, dataset: "MinariDataset") -> Source:
+    """Return a Minari dataset as a `Source`."""
+    label, indices = f"the dataset {dataset.id!r}", np.asarray(dataset.episode_indices)
+    if not len(indices):
+        raise ValueError(f"For '{what}', {label} must have an episode, but got none.")
+    observation = _leaves(what, dataset.observation_space, "observation")
+    scalars: dict[str, Any] = {
+        "reward": np.asarray(dataset[0].rewards).dtype,
+        "terminated": np.bool_,
+        "truncated": np.bool_,
+    }
+    fields = {**observation, **_leaves(what, dataset.action_space, "action")}
+    fields |= {name: ((), np.dtype(dtype)) for name, dtype in scalars.items()}
+    transitions = with_next(fields, list(observation))
+    metadata = dataset.storage.get_episode_metadata(indices)
+    length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
 
-    Args:
-        what (str): Function to name in errors.
-        dataset (Union[minari.MinariDataset, str, Path]): The dataset.
-    """
-
-    def __init__(self, what: str, dataset: object) -> None:
-        self._what = what
-        self._dataset = _opened(what, dataset)
-        self.label = f"the dataset {self._dataset.id!r}"
-        self._indices = np.asarray(self._dataset.episode_indices)
-        if not len(self._indices):
-            raise ValueError(f"For '{what}', {self.label} must have an episode, but got none.")
-        observation = spaces.leaves(what, self._dataset.observation_space, "observation")
-        action = spaces.leaves(what, self._dataset.action_space, "action")
-        reward = np.asarray(self._dataset[0].rewards).dtype
-        self.observations = tuple(observation)
-        scalars: dict[str, Field] = {"reward": ((), reward)}
-        scalars |= {name: ((), np.dtype(np.bool_)) for name in ("terminated", "truncated")}
-        self.fields = {**observation, **action, **scalars}
-        self.size = int(self._dataset.total_steps)
-        self.transitions = with_next(self.fields, self.observations)
-        metadata = self._dataset.storage.get_episode_metadata(self._indices)
-        self._length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
-
-    @functools.cached_property
-    def table(self) -> EpisodeTable:
-        """The episodes, each of which is read."""
+    def table() -> EpisodeTable:
         rows = [
-            (np.sum(one.rewards), *(flags[-1:].any() for flags in (one.terminations, one.truncations)))
-            for one in self._dataset.iterate_episodes(self._indices)
+            (np.sum(one.rewards), np.any(one.terminations[-1:]), np.any(one.truncations[-1:]))
+            for one in dataset.iterate_episodes(indices)
         ]
         total, terminated, truncated = (np.array(column, t) for column, t in zip(zip(*rows), (float, bool, bool)))
-        return EpisodeTable(self._length, total, terminated, truncated)
+        return EpisodeTable(length, total, terminated, truncated)
 
-    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the steps of each episode, and whether the observation after it is known, or needed but unknown."""
-        return self._length, np.ones(len(self._length), np.bool_), np.zeros(len(self._length), np.bool_)
-
-    def steps(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        """Return the steps of the chosen episodes, in pieces, or ``None`` for all.
-
-        No more episodes are in memory at once than make a piece, or one.
-        """
-        every = np.arange(len(self._indices)) if chosen is None else np.flatnonzero(chosen)
-        rows = chunk_rows(self.transitions.values())
-        groups = np.cumsum(self._length[every]) // rows
+    def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
+        """No more episodes are in memory at once than make a piece, or one."""
+        every, rows = np.flatnonzero(length >= 0 if chosen is None else chosen), chunk_rows(transitions.values())
+        groups = np.cumsum(length[every]) // rows
         for group in np.split(every, np.flatnonzero(np.diff(groups)) + 1):
-            for episode in self._dataset.iterate_episodes(self._indices[group]):
-                arrays, number = self._arrays(episode), len(episode.rewards)
+            for episode in dataset.iterate_episodes(indices[group]):
+                arrays, number = _arrays(what, label, episode, fields), len(episode.rewards)
                 for part in chunks(number, rows):  # copies, so that the episode is free before the next is read
                     after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
-                    following = {name: arrays[name][after].copy() for name in self.observations}
+                    following = {name: arrays[name][after].copy() for name in observation}
                     columns = {name: array[part].copy() for name, array in arrays.items()}
                     yield Steps(columns, following, np.ones_like(end), end)
                 del arrays, episode
 
-    def _arrays(self, episode: "EpisodeData") -> Arrays:
-        """Return the columns of one episode, and one observation more."""
-        scalars = {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
-        n, place = len(scalars["reward"]), f"episode {episode.id} of {self.label}"
-        arrays = {
-            **spaces.flatten(episode.observations, "observation"),
-            **spaces.flatten(episode.actions, "action"),
-            **scalars,
-        }
-        wrong = []
-        for name, (shape, _) in self.fields.items():
-            expected = (n + (name in self.observations), *shape)
-            if arrays[name].shape != expected:
-                wrong.append(f"{name!r}: expected {expected}, but got {arrays[name].shape}")
-        if wrong:
-            raise ValueError(
-                f"For '{self._what}', {place} must have arrays for its {n} steps, and one observation more. "
-                f"{'; '.join(wrong)}."
-            )
-        return arrays
+    every = np.ones(len(length), np.bool_)
+    return Source(label, fields, transitions, list(observation), length, every, ~every, steps, table)
+
+
+def _arrays(what: str, label: str, episode: "EpisodeData", fields: Mapping[str, Field]) -> Arrays:
+    """Return the columns of one episode, of observations one more."""
+    nested = {"observation": episode.observations, "action": episode.actions}
+    arrays = {key: np.asarray(value) for key, value in leaves_of_values(nested, ()).items()}
+    arrays |= {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
+    n, wrong = len(arrays["reward"]), []
+    for name, (shape, _) in fields.items():
+        expected = (n + (name.split(".")[0] == "observation"), *shape)
+        if arrays[name].shape != expected:
+            wrong.append(f"{name!r}: expected {expected}, but got {arrays[name].shape}")
+    if wrong:
+        raise ValueError(
+            f"For '{what}', episode {episode.id} of {label} must have arrays for its {n} steps, and one observation "
+            f"more. {'; '.join(wrong)}."
+        )
+    return arrays
+
+
+def _leaves(what: str, space: object, name: str) -> dict[str, Field]:
+    """Return shape and dtype of each leaf of a space, by name: ``"observation.arm.position"``, ``"observation.0"``."""
+    found = leaves_of_spaces(what, name, space)
+    return {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in found}
+
+
+def _nested(space: object, columns: Mapping[str, np.ndarray], name: str) -> object:
+    """Return nested values from the arrays of the leaves. Each leaf is a list of rows."""
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, Mapping):
+        return {key: _nested(part, columns, f"{name}.{key}") for key, part in inner.items()}
+    if inner is not None:
+        return tuple(_nested(part, columns, f"{name}.{key}") for key, part in enumerate(inner))
+    return list(columns[name])
 
 
 def _opened(what: str, dataset: object) -> "MinariDataset":
@@ -274,8 +270,9 @@ def to_minari(
     env_spaces = _spaces(env, observation_space, action_space)
     names = _columns(buffer, env_spaces)
     _check_images(env_spaces, metadata.get("data_format"))
-    export = _EpisodeExport(env_spaces, dataset_id)
-    _check_ends(buffer, names, tuple(export.observations))
+    observations = _leaves("to_minari", env_spaces["observation"], "observation")
+    _check_ends(buffer, names, tuple(observations))
+    lost = {"repeated": 0, "dropped": 0, "written": 0}
     with (
         buffer.state.snapshot(columns=True) as state,
         progress_bar("to_minari", int(state["count"]), progress, "row", "datasets") as done,
@@ -283,7 +280,8 @@ def to_minari(
     ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        buffers = export.buffers(StoredRows(buffer.spec, state).episodes(names, tuple(export.observations)), done)
+        episodes = StoredRows(buffer.spec, state).episodes(names, tuple(observations))
+        buffers = _episode_buffers(episodes, env_spaces, observations, lost, done)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
@@ -291,62 +289,54 @@ def to_minari(
         dataset = minari.create_dataset_from_buffers(
             dataset_id, itertools.chain(first, buffers), env=env, **space_arguments, **metadata
         )
-    export.report()
+    if lost["repeated"]:
+        log.warning(
+            "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
+            "before it again",
+            *(dataset_id, lost["repeated"], lost["written"]),
+        )
+    if lost["dropped"]:
+        text = "to_minari: %s: %d steps dropped: the buffer holds no observation after them"
+        log.warning(text, dataset_id, lost["dropped"])
     return dataset
 
 
-class _EpisodeExport:
-    """Converts steps to Minari's episodes, and counts steps that were repeated or dropped."""
-
-    def __init__(self, env_spaces: Mapping[str, object], dataset_id: str) -> None:
-        self._minari_episode = optional("minari.data_collector", "to_minari", "datasets", "minari").EpisodeBuffer
-        self._spaces, self._dataset_id = env_spaces, dataset_id
-        self.observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
-        self._fields = {**self.observations, **spaces.leaves("to_minari", env_spaces["action"], "action")}
-        self._episodes = self._repeated = self._dropped = 0
-
-    def buffers(self, episodes: Iterator[Steps], done: Callable[[int], object]) -> Iterator["EpisodeBuffer"]:
-        """Return each episode that has a step, in Minari's form."""
-        for steps in episodes:
-            done(len(steps.end))
-            whole = bool(steps.known[-1] or steps.flag("terminated")[-1])
-            n = len(steps.end) - (not whole)
-            self._dropped += not whole
-            if n:
-                self._episodes += 1
-                self._repeated += not steps.known[-1] and whole
-                yield self._buffer(steps, n, whole)
-
-    def _buffer(self, steps: Steps, n: int, whole: bool) -> "EpisodeBuffer":
-        """Convert the first `n` steps and the observation after them, which is the last next observation if `whole`."""
-        columns = {name: steps.columns[name][:n] for name in self._fields}
-        for name in self.observations:
-            following = steps.following[name] if steps.known[-1] else steps.columns[name]
-            columns[name] = np.concatenate((steps.columns[name][:n], following[-1:]))
-        label, reward = "the buffer", steps.columns["reward"][:n]
-        columns = {k: fit("to_minari", label, k, array, self._fields[k]) for k, array in columns.items()}
+def _episode_buffers(
+    episodes: Iterator[Steps],
+    env_spaces: Mapping[str, object],
+    observations: Mapping[str, Field],
+    lost: dict[str, int],
+    done: Callable[[int], object],
+) -> Iterator["EpisodeBuffer"]:
+    """Return each episode that has a step, in Minari's form, and count those written, repeated and dropped."""
+    minari_episode = optional("minari.data_collector", "to_minari", "datasets", "minari").EpisodeBuffer
+    fields = {**observations, **_leaves("to_minari", env_spaces["action"], "action")}
+    for steps in episodes:
+        done(len(steps.end))
+        known, whole = steps.known[-1], bool(steps.known[-1] or steps.flag("terminated")[-1])
+        n = len(steps.end) - (not whole)
+        lost["dropped"] += not whole
+        if not n:
+            continue
+        lost["written"] += 1
+        lost["repeated"] += whole and not known
+        columns = {name: steps.columns[name][:n] for name in fields}
+        for name in observations:  # and the one after the last step
+            following = steps.following[name] if known else steps.columns[name]
+            columns[name] = np.concatenate((columns[name], following[-1:]))
+        reward = steps.columns["reward"][:n]
+        columns["reward"], wanted = reward, {**fields, "reward": ((), reward.dtype)}
+        columns = {k: fit("to_minari", "the buffer", k, array, wanted[k]) for k, array in columns.items()}
         terminated, truncated = steps.flag("terminated")[:n], steps.flag("truncated")[:n]
         truncated[-1] |= not terminated[-1]
-        return self._minari_episode(
-            observations=spaces.unflatten(self._spaces["observation"], columns, "observation"),
-            actions=spaces.unflatten(self._spaces["action"], columns, "action"),
-            rewards=fit("to_minari", label, "reward", reward, ((), reward.dtype)),
+        yield minari_episode(
+            observations=_nested(env_spaces["observation"], columns, "observation"),
+            actions=_nested(env_spaces["action"], columns, "action"),
+            rewards=columns["reward"],
             terminations=terminated,
             truncations=truncated,
             infos={},
         )
-
-    def report(self) -> None:
-        """Log how many steps were dropped, and how many last observations were repeated."""
-        if self._repeated:
-            log.warning(
-                "to_minari: %s: %d of %d episodes terminated without a last observation in the buffer: it is the one "
-                "before it again",
-                *(self._dataset_id, self._repeated, self._episodes),
-            )
-        if self._dropped:
-            text = "to_minari: %s: %d steps dropped: the buffer holds no observation after them"
-            log.warning(text, self._dataset_id, self._dropped)
 
 
 def _spaces(env: object, observation_space: object, action_space: object) -> dict[str, object]:
@@ -365,8 +355,8 @@ def _spaces(env: object, observation_space: object, action_space: object) -> dic
 def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
     """Return the buffer's column for each name in a dataset."""
     columns = buffer.spec.columns.names
-    observations = spaces.leaves("to_minari", env_spaces["observation"], "observation")
-    needed = [*observations, *spaces.leaves("to_minari", env_spaces["action"], "action"), "reward"]
+    observations = _leaves("to_minari", env_spaces["observation"], "observation")
+    needed = [*observations, *_leaves("to_minari", env_spaces["action"], "action"), "reward"]
     names = {}
     for name in [*needed, *(f"next_{name}" for name in observations), "terminated", "truncated"]:
         short = name.replace("observation.", "", 1)
@@ -400,7 +390,7 @@ def _check_ends(buffer: Any, names: Mapping[str, str], observations: Sequence[st
 def _check_images(env_spaces: Mapping[str, object], data_format: object) -> None:
     """Raise a ValueError for images that Minari would write in a form that it cannot read."""
     for key, space in env_spaces.items():
-        for name, (shape, dtype) in spaces.leaves("to_minari", space, key).items():
+        for name, (shape, dtype) in _leaves("to_minari", space, key).items():
             if dtype != np.uint8 or len(shape) not in (2, 3):
                 continue
             if min(shape[:2]) < 32 and data_format in (None, "hdf5"):

@@ -19,7 +19,7 @@ from ..store.base.checks import check_no_pipe
 from .export import StoredRows
 from .filling import check_buffer, check_given, class_of, column_fields, fill, fit, knows_episodes, log
 from .steps import CHUNK_BYTES, END, FINAL, Episodes, Field, as_flag, chunk_rows, chunks, ends_said
-from .tables import TableSource, check_expanded, d4rl_source, read_native
+from .tables import check_expanded, d4rl_source, read_native, table_source
 
 #: Names of the flags of rows in a file.
 _FLAGS = {"end": END, "final": FINAL}
@@ -107,7 +107,7 @@ def from_npz(
     lacking = buffer is not None and not arrays.keys() >= set(buffer.spec.columns.names)
     as_stored = flagged and has_episodes and episodes is None and not lacking
     by_episode = not as_stored and (flagged or has_episodes or lacking or episodes is not None)
-    source = TableSource("from_npz", label, arrays, names, by_episode)
+    source = table_source("from_npz", label, arrays, names, by_episode)
     if flagged and by_episode and not source.observations:
         raise ValueError(
             f"For 'from_npz', {label} must have a column 'observation' or 'observation.*' where its rows are laid out "

@@ -1,14 +1,13 @@
 """Reads files with one array for each column, as npz and HDF5 files are."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .filling import Source, unmarked, with_next
-from .steps import END, FINAL, EpisodeTable, Field, Recording, Steps, chunk_rows, chunks, ends_said, is_whole
+from .steps import END, FINAL, Field, Recording, Steps, chunk_rows, chunks, ends_said, is_whole
 
 #: D4RL's keys, with their columns.
 D4RL = {
@@ -38,8 +37,16 @@ def read_native(array: Any, rows: slice) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-class TableSource(Source):
-    """A file as a `Source`. Its columns have equal lengths.
+def table_source(
+    what: str,
+    label: str,
+    arrays: Mapping[str, Any],
+    names: Mapping[str, str],
+    by_episode: bool = False,
+    always: Sequence[str] = (),
+    reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Source:
+    """Return a file whose columns have equal lengths as a `Source`.
 
     Args:
         what (str): Function to name in errors.
@@ -50,96 +57,67 @@ class TableSource(Source):
         always (Sequence[str]): Flags that become columns even if the file lacks them. Default: ``()``.
         reading (Callable): Returns a block to read in, with errors of its own. Default: ``nullcontext``.
     """
+    flags = {END, FINAL, *always}
+    _check(what, label, {names[name]: arrays[names[name]] for name in names}, [names[n] for n in names if n in flags])
+    types = {name: arrays[key].dtype.newbyteorder("=") for name, key in names.items()}
+    rows: dict[str, Field] = {name: (tuple(arrays[names[name]].shape[1:]), types[name]) for name in names}
+    size, always_fields = len(arrays[next(iter(names.values()))]), dict.fromkeys(always, ((), np.dtype(np.bool_)))
+    columns: dict[str, Field] = {name: rows[name] for name in names if name not in (END, FINAL)} | always_fields
 
-    def __init__(
-        self,
-        what: str,
-        label: str,
-        arrays: Mapping[str, Any],
-        names: Mapping[str, str],
-        by_episode: bool = False,
-        always: Sequence[str] = (),
-        reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> None:
-        self._what, self.label, self._names, self._reading = what, label, dict(names), reading
-        self._arrays = {name: arrays[key] for name, key in names.items()}
-        self._flags = {END, FINAL, *always}
-        self.observations = tuple(n for n in names if by_episode and n.split(".")[0] == "observation")
-        self._by_episode = by_episode
-        self._check()
-        self._rows: dict[str, Field] = {
-            name: (tuple(array.shape[1:]), array.dtype.newbyteorder("=")) for name, array in self._arrays.items()
-        }
-        fields = {name: field for name, field in self._rows.items() if name not in (END, FINAL)}
-        fields |= {name: ((), np.dtype(np.bool_)) for name in always}
-        following, whole = {f"next_{name}" for name in self.observations}, is_whole(names, self.observations)
-        self.fields = {name: field for name, field in fields.items() if name not in following}
-        self.transitions = fields if whole else with_next(self.fields, self.observations)
-        if by_episode and not whole and not {END, "truncated"} & names.keys():
-            key = self._names.get("truncated", "timeouts" if always else "truncated")
-            raise unmarked(what, label, f"{key!r} or next observations", list(names.values()))
-
-    def _check(self) -> None:
-        """Raise an error for arrays that cannot be columns."""
-        arrays = {self._names[name]: array for name, array in self._arrays.items()}
-        if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
-            raise TypeError(f"For '{self._what}', {self.label} must hold arrays of numbers, but {', '.join(odd)}.")
-        lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
-        if len(set(lengths.values())) != 1 or None in lengths.values():
-            raise ValueError(
-                f"For '{self._what}', {self.label} must hold arrays of one length, a row of each step, but got "
-                f"{lengths}."
-            )
-        self.size = next(iter(lengths.values())) or 0
-        if not self.size:
-            raise ValueError(f"For '{self._what}', {self.label} must hold a row, but got none.")
-        shapes = {self._names[name]: self._arrays[name].shape for name in self._flags & self._arrays.keys()}
-        if wrong := {key: shape for key, shape in shapes.items() if shape != (self.size,)}:
-            raise ValueError(
-                f"For '{self._what}', flags of {self.label} must have shape ({self.size},), but got {wrong}."
-            )
-
-    def _read(self, name: str, rows: slice) -> np.ndarray:
-        """Return rows of a column as stored, and of flags as bools."""
-        with self._reading():
-            array = read_native(self._arrays[name], rows)
-        flag = array.astype(np.bool_) if name in self._flags else array
+    def read(name: str, part: slice) -> np.ndarray:
+        with reading():
+            array = read_native(arrays[names[name]], part)
+        flag = array.astype(np.bool_) if name in flags else array
         if array.dtype != flag.dtype and not np.array_equal(flag, array):
             raise ValueError(
-                f"For '{self._what}', {self._names[name]!r} of {self.label} must hold bools or 0 and 1, but got "
+                f"For '{what}', {names[name]!r} of {label} must hold bools or 0 and 1, but got "
                 f"{array[flag != array][0]}."
             )
         return flag
 
-    @functools.cached_property
-    def _recording(self) -> Recording:
-        return Recording(self.size, self._rows, self._read, self.observations)
-
-    @property
-    def table(self) -> EpisodeTable:
-        """The episodes."""
-        return self._recording.table
-
-    def lengths(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the lengths of the episodes. For rows as they are, one entry with all of them, which are not read."""
-        if not self._by_episode:
-            return np.array([self.size]), np.zeros(1, np.bool_), np.zeros(1, np.bool_)
-        one, last = self._recording, self._recording.stops - 1
-        return np.diff(one.stops, prepend=0), one.known[last], ~(one.known | one.terminated)[last]
-
-    def steps(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        """Return the steps of the chosen episodes, or ``None`` for all."""
-        if self._by_episode:
-            for steps in self._recording.pieces(chosen, drops):
-                lacking = {name: steps.flag(name) for name in self.fields if name not in steps.columns}
-                yield steps._replace(columns={**steps.columns, **lacking})
-            return
-        every, no = slice(0, self.size), np.zeros(self.size, np.bool_)
-        end, final = (self._read(flag, every) if flag in self._rows else no for flag in (END, FINAL))
+    def as_stored(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
+        no = np.zeros(size, np.bool_)
+        end, final = (read(flag, slice(0, size)) if flag in rows else no for flag in (END, FINAL))
         end = ends_said(end, final)
-        for rows in chunks(self.size, chunk_rows(self._rows.values())):
-            columns = {name: self._read(name, rows) for name in self.fields}
-            yield Steps(columns, {}, no[rows], end[rows], final[rows])
+        for part in chunks(size, chunk_rows(rows.values())):
+            yield Steps({name: read(name, part) for name in columns}, {}, no[part], end[part], final[part])
+
+    if not by_episode:
+        nothing = np.zeros(1, np.bool_)
+        return Source(label, columns, columns, (), np.array([size]), nothing, nothing, as_stored)
+    observations = [name for name in names if name.split(".")[0] == "observation"]
+    whole, following = is_whole(names, observations), {f"next_{name}" for name in observations}
+    if not whole and not {END, "truncated"} & names.keys():
+        key = names.get("truncated", "timeouts" if always else "truncated")
+        raise unmarked(what, label, f"{key!r} or next observations", list(names.values()))
+    fields = {name: field for name, field in columns.items() if name not in following}
+    found = Recording(size, rows, read, observations)
+
+    def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
+        for one in found.pieces(chosen, drops):
+            lacking = {name: one.flag(name) for name in always if name not in one.columns}
+            yield one._replace(columns={**one.columns, **lacking})
+
+    last, transitions = found.stops - 1, columns if whole else with_next(fields, observations)
+    length, known = np.diff(found.stops, prepend=0), found.known[last]
+    lost = ~(known | found.terminated[last])
+    return Source(label, fields, transitions, observations, length, known, lost, steps, lambda: found.table)
+
+
+def _check(what: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> None:
+    """Raise an error for arrays that cannot be columns or flags."""
+    if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
+        raise TypeError(f"For '{what}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
+    lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
+    if len(set(lengths.values())) != 1 or None in lengths.values():
+        raise ValueError(
+            f"For '{what}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
+        )
+    size = next(iter(lengths.values()))
+    if not size:
+        raise ValueError(f"For '{what}', {label} must hold a row, but got none.")
+    if wrong := {key: arrays[key].shape for key in flags if arrays[key].shape != (size,)}:
+        raise ValueError(f"For '{what}', flags of {label} must have shape ({size},), but got {wrong}.")
 
 
 def d4rl_source(
@@ -147,7 +125,7 @@ def d4rl_source(
     label: str,
     arrays: Mapping[str, Any],
     reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> TableSource:
+) -> Source:
     """Make the source of a file with D4RL's keys."""
     split = [(key, *key.partition("/")[::2]) for key in arrays]
     names = {  # each array in a group is a column
@@ -162,4 +140,4 @@ def d4rl_source(
         raise ValueError(
             f"For '{what}', {label} must have D4RL's keys, but lacks {missing}; it has {list(arrays)[:20]}."
         )
-    return TableSource(what, label, arrays, names, True, ("terminated", "truncated"), reading)
+    return table_source(what, label, arrays, names, True, ("terminated", "truncated"), reading)
