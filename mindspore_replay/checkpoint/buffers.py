@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from ..store.base.checks import check_bool, check_size
 from ..store.faces.local import LocalBuffer
@@ -13,11 +13,10 @@ from ..store.kernels.memory import memory_limit
 from ..store.spec.arguments import decoded_arguments, encoded, given_arguments
 from ..store.spec.described import read
 from ..store.waits.limiter import RateLimiter
-from .file_format import MIXTURE, check_description, descriptions, summary
+from .file_format import MIXTURE, check_description, named_descriptions, summary
 from .files import Source, open_source
 from .loading import check_same, load_parts
-from .parts import Part, is_buffer
-from .saving import save_parts
+from .saving import Part, save_parts
 
 #: Arguments that no file may give: where rows are, and what computes.
 _CHOSEN_HERE = {"storage", "backend"}
@@ -117,8 +116,7 @@ def load_buffers(
     with open_source(path) as source:
         check_description(source.path, source.header.description)
         new = buffer is None
-        if new:
-            buffer = _made(maker, source, capacity)
+        buffer = _made(maker, source, capacity) if new else buffer
         description, parts = contents_of("load", buffer)
         check_same(source, description)
         load_parts(source, parts, new=new, progress=progress)
@@ -143,7 +141,7 @@ def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
 def _check_memory(description: dict[str, Any], capacity: int | None) -> None:
     """Raise a ValueError if buffers would not fit in memory, as a file of a few bytes can ask for."""
     nbytes, most = 0, memory_limit()
-    for node in descriptions(description):
+    for _, node in named_descriptions(description):
         if "arguments" in node and node["class"] != MIXTURE:
             spec = read(node)
             compressed = {f"column.{spec.columns.names[i]}" for i in spec.columns.compressed}
@@ -163,21 +161,21 @@ def contents_of(function: str, buffers: object, in_folders: bool = False) -> tup
     description, owners = _contents_of(function, buffers, in_folders)
     if len({id(owner) for owner in owners}) < len(owners):
         raise ValueError(f"For '{function}', 'buffer' must contain each buffer once, but one occurs twice.")
-    if is_buffer(buffers):
+    if isinstance(buffers, LocalBuffer):
         return description, [Part("", buffers, True)]
-    return description, [Part(f"{i}.", owner, is_buffer(owner)) for i, owner in enumerate(owners)]
+    return description, [Part(f"{i}.", owner, isinstance(owner, LocalBuffer)) for i, owner in enumerate(owners)]
 
 
 def _contents_of(function: str, buffers: Any, in_folders: bool) -> tuple[dict[str, Any], list[Any]]:
     """Return the description, and the buffers and mixtures."""
     several: list[Any] = list(buffers) if hasattr(buffers, "append") else []  # as a CellList has it
-    if is_mixture(buffers):
+    if isinstance(buffers, MixedReplay):
         several = list(buffers.sources)
     elif isinstance(buffers, Mapping):
         if wrong := [name for name in buffers if not isinstance(name, str)]:
             raise TypeError(f"For '{function}', the keys of 'buffer' must be strings, but got {wrong[0]!r}.")
         several = list(buffers.values())
-    elif is_buffer(buffers):
+    elif isinstance(buffers, LocalBuffer):
         return _described(buffers, in_folders), [buffers]
     if not several:
         raise TypeError(
@@ -186,8 +184,14 @@ def _contents_of(function: str, buffers: Any, in_folders: bool) -> tuple[dict[st
         )
     found = [_contents_of(function, one, in_folders) for one in several]
     descriptions, owners = [one for one, _ in found], [owner for _, own in found for owner in own]
-    if is_mixture(buffers):
-        return {"class": type(buffers).__name__, "sources": descriptions, **_arguments_of(buffers)}, [buffers, *owners]
+    if isinstance(buffers, MixedReplay):
+        if type(buffers).__name__ == MIXTURE:
+            given = given_arguments(buffers)
+            given["ratios"] = [ratio for _, ratio in given.pop("parts")]
+            more: dict[str, Any] = {"arguments": {k: encoded(value) for k, value in given.items()}}
+        else:
+            more = {"reason": f"{type(buffers).__name__} is no class of mindspore_replay"}
+        return {"class": type(buffers).__name__, "sources": descriptions, **more}, [buffers, *owners]
     if isinstance(buffers, Mapping):
         return {"dict": dict(zip(buffers, descriptions))}, owners
     return {"list": descriptions}, owners
@@ -200,17 +204,3 @@ def _described(buffer: LocalBuffer, in_folders: bool) -> dict[str, Any]:
     limiter = buffer.limiter
     limits = {"limiter": {"timeout": limiter.timeout}} if isinstance(limiter, RateLimiter) else {}
     return {**buffer.spec.to_json(), **limits}
-
-
-def _arguments_of(mixed: object) -> dict[str, Any]:
-    """Return the arguments of a mixture, or the reason why a file cannot contain them."""
-    if type(mixed).__name__ != MIXTURE:
-        return {"reason": f"{type(mixed).__name__} is no class of mindspore_replay"}
-    given = given_arguments(mixed)
-    given["ratios"] = [ratio for _, ratio in given.pop("parts")]
-    return {"arguments": {key: encoded(value) for key, value in given.items()}}
-
-
-def is_mixture(buffer: object) -> TypeGuard[MixedReplay]:
-    """Return True if an object draws from several buffers."""
-    return isinstance(buffer, MixedReplay)

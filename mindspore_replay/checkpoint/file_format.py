@@ -5,11 +5,13 @@ little-endian. The header begins with its checksum, which covers the bytes after
 """
 
 import contextlib
+import functools
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from io import FileIO
+from typing import Any, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
@@ -94,6 +96,16 @@ class Header(NamedTuple):
         return sum(entry.nbytes for entry in self.entries.values())
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+_compact = functools.partial(json.dumps, separators=(",", ":"), allow_nan=False)
+_json = functools.partial(json.loads, object_pairs_hook=_once)
+
+
 def _item_size(dtype: str) -> int:
     """Bytes of an element."""
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
@@ -111,18 +123,12 @@ def lay_out(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, Entr
 def header_bytes(metadata: Mapping[str, str], entries: Mapping[str, Entry], checksums: Mapping[str, int]) -> bytes:
     """Return the length and the header. The size does not depend on the checksums."""
     written = {name: f"{checksums.get(name, 0):08x}" for name in entries}
-    header: dict[str, Any] = {
-        "__metadata__": {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)},
-        **{
-            name: {
-                "dtype": CODES[entry.dtype],
-                "shape": entry.shape,
-                "data_offsets": [entry.start, entry.start + entry.nbytes],
-            }
-            for name, entry in entries.items()
-        },
+    arrays = {
+        name: {"dtype": CODES[one.dtype], "shape": one.shape, "data_offsets": [one.start, one.start + one.nbytes]}
+        for name, one in entries.items()
     }
-    text = _compact(header).encode()
+    whole = {"header_crc32": _NO_CHECKSUM, **metadata, "checksums": _compact(written)}
+    text = _compact({"__metadata__": whole, **arrays}).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(8, "little") + _START + _crc32(text) + text[_CHECKED_FROM:]
 
@@ -130,10 +136,6 @@ def header_bytes(metadata: Mapping[str, str], entries: Mapping[str, Entry], chec
 def _crc32(text: bytes) -> bytes:
     """Return the checksum of a header."""
     return f"{isal_zlib.crc32(text[_CHECKED_FROM:]):08x}".encode()
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def damaged(path: str | os.PathLike[str], what: str) -> ValueError:
@@ -152,7 +154,7 @@ def sensible(path: str | os.PathLike[str], where: str = "holds values that make"
         raise damaged(path, f"{where} no sense ({type(error).__name__}: {error})") from None
 
 
-def read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
+def read_header(file: FileIO, path: str | os.PathLike[str]) -> Header:
     """Return the header of a file. Raise a ValueError if it is damaged or of another kind."""
     size, start = os.fstat(file.fileno()).st_size, file.read(8 + len(_START))
     if start[8:] != _START:
@@ -171,17 +173,6 @@ def read_header(file: BinaryIO, path: str | os.PathLike[str]) -> Header:
     if header.size + header.nbytes != size:
         raise damaged(path, f"has {size} bytes, not {header.size + header.nbytes}: it was cut off or added to")
     return header
-
-
-def _json(text: str | bytes) -> Any:
-    """Parse JSON. Raise a ValueError for a key that occurs twice."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("a key occurs twice")
-        return dict(pairs)
-
-    return json.loads(text, object_pairs_hook=once)
 
 
 def _parsed(path: str | os.PathLike[str], header: dict[str, Any], size: int) -> Header:
@@ -214,17 +205,12 @@ def _check_ints(what: str, values: object) -> None:
 
 
 def named_descriptions(description: dict[str, Any], name: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Return a name and the description of each part, in the order of `parts_of`."""
+    """Return a name and the description of each part, in the order of `contents_of`."""
     found = [] if "dict" in description or "list" in description else [(name, description)]
     parts = description.get("dict", description.get("list", description.get("sources", [])))
     for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
         found += named_descriptions(part, f"{name}/{key}" if name else str(key))
     return found
-
-
-def descriptions(description: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the descriptions of the parts."""
-    return [node for _, node in named_descriptions(description)]
 
 
 def is_value(name: str) -> bool:
@@ -234,13 +220,11 @@ def is_value(name: str) -> bool:
 
 def check_description(path: str | os.PathLike[str], description: Any) -> None:
     """Raise a ValueError if a description is malformed."""
-    try:
+    with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
         found = named_descriptions(description)
-        right = found and all(name.count("/") < _DEEPEST and _is_one(node) for name, node in found)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        right = False
-    if not right:
-        raise damaged(path, f"describes no buffer: {str(description)[:200]}")
+        if found and all(name.count("/") < _DEEPEST and _is_one(node) for name, node in found):
+            return
+    raise damaged(path, f"describes no buffer: {str(description)[:200]}")
 
 
 def _is_one(node: dict[str, Any]) -> bool:

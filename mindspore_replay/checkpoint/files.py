@@ -2,14 +2,16 @@
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from isal import isal_zlib
@@ -19,7 +21,6 @@ from ..store.base.checks import check_bool, check_no_pipe
 from ..store.base.optional import optional
 from ..store.folder.files import sync, unchanged_if_refused
 from .file_format import Header, damaged, read_header
-from .parts import Slots, bytes_of
 
 #: Bytes to copy and write at once: few enough to be in a core's cache when they are written.
 _WRITTEN = 1 << 18
@@ -56,32 +57,14 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 def remove_temporaries(path: Path) -> None:
     """Remove temporary files that killed processes left beside this file or its staged one."""
     ours = re.compile(re.escape(path.name) + r"(\.next)?\.[0-9a-f]{16}\.tmp")
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(path.parent):
-            if ours.fullmatch(entry.name):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(entry.path)
+    for entry in path.parent.glob("*.tmp"):
+        if ours.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
 
 
 def staged_path(path: Path) -> Path:
-    """Return the path of the file that `publish` lets replace this one."""
+    """Return the path of a file that shall replace this one."""
     return path.with_name(f"{path.name}.next")
-
-
-def publish(path: Path) -> None:
-    """Let the staged file replace this one."""
-    os.replace(staged_path(path), path)
-    sync(path.parent)
-
-
-def read_header_at(path: Path) -> Header | None:
-    """Return the header of a file, or ``None`` if the file does not exist or is damaged."""
-    try:
-        check_no_pipe("load", path)
-        with open(path, "rb") as file:
-            return read_header(file, path)
-    except (OSError, ValueError):
-        return None
 
 
 def write_all(file: BinaryIO, chunks: Iterable[Any], progress: Callable[[int], object] = lambda done: None) -> int:
@@ -104,23 +87,40 @@ def write_all(file: BinaryIO, chunks: Iterable[Any], progress: Callable[[int], o
     return crc32
 
 
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """Return the memory of a contiguous array, as bytes."""
+    return array.reshape(-1).view(np.uint8)
+
+
+class Slots(NamedTuple):
+    """Slots of a ring with rows, from the oldest row to the newest."""
+
+    capacity: int
+    first: int
+    rows: int
+
+    def pieces(self, array: Any, nbytes: int = 1 << 23) -> Iterator[slice]:
+        """Return the slots in pieces of adjacent ones, whose rows in this array have so many bytes at most."""
+        step = max(1, nbytes // max(1, math.prod(array.shape[1:]) * array.dtype.itemsize))
+        before_end = min(self.rows, self.capacity - self.first)
+        for first, count in ((self.first, before_end), (0, self.rows - before_end)):
+            yield from (slice(first + i, first + min(i + step, count)) for i in range(0, count, step))
+
+
 class Source:
     """An open file, whose arrays are read and compared with their checksums.
 
     Args:
-        file (BinaryIO): The file, unbuffered.
+        file (io.FileIO): The file.
         path (str): Its name, for errors.
         header (Header): Its header.
         readers (Executor): Threads that read.
     """
 
-    def __init__(self, file: BinaryIO, path: str, header: Header, readers: Executor) -> None:
-        self.path = path
-        self.header = header
+    def __init__(self, file: FileIO, path: str, header: Header, readers: Executor) -> None:
+        self.path, self.header = path, header
         self.progress: Callable[[int], Any] = lambda done: None
-        self._file = file
-        self._readers = readers
-        self._scratch = threading.local()
+        self._file, self._readers, self._scratch = file, readers, threading.local()
 
     def array(self, name: str, dtype: DTypeLike = None) -> np.ndarray:
         """Return an array, in new memory. `dtype` is that of its bits if NumPy does not know the file's."""
@@ -132,7 +132,7 @@ class Source:
     def fill(self, name: str, array: Any, slots: Slots) -> None:
         """Read the newest rows into the slots of an array, which may be a `CompressedColumn`."""
         entry = self.header.entries[name]
-        older = entry.nbytes // max(1, entry.shape[0]) * (entry.shape[0] - slots.count)
+        older = entry.nbytes // max(1, entry.shape[0]) * (entry.shape[0] - slots.rows)
         self._read(name, older, _memory(array, slots))
 
     def check(self, name: str) -> None:
@@ -148,10 +148,8 @@ class Source:
         for memory in itertools.chain([None] if skipped else [], memories):
             size, offset = (skipped, 0) if memory is None else (memory.size, memory.ctypes.data % _READ)
             bounds = list(itertools.pairwise([0, *range(_READ - offset, size, _READ), size]))
-            pieces = [
-                self._readers.submit(self._read_piece, None if memory is None else memory[a:b], at + a, b - a)
-                for a, b in bounds
-            ]
+            parts = [(None if memory is None else memory[a:b], at + a, b - a) for a, b in bounds]
+            pieces = [self._readers.submit(self._read_piece, *part) for part in parts]
             try:
                 for piece, (a, b) in zip(pieces, bounds):
                     crc32 = isal_zlib.crc32_combine(crc32, piece.result(), b - a)
@@ -194,9 +192,17 @@ def _memory(array: Any, slots: Slots) -> Iterator[np.ndarray]:
 def open_source(path: str | os.PathLike[str]) -> Iterator[Source]:
     """Open a file. Raise a ValueError if it is damaged or of another kind."""
     check_no_pipe("load", path)
-    with ThreadPoolExecutor(_THREADS) as readers, open(real_path(path), "rb", buffering=0) as raw:
-        file = cast(BinaryIO, raw)
+    with ThreadPoolExecutor(_THREADS) as readers, open(real_path(path), "rb", buffering=0) as file:
         yield Source(file, os.fspath(path), read_header(file, path), readers)
+
+
+def read_header_at(path: Path) -> Header | None:
+    """Return the header of a file, or ``None`` if the file does not exist or is damaged."""
+    try:
+        with open_source(path) as source:
+            return source.header
+    except (OSError, ValueError):
+        return None
 
 
 @contextlib.contextmanager

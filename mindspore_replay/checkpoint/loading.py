@@ -11,9 +11,9 @@ from ..store.kernels.locks import Locks, hold_calls, hold_folders
 from ..store.kernels.state import check_cursors, check_references, eligible
 from ..store.kernels.tree import build_weights
 from ..store.spec.epochs import POSITION, SIZE
-from .file_format import damaged, descriptions, is_value, summary
-from .files import Source, progress_bar
-from .parts import Part, Slots
+from .file_format import damaged, is_value, named_descriptions, summary
+from .files import Slots, Source, progress_bar
+from .saving import Part
 
 _LAST_SERIAL = 1 << 62
 
@@ -33,11 +33,8 @@ class Restored:
     """
 
     def __init__(self, source: Source, part: Part, saved_capacity: int, new: bool) -> None:
-        self.part = part
-        self._source = source
-        self._saved_capacity = saved_capacity
+        self.part, self._source, self._saved_capacity, self._new = part, source, saved_capacity, new
         self._parameters = part.arrays()
-        self._new = new
         self._references = {f"column.{kind.name}": kind for kind in part.owner.options.kinds} if part.is_buffer else {}
         self._by_row = list(filter(part.is_by_row, self._parameters))
         self._columns = [key for key in self._by_row if key.startswith("column.") and key not in self._references]
@@ -82,12 +79,10 @@ class Restored:
 
     def write_columns(self) -> None:
         """Read the columns into their Parameters, whose previous rows are lost. The buffer's lock must be held."""
-        if self.part.is_buffer:
-            self._row_state = dict(self.part.owner.state.begin_replacing(self._row_state))
+        self._row_state = dict(self.part.owner.state.begin_replacing(self._row_state))
         for key in self._columns:
             parameter, array = self._parameters[key], self._in_memory.get(key)
-            if array is None:
-                array = np.zeros(parameter.shape, parameter.numpy_type)
+            array = self._zeros(key) if array is None else array
             self._source.fill(self.part.prefix + key, array, self._slots)
             if key not in self._in_memory:
                 parameter.overwrite(array)
@@ -105,17 +100,16 @@ class Restored:
     def _read_rows_of_state(self) -> None:
         state, capacity, saved = self._row_state, self.part.owner.capacity, int(self._row_state["count"])
         self._check_rows(saved, int(state["serials"][0]))
-        references = {key: self._read_references(key, kind) for key, kind in self._references.items()}
-        count = min(
-            [saved, capacity, *(self._fitting(kind, references[key]) for key, kind in self._references.items())]
-        )
+        references, count = {}, min(saved, capacity)
+        for key, kind in self._references.items():
+            references[key], fitting = self._read_references(key, kind)
+            count = min(count, fitting)
         if fits := (count, capacity) != (saved, self._saved_capacity):
             self._move(count)
         self._slots = Slots(capacity, int(state["head"]), count)
-        for key in self._by_row:
-            if key in self._columns:
-                continue
-            array = state[key] = self._memory(key)
+        for key in (key for key in self._by_row if key not in self._columns):
+            in_use = not self._new or not self._parameters[key].in_memory or key == "weights"
+            array = state[key] = self._zeros(key) if in_use else self._parameters[key].asnumpy()
             if key in references:
                 slots = (self._slots.first + np.arange(count)) % capacity
                 array[slots] = self._replaced(self._references[key], references[key][saved - count :])
@@ -126,11 +120,9 @@ class Restored:
         if "weights" in state:
             state["weights"] = build_weights(state["weights"][:capacity])
 
-    def _memory(self, key: str) -> np.ndarray:
-        """Return zeros to read rows into: the Parameter's own memory, if it is not in use yet."""
+    def _zeros(self, key: str) -> np.ndarray:
+        """Return memory for rows."""
         parameter = self._parameters[key]
-        if self._new and parameter.in_memory and key != "weights":
-            return parameter.asnumpy()  # type: ignore[no-any-return]
         return np.zeros((self.part.owner.capacity, *parameter.shape[1:]), parameter.numpy_type)
 
     def _check_rows(self, count: int, inserted: int) -> None:
@@ -172,29 +164,24 @@ class Restored:
 
     # Rows that differ in length.
 
-    def _read_references(self, key: str, kind: Kind) -> np.ndarray:
-        """Return where the items of all rows of the file are, the oldest first. Shape ``[n, 2]``, int64."""
-        references, sizes = self._source.array(self.part.prefix + key), self._saved_items(kind)
-        if len(sizes) > 1 or sizes == {0}:
+    def _read_references(self, key: str, kind: Kind) -> tuple[np.ndarray, int]:
+        """Return where the items of all rows of the file are, the oldest first; and how many rows there is memory for.
+
+        Shape ``[n, 2]``, int64.
+        """
+        references = self._source.array(self.part.prefix + key)
+        size, *others = {len(self._row_state[f"items.{name}"]) for name in kind.names}
+        if others or not size:
             what = f"has different numbers of items in the columns {list(kind.names)}, or none"
             raise damaged(self._source.path, what)
-        as_saved = kind._replace(items=min(sizes), longest=min(sizes))
+        as_saved = kind._replace(items=size, longest=size)
         check_references(self.part.owner.options.cls_name, as_saved, references)
-        return references
-
-    def _saved_items(self, kind: Kind) -> set[int]:
-        """Return the items that the file has memory for, in the columns that share lengths."""
-        return {len(self._row_state[f"items.{name}"]) for name in kind.names}
-
-    def _fitting(self, kind: Kind, references: np.ndarray) -> int:
-        """Return how many of the newest rows there is memory for."""
-        if self._saved_items(kind) == {kind.items}:
-            return len(references)
-        return int(np.searchsorted(references[::-1, 1].cumsum(), kind.items, "right"))
+        newest = references[::-1, 1].cumsum()
+        return references, len(newest) if size == kind.items else int(np.searchsorted(newest, kind.items, "right"))
 
     def _replaced(self, kind: Kind, references: np.ndarray) -> np.ndarray:
         """Return where the items of rows are in this memory, and if it is of another size, bring them there."""
-        (offsets, lengths), (size,) = references.T, self._saved_items(kind)
+        (offsets, lengths), size = references.T, len(self._row_state[f"items.{kind.name}"])
         if (longest := int(lengths.max(initial=0))) > kind.longest:
             raise ValueError(
                 f"For 'load', 'max_length' of column {kind.name!r} must be at least {longest}, the items of the "
@@ -225,7 +212,7 @@ def load_parts(
     The parts are the first of the file, or, with `of_all`, all of them but plain values. Its default is ``False`` if
     there are such values, since the file then holds networks and other parts too.
     """
-    nodes = [node for node in descriptions(source.header.description) if "folder" not in node]
+    nodes = [node for _, node in named_descriptions(source.header.description) if "folder" not in node]
     capacities = itertools.chain((node.get("capacity", 0) for node in nodes), itertools.repeat(0))
     states = [Restored(source, part, capacity, new) for part, capacity in zip(parts, capacities)]
     _check_arrays(source, states, of_all)
@@ -263,18 +250,16 @@ def _overwrite(states: Sequence[Restored], new: bool) -> None:
             state.find_memory()
         try:
             with hold_folders(owners):
-                _write(of_buffers)
-            _write([state for state in states if not state.part.is_buffer])
+                for state in of_buffers:
+                    state.write_columns()
+                for state in of_buffers:
+                    state.write_row_state()
+            for state in states:
+                if not state.part.is_buffer:
+                    state.write_row_state()
         except BaseException:
             # The checks passed, so the disk failed, and old rows are mixed with new ones.
             if not new:
                 for owner in owners:
                     owner.reset()
             raise
-
-
-def _write(states: Sequence[Restored]) -> None:
-    for state in states:
-        state.write_columns()
-    for state in states:
-        state.write_row_state()

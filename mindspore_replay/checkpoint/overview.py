@@ -19,9 +19,9 @@ class Overview(NamedTuple):
         fields (dict[str, tuple]): Dtype and shape of one row of each column, by name, or by number without names.
         state (dict[str, numpy.ndarray]): The state of its rows, oldest first, for a reservoir in the order of slots.
             `statistics_of` takes it.
-        rewards (Union[numpy.ndarray, None]): The column ``reward`` of the rows, float64 ``[N]``, or ``None`` for a
-            reservoir, or if no column of scalars has this name.
-        ends (Union[numpy.ndarray, None]): Which of these rows are the last of an episode, or ``None`` if unknown.
+        returns (numpy.ndarray): Sum of the rewards of each episode that is stored whole, ordered by end. Shape
+            ``[episodes]``. There are none of a reservoir, without a column ``reward`` of scalars, or if ends are
+            unknown.
         library_version (str): Version of this library that wrote the file.
     """
 
@@ -29,29 +29,8 @@ class Overview(NamedTuple):
     description: dict[str, Any]
     fields: dict[str, tuple[str, tuple[int, ...]]]
     state: dict[str, np.ndarray]
-    rewards: np.ndarray | None
-    ends: np.ndarray | None
+    returns: np.ndarray
     library_version: str
-
-    def returns(self) -> np.ndarray:
-        """Sum of the rewards of each episode that is stored whole, ordered by end. Shape ``[episodes]``."""
-        if self.rewards is None or self.ends is None:
-            return np.zeros(0)
-        streams = self.description.get("arguments", {}).get("num_envs", 1)
-        all_there = self.rewards.size == int(self.state["serials"][0])
-        found: list[tuple[int, float]] = []
-        for stream in range(min(streams, self.rewards.size)):
-            rewards = self.rewards[stream::streams]
-            last = np.flatnonzero(self.ends[stream::streams])
-            if not last.size:
-                continue
-            first = np.concatenate([[0], last[:-1] + 1])
-            totals = np.add.reduceat(rewards[: last[-1] + 1], first)
-            # The first episode may have lost its beginning.
-            whole = self.state["steps"][stream] == 0 if "steps" in self.state else all_there
-            begun = 0 if whole else 1
-            found += zip((last * streams + stream)[begun:].tolist(), totals[begun:].tolist())
-        return np.array([total for _, total in sorted(found, key=lambda item: item[0])])
 
 
 def overview(path: str | os.PathLike[str]) -> tuple[list[Overview], int]:
@@ -103,10 +82,27 @@ def _one(source: Source, prefix: str, name: str, node: dict[str, Any]) -> Overvi
     if ends is None and "terminated" in found:
         ends = column("terminated") != 0
         ends |= column("truncated") != 0 if "truncated" in found else False
-    rewards = column("reward").astype(np.float64) if "reward" in found else None
-    if rewards is not None and "flags" in state:
-        rewards[state["flags"] & FINAL > 0] = 0.0  # rows that hold only an observation
+    returns = np.zeros(0)
+    if "reward" in found and ends is not None:
+        rewards = column("reward").astype(np.float64)
+        if "flags" in state:
+            rewards[state["flags"] & FINAL > 0] = 0.0  # rows that hold only an observation
+        returns = _returns(rewards, ends, state, arguments.get("num_envs", 1))
     types = [column["arguments"]["dtype"] for column in options.values()] or arguments.get("types")
     types = types or [own[key].dtype for key in columns]  # a bool column is kept as uint8
     fields = {labels[key]: (dtype, own[key].shape[1:]) for key, dtype in zip(columns, types)}
-    return Overview(name, node, fields, state, rewards, ends, source.header.library_version)
+    return Overview(name, node, fields, state, returns, source.header.library_version)
+
+
+def _returns(rewards: np.ndarray, ends: np.ndarray, state: dict[str, np.ndarray], streams: int) -> np.ndarray:
+    found: list[tuple[int, float]] = []
+    for stream in range(min(streams, rewards.size)):
+        last = np.flatnonzero(ends[stream::streams])
+        if last.size:
+            first = np.concatenate([[0], last[:-1] + 1])
+            totals = np.add.reduceat(rewards[stream::streams][: last[-1] + 1], first)
+            # The first episode may have lost its beginning.
+            whole = state["steps"][stream] == 0 if "steps" in state else rewards.size == int(state["serials"][0])
+            begun = 0 if whole else 1
+            found += zip((last * streams + stream)[begun:].tolist(), totals[begun:].tolist())
+    return np.array([total for _, total in sorted(found, key=lambda item: item[0])])

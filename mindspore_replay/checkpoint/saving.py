@@ -1,6 +1,5 @@
 """Saves buffers and other parts of a run to files."""
 
-import contextlib
 import functools
 import json
 import os
@@ -12,9 +11,35 @@ from isal import isal_zlib
 from .._version import __version__
 from ..store.folder.files import unchanged_if_refused
 from ..store.kernels.locks import hold_calls, hold_folders, is_in_folder
+from ..store.kernels.state import is_by_slot
 from .file_format import FORMAT, VERSION, header_bytes, lay_out
-from .files import progress_bar, real_path, remove_temporaries, replacing, staged_path, write_all
-from .parts import Part, Slots, bytes_of
+from .files import Slots, bytes_of, progress_bar, real_path, remove_temporaries, replacing, staged_path, write_all
+
+
+class Part(NamedTuple):
+    """An object whose own state is saved.
+
+    Args:
+        prefix (str): Prefix of the names of its arrays.
+        owner (Any): A buffer, a mixture, or another object with the methods of `BufferState` that files need.
+        is_buffer (bool): Whether it has rows. Default: ``False``.
+    """
+
+    prefix: str
+    owner: Any
+    is_buffer: bool = False
+
+    def arrays(self) -> Mapping[str, Any]:
+        """Return the arrays of the state by name, each a `Plain` or with its methods."""
+        return getattr(self.owner, "state", self.owner).state_arrays()  # type: ignore[no-any-return]
+
+    def is_by_row(self, key: str) -> bool:
+        """Return True if a file has an entry of this array for each row; of the tree of weights it has the leaves."""
+        return self.is_buffer and (key == "weights" or is_by_slot(key))
+
+    def updates(self) -> int:
+        """Return the number of updates of rows so far. A part without rows has none."""
+        return int(self.owner.updates[0]) if self.is_buffer else 0
 
 
 class _Array(NamedTuple):
@@ -96,7 +121,7 @@ def save_parts(
 ) -> None:
     """Write parts, their description and a note to a file, as `save` does.
 
-    If it is `staged`, an older file stays as it is until `publish`.
+    If it is `staged`, an older file stays as it is, and the new one has the name of `staged_path`.
     """
     file = real_path(path)
     with unchanged_if_refused(file, "save"):
@@ -111,10 +136,9 @@ def save_parts(
     }
     with hold_calls(buffers):
         views = [_View(part) for part in parts]
-        with contextlib.ExitStack() as stack:
+        with replacing(staged_path(file) if staged else file, "save") as target:
             with hold_folders(buffers):
                 arrays = [view.arrays() for view in views]
-                target = stack.enter_context(replacing(staged_path(file) if staged else file, "save"))
                 header, checksums = _write(target, metadata, arrays, progress)
             for view, own in zip(views, arrays):  # now that graphs go on: reading the state again may wait for them
                 view.check_unchanged(own, checksums)

@@ -56,7 +56,7 @@ def _reading(buffer: Overview) -> Statistics:
     values, histograms = statistics_of(buffer.state)
     if values["inserted"]:
         values["samples_per_insert"] = values["sampled"] / values["inserted"]
-    returns = buffer.returns()
+    returns = buffer.returns
     if returns.size:
         values |= {"episodes": returns.size, "return_mean": float(returns.mean()), "return_max": float(returns.max())}
     return Statistics(values, histograms)
@@ -111,7 +111,7 @@ def _plot(buffers: list[Overview], readings: list[Statistics], path: str) -> Non
         if "priority" in reading.histograms and reading.histograms["priority"].edges[0] > 0:
             priorities.set_xscale("log")
         _draw_histogram(ages, reading, "age", "age, rows inserted since")
-        _draw_returns(returns, buffer.returns())
+        _draw_returns(returns, buffer.returns)
         ages.set_title(f"{buffer.name + ': ' if buffer.name else ''}{buffer.description['class']}")
     figure.savefig(path, dpi=100)
     plt.close(figure)

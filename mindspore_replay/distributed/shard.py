@@ -15,11 +15,11 @@ import numpy as np
 
 from .. import host
 from ..checkpoint.file_format import check_description
-from ..checkpoint.files import open_source, publish, read_header_at, remove_temporaries, staged_path
+from ..checkpoint.files import open_source, read_header_at, remove_temporaries, staged_path
 from ..checkpoint.loading import check_same, load_parts
-from ..checkpoint.parts import Part
-from ..checkpoint.saving import save_parts
+from ..checkpoint.saving import Part, save_parts
 from ..store.faces.local import LocalBuffer
+from ..store.folder.files import sync
 from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
@@ -314,7 +314,8 @@ class Shard:
         path = self._path
         staged = read_header_at(staged_path(path))
         if staged is not None and save_number(staged.note) == number:
-            publish(path)
+            os.replace(staged_path(path), path)
+            sync(path.parent)
         elif staged is not None:
             os.unlink(staged_path(path))
         remove_temporaries(path)

@@ -9,17 +9,18 @@ import numpy as np
 from mindspore import Parameter, nn
 
 from ..buffers.parameters import Held
-from ..checkpoint.buffers import contents_of, is_mixture
+from ..checkpoint.buffers import contents_of
 from ..checkpoint.file_format import CODES, check_description, is_value, sensible, summary
 from ..checkpoint.files import Source, open_source, real_path
 from ..checkpoint.loading import load_parts
-from ..checkpoint.parts import Part, is_buffer
-from ..checkpoint.saving import save_parts
+from ..checkpoint.saving import Part, save_parts
 from ..store.faces.local import LocalBuffer
+from ..store.faces.mixture import MixedReplay
 from ..store.faces.state import Plain
 from ..store.folder.files import sync
 from .values import GENERATORS, RandomStates, decoded, encoded
 
+_BUFFERS = LocalBuffer, MixedReplay
 _LOGGER = logging.getLogger("mindspore_replay.checkpoint")
 
 
@@ -198,7 +199,7 @@ class TrainingCheckpoint:
 def _check_part(name: str, part: object) -> None:
     if not name.isidentifier():
         raise ValueError(f"For 'TrainingCheckpoint', names of parts must be those of variables, but got {name!r}.")
-    if not isinstance(part, (nn.Cell, Mapping, *GENERATORS)) and not is_buffer(part) and not is_mixture(part):
+    if not isinstance(part, (nn.Cell, Mapping, *_BUFFERS, *GENERATORS)):
         way_out = "Give plain values to 'save'."
         if type(part).__name__ == "ShardedReplay":
             way_out = "Its shards are in other processes: give it a 'folder', and call its 'save' too."
@@ -210,17 +211,19 @@ def _check_part(name: str, part: object) -> None:
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the buffers among the parts, and those in Cells by their path there. Each occurs once."""
-    are_given = lambda part: isinstance(part, Mapping) or is_buffer(part) or is_mixture(part)  # noqa: E731
+    are_given = lambda part: isinstance(part, (Mapping, *_BUFFERS))  # noqa: E731
     found = {name: part for name, part in parts.items() if are_given(part)}
     inside = [
         (f"{name}.{key}", cell)
         for name, part in parts.items()
         if isinstance(part, nn.Cell) and name not in found
         for key, cell in part.cells_and_names()
-        if is_buffer(cell) or is_mixture(cell)
+        if isinstance(cell, _BUFFERS)
     ]
     known = _identities(found) if found else set()
-    for key, cell in sorted(inside, key=lambda item: is_buffer(item[1])):  # those that hold others come first
+    for key, cell in sorted(
+        inside, key=lambda item: isinstance(item[1], LocalBuffer)
+    ):  # those that hold others come first
         if not _identities(cell) & known:
             known |= _identities(cell)
             found[key] = cell

@@ -11,8 +11,7 @@ import pytest
 
 from mindspore_replay import ReplayBuffer, load, save
 from mindspore_replay.checkpoint import files
-from mindspore_replay.checkpoint.files import Source, open_source
-from mindspore_replay.checkpoint.parts import Slots
+from mindspore_replay.checkpoint.files import Slots, Source, open_source
 
 ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)
 

@@ -117,9 +117,7 @@ def test_an_overview_of_a_ring_that_went_round(folder: Path):
     save(buffer, "buffer")
     (part,), nbytes = overview("buffer")
     assert nbytes == sum(path.stat().st_size for path in folder.iterdir())
-    assert part.rewards is not None
-    assert part.rewards.tolist() == list(range(4, 16))
-    assert part.returns().tolist() == [35, 60]  # 5 to 9 and 10 to 14; of 0 to 4 only the last is left
+    assert part.returns.tolist() == [35, 60]  # 5 to 9 and 10 to 14; of 0 to 4 only the last is left
 
 
 def test_returns_of_several_environments(folder: Path):
@@ -130,11 +128,11 @@ def test_returns_of_several_environments(folder: Path):
     insert(buffer, 0, 14, 99, end=ends)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns().tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
+    assert part.returns.tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
     buffer.buffer[1].asnumpy()[...] *= -1
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns().tolist() == [-6, -16, -24]  # in the order of their ends
+    assert part.returns.tolist() == [-6, -16, -24]  # in the order of their ends
     assert list(part.fields) == NAMES
 
 
@@ -150,7 +148,7 @@ def test_truncated_episodes_end(folder: Path):
     buffer.insert([np.ones(6, np.float32), ends == 1, ends == 4])
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns().tolist() == [2, 3]
+    assert part.returns.tolist() == [2, 3]
 
 
 def test_returns_of_rows_that_know_their_episode(folder: Path):
@@ -161,7 +159,7 @@ def test_returns_of_rows_that_know_their_episode(folder: Path):
         buffer.insert([np.zeros(2, np.float32), 100.0, False], final=True)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns().tolist() == [3, 3]
+    assert part.returns.tolist() == [3, 3]
 
 
 def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -172,7 +170,7 @@ def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: py
     overwrite(buffer.buffer[1], column)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns()[1:].tolist() == [35, 60]
+    assert part.returns[1:].tolist() == [35, 60]
     assert main(["inspect", "buffer", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (found["episodes"], found["return_mean"]) == (3, None)
@@ -193,7 +191,7 @@ def test_a_reservoir_has_no_returns(folder: Path):
     insert(buffer, 0, 30)
     save(buffer, "buffer")
     (part,), _ = overview("buffer")
-    assert part.returns().size == 0
+    assert part.returns.size == 0
     assert statistics_of(part.state).values == statistics_of(buffer.state_dict()).values
 
 
