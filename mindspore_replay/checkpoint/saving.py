@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 from isal import isal_zlib
 
 from .._version import __version__
@@ -39,7 +40,7 @@ class Part(NamedTuple):
 
     def updates(self) -> int:
         """Return the number of updates of rows so far. A part without rows has none."""
-        return int(self.owner.updates[0]) if self.is_buffer else 0
+        return int(np.asarray(self.owner.updates)[0]) if self.is_buffer else 0
 
 
 class _Array(NamedTuple):
