@@ -114,13 +114,9 @@ def _source(what: str, dataset: "MinariDataset") -> Source:
     if not len(indices):
         raise ValueError(f"For '{what}', {label} must have an episode, but got none.")
     observation = _leaves(what, dataset.observation_space, "observation")
-    scalars: dict[str, Any] = {
-        "reward": np.asarray(dataset[0].rewards).dtype,
-        "terminated": np.bool_,
-        "truncated": np.bool_,
-    }
+    flag, reward = np.dtype(np.bool_), np.asarray(dataset[0].rewards).dtype
     fields = {**observation, **_leaves(what, dataset.action_space, "action")}
-    fields |= {name: ((), np.dtype(dtype)) for name, dtype in scalars.items()}
+    fields |= {"reward": ((), reward), "terminated": ((), flag), "truncated": ((), flag)}
     transitions = with_next(fields, list(observation))
     metadata = dataset.storage.get_episode_metadata(indices)
     length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)

@@ -131,6 +131,8 @@ def test_each_way_to_load_accepts_other_memory(module: Any, tmp_path: Path):
     assert rows_of(others["a"]) == expected
     assert rows_of(others["b"][0]) == fitting(rows_of(longer), CAPACITY, small)
     module.save(buffer, tmp_path / "file")
+    for capacity in (4, 25):
+        assert rows_of(module.load(tmp_path / "file", capacity=capacity)) == rows_of(buffer)[-capacity:]
     folder = make("uniform", module, items=small, storage=tmp_path / "folder")
     insert(folder, 0, 2)
     module.load(tmp_path / "file", buffer=folder)
