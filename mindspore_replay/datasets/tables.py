@@ -32,8 +32,8 @@ def check_expanded(what: str, label: str, nbytes: int, size: int) -> None:
 
 
 def read_native(array: Any, rows: slice) -> np.ndarray:
-    """Return rows of an array in a file, in the byte order of this machine."""
-    values: np.ndarray = np.asarray(array[rows])
+    """Return rows of an array in a file, in the byte order of this machine, and copied if they are not aligned."""
+    values: np.ndarray = np.require(array[rows], requirements="A")
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 

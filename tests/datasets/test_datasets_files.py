@@ -460,6 +460,10 @@ def test_npz_of_any_order(order: str, byte_order: str, write: Any, tmp_path: Pat
     write(tmp_path / "x.npz", x=array)
     buffer = from_npz(tmp_path / "x.npz")
     np.testing.assert_array_equal(rows(buffer)["x"], array)
+    anywhere: np.ndarray = np.ndarray((8, 3), array.dtype, bytes(1) + array.tobytes(order), 1, order=order)
+    got = tables.read_native(anywhere, slice(2, 5))
+    assert (got.flags.aligned, got.dtype) == (True, np.dtype(np.int32))
+    np.testing.assert_array_equal(got, array[2:5])
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
