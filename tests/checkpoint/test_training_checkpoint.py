@@ -19,16 +19,7 @@ from places import ROOT, TESTS
 from programs import run_program
 
 import mindspore_replay
-from mindspore_replay import (
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    SequenceReplayBuffer,
-    TrainingCheckpoint,
-    attach,
-    host,
-    load,
-    save,
-)
+from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, TrainingCheckpoint, attach, host, load, save
 from mindspore_replay.checkpoint import saving
 
 PATH = "run.safetensors"
@@ -116,37 +107,6 @@ def test_a_run_that_goes_on_is_the_same_run():
     used.load()
     used.rng.random()
     assert used.go_on(6) != expected
-
-
-def test_recurrent_states_that_are_written_back():
-    """Between any two saves, of old and of new rows; the run that goes on draws those of the one that was stopped."""
-
-    def learn(buffer: Any, steps: range) -> list[list[float]]:
-        drawn = []
-        for step in steps:
-            buffer.insert([np.zeros((8, 50), np.float32), np.full((8, 2), step, np.float32)])
-            indices, _, _, state = buffer.sample()
-            drawn.append(state.asnumpy().ravel().tolist())
-            buffer.update(indices, {"state": state[:, 0].asnumpy() + 100})
-        return drawn
-
-    def make(seed: int) -> tuple[Any, TrainingCheckpoint]:
-        buffer = SequenceReplayBuffer(
-            2, 192, [(50,), (2,)], ["float32"] * 2, sequence_length=4, names=["observation", "state"], seed=seed
-        )
-        return buffer, TrainingCheckpoint(PATH, buffer=buffer)
-
-    buffer, checkpoint = make(0)
-    learn(buffer, range(15))
-    for step in range(15, 18):
-        checkpoint.save()
-        learn(buffer, range(step, step + 1))
-    checkpoint.save()
-    expected = learn(buffer, range(18, 40))
-    again, checkpoint = make(1)
-    checkpoint.load()
-    assert learn(again, range(18, 40)) == expected
-    np.testing.assert_array_equal(again.rows()[1].asnumpy(), buffer.rows()[1].asnumpy())
 
 
 def test_random_states_of_the_process():
