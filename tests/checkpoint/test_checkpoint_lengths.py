@@ -9,6 +9,7 @@ from flat import flat
 
 import mindspore_replay
 from mindspore_replay import MixedReplay, TrainingCheckpoint, host
+from mindspore_replay.checkpoint.files import Source
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
 
@@ -173,6 +174,24 @@ def test_rows_longer_than_max_length_are_refused(module: Any, tmp_path: Path):
         np.testing.assert_array_equal(array, before[name])
     short = make("uniform", module, capacity=1, max_length={"tokens": 3, "flags": 5})
     assert rows_of(module.load(tmp_path / "file", buffer=short)) == [24]
+
+
+@pytest.mark.parametrize("items", [0, 5])
+def test_files_with_other_numbers_of_items_are_refused(items: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    buffer, real = make("uniform"), Source.array
+    insert(buffer, 0, 8)
+    host.save(buffer, tmp_path / "file")
+    short = ["items.tokens", "items.log_probs"][items > 0 :]  # those without items, or one of two that share lengths
+
+    def array(source: Source, name: str, *given: Any) -> np.ndarray:
+        return real(source, name, *given)[: items if name in short else None]
+
+    monkeypatch.setattr(Source, "array", array)
+    with pytest.raises(
+        ValueError, match=r"different numbers of items in the columns \['tokens', 'log_probs'\], or none"
+    ):
+        host.load(tmp_path / "file", buffer=buffer)
+    assert rows_of(buffer) == list(range(8))
 
 
 @pytest.mark.parametrize("module", [host, mindspore_replay])
