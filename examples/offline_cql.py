@@ -1,6 +1,6 @@
 """Conservative Q-learning on CartPole, from a recorded dataset alone.
 
-    pip install ".[examples,datasets]"
+    pip install -e ".[examples,datasets]"
     python examples/offline_cql.py              # less than two minutes on two CPU cores
     python examples/offline_cql.py --seed 0 1 2 --out runs/offline_cql
     python examples/offline_cql.py --resume     # after a kill, each learner from its last evaluation

@@ -314,7 +314,7 @@ def test_mixtures_draw_the_same():
 def test_without_the_package_or_its_functions(found: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "lz4.block._block", found)  # None: there is no such module
     lz4.codec.cache_clear()
-    message = r"For 'ReplayBuffer', compress=True needs the package lz4, .*pip install \"\.\[compress\]\""
+    message = r"For 'ReplayBuffer', compress=True needs the package lz4, .*pip install -e \"\.\[compress\]\""
     with pytest.raises(ImportError, match=message):
         make()
     make(compress=())

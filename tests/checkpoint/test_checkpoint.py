@@ -442,6 +442,6 @@ def test_progress(capsys: pytest.CaptureFixture[str]):
 
 def test_progress_needs_tqdm(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
-    with pytest.raises(ImportError, match=r"'save' needs tqdm: pip install \"\.\[examples\]\" in a checkout"):
+    with pytest.raises(ImportError, match=r"'save' needs tqdm: pip install -e \"\.\[examples\]\" in a checkout"):
         save(filled(RINGS["uniform"]), PATH, progress=True)
     assert not list(Path().iterdir())

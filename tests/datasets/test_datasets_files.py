@@ -559,7 +559,7 @@ def test_progress_is_shown_on_request(write: Any, capsys: pytest.CaptureFixture[
 def test_what_is_not_installed_is_named(function: Any, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, package, None)
     np.savez(tmp_path / "x.npz", **D4RL)
-    with pytest.raises(ImportError, match=rf'needs {package}: pip install "\.\[datasets\]" in a checkout'):
+    with pytest.raises(ImportError, match=rf'needs {package}: pip install -e "\.\[datasets\]" in a checkout'):
         function(tmp_path / "x.npz", progress=True)
 
 

@@ -449,7 +449,7 @@ def test_less_than_two_episodes_are_in_memory(kind: str, dtype: str):
 def test_minari_is_needed_only_when_it_is_used(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     for call in (lambda: from_minari("x-v0"), lambda: to_minari(None, "x-v0")):
-        with pytest.raises(ImportError, match=r'needs minari: pip install "\.\[datasets\]" in a checkout'):
+        with pytest.raises(ImportError, match=r'needs minari: pip install -e "\.\[datasets\]" in a checkout'):
             call()
 
 

@@ -270,7 +270,7 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     )
     for package in ("lz4", "minari", "ray", "rich"):
         assert re.search(
-            rf'^  {package} (\d.*|is not there: pip install "\.\[\w+\]" in a checkout of mindspore_replay)$',
+            rf'^  {package} (\d.*|is not there: pip install -e "\.\[\w+\]" in a checkout of mindspore_replay)$',
             text,
             re.MULTILINE,
         )
@@ -360,7 +360,7 @@ def test_doctor_without_mindspore():
     assert (
         "\nMindSpore is not installed\n  these work without it: mindspore_replay.host with all its buffers, attach, "
         "save, load, configurations and datasets; mindspore-replay inspect and convert; the process of a shard\n  "
-        'buffers in graphs, and all else, need it: pip install ".[mindspore]" in a checkout of mindspore_replay\n'
+        'buffers in graphs, and all else, need it: pip install -e ".[mindspore]" in a checkout of mindspore_replay\n'
     ) in result.stdout
     assert result.stdout.endswith("all is well\n")
 

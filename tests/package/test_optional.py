@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-INSTALL = 'pip install ".[{}]" in a checkout of mindspore_replay'
+INSTALL = 'pip install -e ".[{}]" in a checkout of mindspore_replay'
 #: One process for all: importing MindSpore takes seconds.
 PROGRAM = """
 import sys

@@ -1,4 +1,4 @@
-"""The installation of the CUDA kernels, with a script in place of nvcc."""
+"""What an installation compiles, with scripts in place of compilers and of the tool that lists GPUs."""
 
 import os
 import shutil
@@ -15,33 +15,52 @@ pytest.importorskip("setuptools", reason="setup.py is run with the setuptools th
 #: Lists the architectures that it supports, and writes its arguments to the library.
 NVCC = """#!/bin/sh
 if [ "$1" = --help ]; then echo "{help}"; exit; fi
+if [ "$1" = --version ]; then exit; fi
 {fail}
 for last; do :; done
 echo "$@" >"$last"
 """
+#: Compiles as nvcc does, and counts.
+CXX = NVCC.format(help="", fail="echo >>compilations")
 
 HELPS = {
     "CUDA 11.1": "values: 'compute_35','compute_70','compute_86','sm_35','sm_70','sm_75','sm_80','sm_86'.",
     "CUDA 13": "--threads (-t) values: 'compute_75','sm_75','sm_80','sm_86','sm_89','sm_90','sm_90a','sm_100'.",
 }
-KINDS = {"CUDA 11.1": [70, 80], "CUDA 13": [75, 80, 90]}
 
 
 def build(
-    folder: Path, nvcc: str, at: str = "nvcc", variable: str = "CUDACXX", **others: str
+    folder: Path, nvcc: str = "", at: str = "bin/nvcc", gpus: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Build the extensions into ``out``, with nvcc at a place given by a variable. Other compilers do nothing."""
+    """Build the extensions into ``out``, where nvcc is at this place, on a machine with these GPUs."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
     for name in ("setup.py", "pyproject.toml", "README.md", "mindspore_replay/_version.py"):
         shutil.copy(ROOT / name, folder / name)
     (folder / "mindspore_replay" / "__init__.py").touch()
-    (folder / at).parent.mkdir(parents=True, exist_ok=True)
-    (folder / at).write_text(nvcc)
-    (folder / at).chmod(0o755)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA")}
-    environment |= {variable: str(folder / at.removesuffix("/bin/nvcc")), "CXX": "true", "CC": "false", **others}
+    list_gpus = f"#!/bin/sh\nprintf '{gpus}'" if gpus else "#!/bin/sh\necho 'no driver' >&2; exit 9"
+    for place, text in ((at, nvcc), ("cxx", CXX), ("bin/nvidia-smi", list_gpus)):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text(text)
+        (folder / place).chmod(0o755)
+    return build_again(folder, **variables)
+
+
+def build_again(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Build the extensions in a folder in which that was done before."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "NVCC"))}
+    environment |= {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CXX": str(folder / "cxx"), "CC": "false"}
     command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True)
+
+
+def compilations(folder: Path) -> int:
+    """Return how often the C++ compiler was called."""
+    return len((folder / "compilations").read_text().splitlines())
+
+
+def code_of(folder: Path) -> list[str]:
+    """Return nvcc's arguments."""
+    return (folder / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text().split()
 
 
 def kinds_of(arguments: list[str]) -> list[int]:
@@ -53,42 +72,112 @@ def kinds_of(arguments: list[str]) -> list[int]:
     return kinds
 
 
-@pytest.mark.parametrize("version", HELPS)
-def test_code_for_each_kind_of_gpu_that_nvcc_knows(version: str, tmp_path: Path):
-    result = build(tmp_path, NVCC.format(help=HELPS[version], fail=""))
+@pytest.mark.parametrize(
+    ("version", "asked", "gpus", "kinds"),
+    [
+        ("CUDA 11.1", "all", "", [70, 80]),
+        ("CUDA 13", "all", "8.9\\n", [75, 80, 90]),
+        ("CUDA 13", "86", "", [86]),
+        ("CUDA 13", "90;80", "8.9\\n", [80, 90]),
+        ("CUDA 13", "", "8.9\\n8.6\\n8.9\\n", [86, 89]),
+        ("CUDA 13", "", "10.0\\n", [100]),
+        ("CUDA 13", "", "8.9\\n12.0\\n", [75, 80, 90]),  # one is newer than nvcc
+    ],
+)
+def test_code_for_the_kinds_of_gpu_that_are_asked_for_or_there(
+    version: str, asked: str, gpus: str, kinds: list[int], tmp_path: Path
+):
+    result = build(tmp_path, NVCC.format(help=HELPS[version], fail=""), "bin/nvcc", gpus=gpus, CUDAARCHS=asked)
     assert result.returncode == 0, result.stderr
-    out = tmp_path / "out" / "mindspore_replay"
-    arguments = (out / "_kernels_cuda.akg_kernel_meta.so").read_text().split()
-    assert not (out / "_kernels_cuda.akg_kernel_meta.txt").exists()
-    assert kinds_of(arguments) == KINDS[version]
+    arguments = code_of(tmp_path)
+    assert not (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.txt").exists()
+    assert kinds_of(arguments) == kinds
     assert ("--threads" in arguments) == (version == "CUDA 13")
     assert sum(argument.endswith(".cu") for argument in arguments) == 2
     assert {"--fmad=false", "-shared", "static"} <= set(arguments)
 
 
-@pytest.mark.parametrize(("asked", "kinds"), [("86", [86]), ("90;80", [80, 90])])
-def test_code_for_the_kinds_that_are_asked_for(asked: str, kinds: list[int], tmp_path: Path):
-    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), CUDAARCHS=asked)
+def test_cudacxx_asks_too(tmp_path: Path):
+    nvcc = NVCC.format(help=HELPS["CUDA 13"], fail="")
+    result = build(tmp_path, nvcc, "mine", CUDACXX=str(tmp_path / "mine"))
     assert result.returncode == 0, result.stderr
-    assert (
-        kinds_of((tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text().split())
-        == kinds
-    )
+    assert kinds_of(code_of(tmp_path)) == [75, 80, 90]
+
+
+def test_without_a_gpu_nvcc_waits_to_be_asked(tmp_path: Path):
+    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""))
+    assert result.returncode == 0, result.stderr
+    out = tmp_path / "out" / "mindspore_replay"
+    assert not (out / "_kernels_cuda.akg_kernel_meta.so").exists()
+    reason = "nvidia-smi found no GPU at installation; CUDAARCHS=all pip install -e . compiles them all the same"
+    assert (out / "_kernels_cuda.akg_kernel_meta.txt").read_text() == f"{reason}\n"
+    assert f"the CUDA kernels are left out: {reason}\n" in result.stdout
+    assert build_again(tmp_path, CUDAARCHS="all").returncode == 0
+    assert kinds_of(code_of(tmp_path)) == [75, 80, 90]
+    assert not (out / "_kernels_cuda.akg_kernel_meta.txt").exists()
 
 
 def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
     """In the folder of CUDA_HOME, before any other."""
-    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""), "cuda/bin/nvcc", "CUDA_HOME")
+    nvcc, home = NVCC.format(help=HELPS["CUDA 13"], fail=""), tmp_path / "cuda"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").symlink_to("/bin/false")
+    result = build(tmp_path, nvcc, "cuda/bin/nvcc", "8.0\\n", CUDA_HOME=str(home))
     assert result.returncode == 0, result.stderr
-    assert "--fmad=false" in (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.so").read_text()
+    assert "--fmad=false" in code_of(tmp_path)
+
+
+def test_what_was_compiled_is_not_compiled_again(tmp_path: Path):
+    """Unless a source, a header, the command or the compiler is another; then by what was last, wherever it lies."""
+    build(tmp_path)
+    library = tmp_path / "out" / "mindspore_replay" / "_kernels.akg_kernel_meta.so"
+    first = library.read_text()
+    assert compilations(tmp_path) == 1
+    shutil.rmtree(tmp_path / "out")
+    for name in ("cpu/kernels.cc", "core/ring.h"):
+        (tmp_path / "mindspore_replay" / "csrc" / name).touch()
+    build_again(tmp_path)
+    assert compilations(tmp_path) == 1
+    assert library.read_text() == first
+    before = {}
+    for count, name in enumerate(("cpu/kernels.cc", "core/ring.h"), 2):
+        source = tmp_path / "mindspore_replay" / "csrc" / name
+        before[source] = source.read_text()
+        source.write_text(before[source] + "// more\n")
+        build_again(tmp_path)
+        assert compilations(tmp_path) == count
+    build_again(tmp_path, CXX=f"{tmp_path / 'cxx'} -g")
+    assert compilations(tmp_path) == 4
+    assert " -g " in f" {library.read_text()}"
+    (tmp_path / "cxx").write_text(CXX.replace("--version ]; then", "--version ]; then echo 13;"))
+    build_again(tmp_path)
+    assert compilations(tmp_path) == 5
+    for source, text in before.items():
+        source.write_text(text)
+    (tmp_path / "cxx").write_text(CXX)
+    build_again(tmp_path)
+    assert compilations(tmp_path) == 5
+    assert library.read_text() == first
+
+
+def test_the_libraries_that_are_kept_are_few(tmp_path: Path):
+    build(tmp_path)
+    kept = tmp_path / "build" / "compiled"
+    assert len(list(kept.iterdir())) == 1
+    for age in range(20):
+        (kept / f"{age}.so").touch()
+        os.utime(kept / f"{age}.so", (age, age))
+    build_again(tmp_path, CXX=f"{tmp_path / 'cxx'} -g")
+    assert {path.stem for path in kept.iterdir()} >= {str(age) for age in range(10, 20)}
+    assert len(list(kept.iterdir())) == 12
 
 
 def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):
-    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2"))
+    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2"), CUDAARCHS="80")
     assert result.returncode == 0, result.stderr
     out = tmp_path / "out" / "mindspore_replay"
     assert not (out / "_kernels_cuda.akg_kernel_meta.so").exists()
-    reason = f"{tmp_path / 'nvcc'} failed: some error"
+    reason = f"{tmp_path / 'bin' / 'nvcc'} failed: some error"
     assert (out / "_kernels_cuda.akg_kernel_meta.txt").read_text() == reason + "\n"
     said = "the CUDA kernels are left out, on a GPU the composite backend serves"
     assert f"{said}: {reason}" in result.stdout + result.stderr

@@ -22,7 +22,7 @@ from mindspore_replay.datasets.steps import BFLOAT16, numbers_of
 
 GOLDEN = TESTS / "golden"
 DRAWS: dict[str, Any] = json.loads((GOLDEN / "draws.json").read_text())
-INSTALL = 'pip install ".[mindspore]" in a checkout of mindspore_replay'
+INSTALL = 'pip install -e ".[mindspore]" in a checkout of mindspore_replay'
 IS_THERE = importlib.util.find_spec("mindspore") is not None
 
 

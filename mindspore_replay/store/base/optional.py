@@ -12,7 +12,7 @@ def install_command(extra: str) -> str:
     Args:
         extra (str): A key of the project's optional dependencies.
     """
-    return f'pip install ".[{extra}]" in a checkout of mindspore_replay'
+    return f'pip install -e ".[{extra}]" in a checkout of mindspore_replay'
 
 
 def optional(module: str, what: str, extra: str, package: str = "") -> Any:
