@@ -141,7 +141,7 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         if self.backend == "composite":
             self.columns.check_composite()
         self._late, self._present = self.columns.late, self.columns.present
-        self._lengths_differ = bool(self.columns.kinds)
+        self._lengths_differ = bool(self.columns.length_groups)
         self._stored_shapes, self._stored_types = self.columns.references.shapes, self.columns.references.types
         self._in_graphs = (place == DEVICE or native.on_cpu()) and not refusal(self.columns)
         self._zero, self._flag_values = _constants()

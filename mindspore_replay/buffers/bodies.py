@@ -222,10 +222,10 @@ class GraphBodies:
         """Return for each kind of lengths a column, and the keys that lead to the lengths given."""
         given = stand_in(known)
         names = [
-            [name for name in kind.names if name in given][:1] if isinstance(given, dict) else []
-            for kind in self.columns.kinds
+            [name for name in group.names if name in given][:1] if isinstance(given, dict) else []
+            for group in self.columns.length_groups
         ]
-        return tuple((kind.column, tuple(keys)) for kind, keys in zip(self.columns.kinds, names))
+        return tuple((group.column, tuple(keys)) for group, keys in zip(self.columns.length_groups, names))
 
     @compile_time
     def _whole(self, shape: tuple[int, ...], rank: int) -> Tensor:
@@ -305,7 +305,7 @@ class GraphBodies:
     def _check_update(self, indices: object, values: object) -> tuple[tuple[Any, ...], ...]:
         """Check the arguments of `update`. Return the indices of the columns, and the keys that lead to their rows."""
         paths = self.columns.chosen(stand_in(values))
-        if differ := [self.columns.names[i] for i in paths if i in self.columns.kind_of]:
+        if differ := [self.columns.names[i] for i in paths if i in self.columns.group_of]:
             raise ValueError(
                 f"For '{self.spec.cls_name}', a graph updates columns whose rows have one length: call 'update' of "
                 f"column {differ[0]!r} from Python."

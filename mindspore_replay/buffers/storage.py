@@ -23,7 +23,7 @@ GRAPHS_OF_HOST = (
 #: What no kernel of another device serves: its name in messages, and whether a buffer has it.
 _ONLY_ON_CPU: tuple[tuple[str, Callable[[BufferSpec], object]], ...] = (
     ("compress=True", lambda spec: spec.columns.compressed),
-    ("a column whose shape begins with None", lambda spec: spec.columns.kinds),
+    ("a column whose shape begins with None", lambda spec: spec.columns.length_groups),
     ("late=True in a queue", lambda spec: spec.options.keeps_turn and not native.on_cpu()),
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..store.base.kinds import Kind
+from ..store.base.length_groups import LengthGroup
 from ..store.kernels.locks import Locks, hold_calls, hold_folders
 from ..store.kernels.state import check_cursors, check_references, eligible
 from ..store.kernels.tree import build_weights
@@ -35,7 +35,9 @@ class Restored:
     def __init__(self, source: Source, part: Part, saved_capacity: int, new: bool) -> None:
         self.part, self._source, self._saved_capacity, self._new = part, source, saved_capacity, new
         self._parameters = part.arrays()
-        self._references = {f"column.{kind.name}": kind for kind in part.owner.options.kinds} if part.is_buffer else {}
+        self._references = (
+            {f"column.{group.name}": group for group in part.owner.options.length_groups} if part.is_buffer else {}
+        )
         self._by_row = list(filter(part.is_by_row, self._parameters))
         self._columns = [key for key in self._by_row if key.startswith("column.") and key not in self._references]
         self.columns, self.names = ([part.prefix + key for key in keys] for keys in (self._columns, self._parameters))
@@ -101,8 +103,8 @@ class Restored:
         state, capacity, saved = self._row_state, self.part.owner.capacity, int(self._row_state["count"])
         self._check_rows(saved, int(state["serials"][0]))
         references, count = {}, min(saved, capacity)
-        for key, kind in self._references.items():
-            references[key], fitting = self._read_references(key, kind)
+        for key, group in self._references.items():
+            references[key], fitting = self._read_references(key, group)
             count = min(count, fitting)
         if fits := (count, capacity) != (saved, self._saved_capacity):
             self._move(count)
@@ -164,36 +166,36 @@ class Restored:
 
     # Rows that differ in length.
 
-    def _read_references(self, key: str, kind: Kind) -> tuple[np.ndarray, int]:
+    def _read_references(self, key: str, group: LengthGroup) -> tuple[np.ndarray, int]:
         """Return where the items of all rows of the file are, the oldest first; and how many rows there is memory for.
 
         Shape ``[n, 2]``, int64.
         """
         references = self._source.array(self.part.prefix + key)
-        size, *others = {len(self._row_state[f"items.{name}"]) for name in kind.names}
+        size, *others = {len(self._row_state[f"items.{name}"]) for name in group.names}
         if others or not size:
-            what = f"has different numbers of items in the columns {list(kind.names)}, or none"
+            what = f"has different numbers of items in the columns {list(group.names)}, or none"
             raise damaged(self._source.path, what)
-        as_saved = kind._replace(items=size, longest=size)
+        as_saved = group._replace(items=size, longest=size)
         check_references(self.part.owner.options.cls_name, as_saved, references)
         newest = references[::-1, 1].cumsum()
-        return references, len(newest) if size == kind.items else int(np.searchsorted(newest, kind.items, "right"))
+        return references, len(newest) if size == group.items else int(np.searchsorted(newest, group.items, "right"))
 
-    def _replaced(self, kind: Kind, references: np.ndarray) -> np.ndarray:
+    def _replaced(self, group: LengthGroup, references: np.ndarray) -> np.ndarray:
         """Return where the items of rows are in this memory, and if it is of another size, bring them there."""
-        (offsets, lengths), size = references.T, len(self._row_state[f"items.{kind.name}"])
-        if (longest := int(lengths.max(initial=0))) > kind.longest:
+        (offsets, lengths), size = references.T, len(self._row_state[f"items.{group.name}"])
+        if (longest := int(lengths.max(initial=0))) > group.longest:
             raise ValueError(
-                f"For 'load', 'max_length' of column {kind.name!r} must be at least {longest}, the items of the "
-                f"longest row in {self._source.path}, but got {kind.longest}."
+                f"For 'load', 'longest' of column {group.name!r} must be at least {longest}, the items of the "
+                f"longest row in {self._source.path}, but got {group.longest}."
             )
-        if size == kind.items:
+        if size == group.items:
             return references
         begins = lengths.cumsum() - lengths
         items = np.repeat(offsets % size - begins, lengths) + np.arange(lengths.sum())
-        for name in kind.names:
+        for name in group.names:
             saved = self._row_state[f"items.{name}"]
-            self._row_state[f"items.{name}"] = np.zeros((kind.items, *saved.shape[1:]), saved.dtype)
+            self._row_state[f"items.{name}"] = np.zeros((group.items, *saved.shape[1:]), saved.dtype)
             self._row_state[f"items.{name}"][: len(items)] = saved[items]
         return np.stack([begins, lengths], -1)
 

@@ -76,9 +76,9 @@ def _changed(description: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a buffer that are not the constructor's defaults, without the columns."""
     if "arguments" not in description:
         return {"": description.get("reason")}
-    recipe = constructor_of(description.get("kind", description["class"]))
-    known = {} if recipe is None else inspect.signature(recipe.__init__).parameters
-    defaults = {key: encoded(parameter.default) for key, parameter in known.items()}
+    constructor = constructor_of(description.get("kind", description["class"]))
+    parameters = {} if constructor is None else inspect.signature(constructor.__init__).parameters
+    defaults = {key: encoded(parameter.default) for key, parameter in parameters.items()}
     return {
         key: value
         for key, value in description["arguments"].items()

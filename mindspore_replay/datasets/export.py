@@ -35,9 +35,9 @@ class StoredRows:
         self.streams = [order[stream :: spec.num_envs] for stream in range(min(spec.num_envs, count))]
         self._fields, self._flags = column_fields(spec.columns), state["flags"] if spec.has_episodes else None
         self._arrays = {name: state[f"column.{name}"] for name in self._fields}
-        self._kinds = {name: kind.name for kind in spec.columns.kinds for name in kind.names}
-        self._lengths = {kind.name_of_lengths: kind.name for kind in spec.columns.kinds}
-        self._items = {name: library.calls.Items((state[f"items.{name}"],)) for name in self._kinds}
+        self._leaders = {name: group.name for group in spec.columns.length_groups for name in group.names}
+        self._lengths = {group.name_of_lengths: group.name for group in spec.columns.length_groups}
+        self._items = {name: library.calls.Items((state[f"items.{name}"],)) for name in self._leaders}
 
     def __len__(self) -> int:
         return sum(map(len, self.streams))
@@ -54,9 +54,9 @@ class StoredRows:
 
     def items(self, name: str) -> int | None:
         """Return the number of items of all rows in a column whose rows differ in length, ``None`` for another."""
-        if name not in self._kinds:
+        if name not in self._leaders:
             return None
-        return sum(int(self._arrays[self._kinds[name]][slots, 1].sum()) for slots in self.streams)
+        return sum(int(self._arrays[self._leaders[name]][slots, 1].sum()) for slots in self.streams)
 
     def read(self, name: str, slots: np.ndarray) -> np.ndarray:
         """Return a copy of a column in these slots; or flags, by `END` or `FINAL`; or lengths of rows, int32."""
@@ -67,8 +67,8 @@ class StoredRows:
             lengths: np.ndarray = self._arrays[self._lengths[name]][slots, 1]
             return lengths.astype(np.int32)
         rows: np.ndarray
-        if name in self._kinds:  # the items, one row behind the other
-            rows = self._items[name].packed(self._arrays[self._kinds[name]][slots])[1][0].copy()
+        if name in self._leaders:  # the items, one row behind the other
+            rows = self._items[name].packed(self._arrays[self._leaders[name]][slots])[1][0].copy()
         else:
             rows = self._arrays[name][slots]
         return rows.view(self._fields[name][1])

@@ -240,9 +240,9 @@ def column_fields(columns: Schema) -> dict[str, Field]:
 
 def check_one_length(what: str, columns: Schema) -> None:
     """Raise a ValueError if rows differ in length."""
-    if columns.kinds:
+    if groups := columns.length_groups:
         raise ValueError(
-            f"For '{what}', the rows of a buffer must have one length, but those of {columns.kinds[0].name!r} differ: "
+            f"For '{what}', the rows of a buffer must have one length, but those of {groups[0].name!r} differ: "
             "use an npz file, which from_npz reads into such a buffer."
         )
 

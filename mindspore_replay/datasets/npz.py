@@ -93,7 +93,7 @@ def from_npz(
         check_buffer("from_npz", buffer, attached=True)
     label = fspath(path)
     arrays = _arrays_of(label)
-    if buffer is not None and buffer.spec.columns.kinds:
+    if buffer is not None and buffer.spec.columns.length_groups:
         if episodes is not None:
             raise ValueError("For 'from_npz', 'episodes' must be None if rows differ in length.")
         check_given("from_npz", buffer, types, arguments)
@@ -181,7 +181,7 @@ def _mapped(path: str, info: zipfile.ZipInfo) -> np.ndarray:
 def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any, progress: bool) -> Any:
     """Insert the rows of a file into a buffer whose rows differ in length, as many at once as it has memory for."""
     columns, flags = buffer.spec.columns, list(_FLAGS) if buffer.has_episodes else []
-    keys = [kind.name_of_lengths for kind in columns.kinds]
+    keys = [group.name_of_lengths for group in columns.length_groups]
     if missing := [key for key in (*columns.names, *keys, *flags) if key not in arrays or not arrays[key].shape]:
         raise ValueError(
             f"For 'from_npz', {label} must have an array of rows for each of {missing}, but it has {list(arrays)}."
@@ -189,13 +189,13 @@ def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any
     number, before = len(arrays[keys[0]]), int(buffer.size())
     expected, bounds = dict.fromkeys((*columns.names, *keys, *flags), number), {}
     of: dict[str, np.ndarray] = {}
-    for kind, key in zip(columns.kinds, keys):
+    for group, key in zip(columns.length_groups, keys):
         given = arrays[key]
         if given.ndim != 1 or given.dtype.kind not in "iu" or given.min(initial=0) < 0:
             raise ValueError(f"For 'from_npz', {key!r} of {label} must hold ints >= 0, but got {given!r}.")
-        bounds[kind] = np.append(0, np.cumsum(given.astype(np.int64)))
-        expected |= dict.fromkeys(kind.names, int(bounds[kind][-1]))
-        of |= dict.fromkeys(kind.names, bounds[kind])
+        bounds[group] = np.append(0, np.cumsum(given.astype(np.int64)))
+        expected |= dict.fromkeys(group.names, int(bounds[group][-1]))
+        of |= dict.fromkeys(group.names, bounds[group])
     if wrong := {key: len(arrays[key]) for key, size in expected.items() if len(arrays[key]) != size}:
         raise ValueError(
             f"For 'from_npz', {label} must have an entry for each of its {number} rows, or for each item by their "
@@ -209,13 +209,13 @@ def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any
     rows, begin = chunk_rows([((columns.row_bytes(),), np.dtype(np.uint8))]), 0
     with progress_bar("from_npz", number, progress, "row", "datasets") as done:
         while begin < number:
-            most = [np.searchsorted(end, end[begin] + kind.items, "right") - 1 for kind, end in bounds.items()]
+            most = [np.searchsorted(end, end[begin] + group.items, "right") - 1 for group, end in bounds.items()]
             part = slice(begin, max(begin + 1, int(min(begin + rows, number, *most))))
             values = []
             for (name, field), dtype in zip(fields.items(), columns.numpy_types):
                 items = slice(int(of[name][part.start]), int(of[name][part.stop])) if name in of else part
                 values.append(fit("from_npz", label, name, read_native(arrays[name], items), field).view(dtype))
-            lengths = {kind.name: np.diff(end[part.start : part.stop + 1]) for kind, end in bounds.items()}
+            lengths = {group.name: np.diff(end[part.start : part.stop + 1]) for group, end in bounds.items()}
             buffer.insert(values, lengths=lengths, **{flag: array[part] for flag, array in ends.items()})
             done(part.stop - begin)
             begin = part.stop
@@ -257,8 +257,8 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
         [2 3 4 5]
     """
     check_buffer("to_npz", buffer)
-    fields, kinds = column_fields(buffer.spec.columns), buffer.spec.columns.kinds
-    more: dict[str, Field] = {kind.name_of_lengths: ((), np.dtype(np.int32)) for kind in kinds}
+    fields, groups = column_fields(buffer.spec.columns), buffer.spec.columns.length_groups
+    more: dict[str, Field] = {group.name_of_lengths: ((), np.dtype(np.int32)) for group in groups}
     if buffer.has_episodes:
         more |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
     if taken := sorted(more.keys() & fields.keys()):

@@ -69,16 +69,17 @@ def whole_spec(config: Mapping[str, Any]) -> tuple[BufferSpec, RateLimiter | Non
     spec = spec_of(buffer_cls, arguments, Columns)
     if native.on_cpu():  # a shard runs on the CPU, whatever device the learner uses
         native.choose_backend("native", spec.cls_name)
+    name = spec.public_class
     refused = {
-        "'type' must not be epochs: each shard would have an epoch of its own": spec.kind == "EpochReplayBuffer",
+        "'type' must not be epochs: each shard would have an epoch of its own": name == "EpochReplayBuffer",
         "'type' must not be queue: shards would deliver rows in an order of their own. Attach processes to a queue in "
-        "a folder": spec.kind == "ReplayQueue",
-        f"'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}": spec.kind not in _KINDS,
+        "a folder": name == "ReplayQueue",
+        f"'type' must be uniform, prioritized, sequence or episode, but got {spec.cls_name}": name not in _KINDS,
         "no column may be late: a writer does not know the handles of its rows, which land later. Attach processes to "
         "a buffer in a folder": spec.columns.late,
         "no column may be compressed: shards store rows as they are": spec.columns.compressed,
         "no shape may begin with None: shards exchange rows of one length. Attach processes to a buffer in a "
-        "folder": spec.columns.kinds,
+        "folder": spec.columns.length_groups,
         "'views' cannot hold HindsightRelabel: shards draw samples, without its function": spec.achieved_goal,
         f"'num_envs' must be 1 where rows know their episode, but got {spec.num_envs}: give each environment a writer "
         "of its own": spec.has_episodes and spec.num_envs > 1,

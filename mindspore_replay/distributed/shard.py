@@ -119,7 +119,7 @@ class Shard:
         self._resumes, self._error = resume and self._path is not None, None
         replaces = self._path is not None and _replaces()
         try:
-            make: type[LocalBuffer] = getattr(host, str(spec.kind))
+            make: type[LocalBuffer] = getattr(host, str(spec.public_class))
             self.rows = make(capacity=spec.capacity, seed=spec.seed, **spec.arguments())
             self._parts = [Part("", self.rows, True)]
             if replaces:

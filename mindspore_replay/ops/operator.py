@@ -7,7 +7,7 @@ import mindspore as ms
 from mindspore import Tensor, ops
 
 from ..columns import TYPES, Columns
-from ..store.base.kinds import arguments_of
+from ..store.base.length_groups import arguments_of
 from ..store.kernels.signatures import INPUT, OUTPUT, STATE, Item
 from . import native
 from .state import State
@@ -51,10 +51,10 @@ def delivered(columns: Columns, whole: bool) -> Rows:
         whole (bool): Whether there is room for the longest row, not only for ``sample_length`` items.
     """
     shapes = list(columns.shapes)
-    for i, kind in columns.kind_of.items():
-        shapes[i] = (kind.longest if whole else kind.sampled, *shapes[i][1:])
-    kinds = len(columns.kinds)
-    return Rows((*((),) * kinds, *shapes), (*("int32",) * kinds, *columns.dtypes))
+    for i, group in columns.group_of.items():
+        shapes[i] = (group.longest if whole else group.sampled, *shapes[i][1:])
+    groups = len(columns.length_groups)
+    return Rows((*((),) * groups, *shapes), (*("int32",) * groups, *columns.dtypes))
 
 
 @ms.jit_class
@@ -143,7 +143,7 @@ def operator(
         own = len(outputs) - len(fields) if outputs else len(returned) - 1  # that are no rows
         before = len(front) if name == "insert" else len(front) + len(inputs) + own
         front = (
-            Tensor(arguments_of(columns.kinds, fields, before)),
+            Tensor(arguments_of(columns.length_groups, fields, before)),
             state.head,
             state.random_state,
             *state.arenas,
@@ -161,9 +161,9 @@ def _with_lengths(
 ) -> Sequence[tuple[tuple[int, ...], str]]:
     """Return the outputs of a plan with lengths behind the first `own`, before those of these columns."""
     lengths = []
-    for kind in columns.kinds if outputs else ():
-        shape, _ = outputs[own + fields.index(kind.column)]
-        lengths.append((shape[: len(shape) - len(columns.shapes[kind.column])], "int32"))
+    for group in columns.length_groups if outputs else ():
+        shape, _ = outputs[own + fields.index(group.column)]
+        lengths.append((shape[: len(shape) - len(columns.shapes[group.column])], "int32"))
     return [*outputs[:own], *lengths, *outputs[own:]]
 
 

@@ -50,7 +50,7 @@ class Operators:
         self.has_episodes = options.rule is not None
         self.wanted = options.rows_to_wait_for
         self.single = SingleRow(delivered(columns, True).shapes)
-        plan, differ = options.plan, bool(columns.kinds)
+        plan, differ = options.plan, bool(columns.length_groups)
         every = range(len(columns)) if differ else None
         drawn = [output.column for output in plan.outputs[plan.bookkeeping :]] if differ else None
         #: Late columns have no items yet.
@@ -81,7 +81,7 @@ class Operators:
             room = make("measure", sample_range=self.all_rows, what=Tensor([ROOM]))
         if options.largest_held:
             self.largest_held = make("measure", sample_range=self.all_rows, what=Tensor([LARGEST_HELD]))
-        self._is_full = IsFull(state, room, options) if options.never_evicts_valid or options.kinds else None
+        self._is_full = IsFull(state, room, options) if options.never_evicts_valid or options.length_groups else None
         self._deliverable = Deliverable(state, options) if options.keeps_turn else None
         self.no_rows, self.n = Tensor([0, 0], ms.int64), options.plan.n
         if self.weighted:

@@ -6,8 +6,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from ..store.base.kinds import least_items
 from ..store.base.late import MOST_LATE, PENDING
+from ..store.base.length_groups import least_items
 from ..store.spec.options import Options
 from .in_place import Stored
 from .primitives import column, gather, int64, item, stack
@@ -26,8 +26,8 @@ class IsFull:
 
     def __init__(self, state: State, room: Callable[[], Tensor] | None, options: Options) -> None:
         self.state, self.room = state, room
-        self.references = tuple(Stored(state.columns[kind.column]) for kind in options.kinds)
-        self.sizes = tuple((kind.items, kind.longest) for kind in options.kinds)
+        self.references = tuple(Stored(state.columns[group.column]) for group in options.length_groups)
+        self.sizes = tuple((group.items, group.longest) for group in options.length_groups)
 
     def __call__(self):
         """Return whether it is full."""
@@ -56,12 +56,12 @@ class Deliverable:
     def __init__(self, state: State, options: Options) -> None:
         self.state, self.rows = state, Tensor(np.arange(state.capacity), ms.int64)
         self.weights, self.use_counts = Stored(state.weights), Stored(state.use_counts)
-        self.references = tuple(Stored(state.columns[kind.column]) for kind in options.kinds)
+        self.references = tuple(Stored(state.columns[group.column]) for group in options.length_groups)
         self.end_of_pending = Tensor(PENDING + (1 << MOST_LATE), ms.int32)
         two = 2 * options.plan.n
-        #: Places beside those of two samples, in rows and in items of each kind, of which a row needs so many.
+        #: Places beside those of two samples, in rows and in items of each group, of which a row needs so many.
         self.places = 0 if options.rule is not None else state.capacity - two
-        self.sizes = tuple((kind.items - least_items(two, kind.longest), kind.longest) for kind in options.kinds)
+        self.sizes = tuple((g.items - least_items(two, g.longest), g.longest) for g in options.length_groups)
 
     def __call__(self):
         """Return the number of samples."""

@@ -24,7 +24,7 @@ class State:
     def __init__(self, columns: Sequence[Parameter], parameters: Mapping[str, Parameter], options: Options) -> None:
         self.columns = tuple(columns)
         #: The items of rows that differ in length.
-        self.arenas = tuple(parameters[f"items.{name}"] for kind in options.kinds for name in kind.names)
+        self.arenas = tuple(parameters[f"items.{name}"] for group in options.length_groups for name in group.names)
         self.capacity = options.capacity
         self.head = parameters["head"]
         self.count = parameters["count"]

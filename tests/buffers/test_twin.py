@@ -16,7 +16,7 @@ from twin_pairs import RandomPair as Pair
 import mindspore_replay
 from mindspore_replay import host
 from mindspore_replay.ops import operator as operators
-from mindspore_replay.store.base import kinds
+from mindspore_replay.store.base.length_groups import arguments_of as right_arguments
 from mindspore_replay.store.faces.mixture import exact_counts
 
 pytestmark = pytest.mark.cpu_only("rows of any length need the kernels of the CPU")
@@ -113,8 +113,8 @@ def test_mixtures(way: str, sources: tuple[str, ...], tmp_path: Path):
 def test_the_twin_rejects_wrong_arguments(wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def arguments_of(of: Any, fields: Any, before: int) -> np.ndarray:
         if wrong == "cut at random":
-            return kinds.arguments_of([kind._replace(at_random=not kind.at_random) for kind in of], fields, before)
-        numbers = kinds.arguments_of(of, fields, before)
+            return right_arguments([group._replace(at_random=not group.at_random) for group in of], fields, before)
+        numbers = right_arguments(of, fields, before)
         columns = numbers[4 + 3 * len(of) :][: 2 * len(fields)].reshape(-1, 2)
         logits, words = NAMES.index("logits"), NAMES.index("words")
         if wrong == "another arena":  # logits of the rows of tokens

@@ -167,7 +167,7 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     assert again.begin(spec_of(kind).to_json())[1] == {"saves": [2]}
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
-    if spec_of(other).kind != buffer.spec.kind:
+    if spec_of(other).public_class != buffer.spec.public_class:
         with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
             begun(other, shard._path)
 

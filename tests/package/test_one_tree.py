@@ -14,7 +14,7 @@ CLASSES = [name for name in host.__all__ if name.endswith("Buffer") or name in (
 OF_CELLS = {"state", "nbytes", "state_dict", "load_state_dict"}
 #: What the package alone asks for.
 OF_STATE = {
-    *("begin_replacing", "check_state", "checked_state", "exclusive", "kind", "load_checked", "recipe"),
+    *("begin_replacing", "check_state", "checked_state", "exclusive", "public_class", "load_checked", "constructor"),
     *("runs_graphs", "snapshot", "sole_use", "state_arrays", "turn_to_sample"),
 }
 
@@ -69,7 +69,7 @@ def test_what_the_package_asks_is_in_the_state(module: Any):
     buffer = module.ReplayBuffer(1, 4, [()], ["int32"])
     assert set(dir(buffer.state)) >= OF_STATE
     assert not OF_STATE & set(dir(buffer))
-    assert (buffer.state.kind, buffer.state.runs_graphs) == ("ReplayBuffer", False)
+    assert (buffer.state.public_class, buffer.state.runs_graphs) == ("ReplayBuffer", False)
 
 
 def test_a_cell_has_parameters_and_loads_from_its_owner():

@@ -98,8 +98,8 @@ def old_entries_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def items_are_not_checked(patch: pytest.MonkeyPatch) -> None:
-    init = torn.RowChecksums.__init__
-    patch.setattr(torn.RowChecksums, "__init__", lambda sums, options, *a: init(sums, options._replace(kinds=()), *a))
+    init, none = torn.RowChecksums.__init__, {"length_groups": ()}
+    patch.setattr(torn.RowChecksums, "__init__", lambda sums, options, *a: init(sums, options._replace(**none), *a))
 
 
 def items_are_not_in_the_log(patch: pytest.MonkeyPatch) -> None:

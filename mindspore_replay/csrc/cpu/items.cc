@@ -15,7 +15,7 @@ namespace {
 
 using Kernel = int (*)(int, void **, int *, int64_t **, const char **, void *, void *);
 
-// Says what the arguments are, as store/base/kinds.py has it.
+// Says what the arguments are, as store/base/length_groups.py has it.
 struct ItemsPlan {
   struct Kind {
     int64_t field;    // the one in place of which the kernel has references

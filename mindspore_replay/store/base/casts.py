@@ -18,7 +18,7 @@ _DTYPES = re.compile(r"(bool)|(u?int\d+)|(b?float\d+)")
 _BOOL, _INT, _FLOAT = 1, 2, 3
 
 
-def _kind(dtype: str) -> int:
+def _rank(dtype: str) -> int:
     """Return the kind of a dtype: one of more numbers is larger. 0 for no numbers that a column holds."""
     found = _DTYPES.fullmatch(dtype)
     return 0 if found is None else found.lastindex or 0
@@ -26,14 +26,14 @@ def _kind(dtype: str) -> int:
 
 def holds(column: str, dtype: str, in_graph: bool = False) -> bool:
     """Return True if a column of a dtype may hold values of another one: if they fit, or `in_graph` always."""
-    of_column, given = _kind(column), _kind(dtype)
+    of_column, of_values = _rank(column), _rank(dtype)
     if (column, dtype) == ("bfloat16", "uint16"):  # an array of its bits, or of numbers?
         return False
-    if in_graph and of_column == given == _INT:
+    if in_graph and of_column == of_values == _INT:
         return np.can_cast(dtype, column)
     if in_graph and (column, dtype) == ("float16", "float64"):  # which MindSpore rounds twice
         return False
-    return 0 < given <= of_column or (given == _INT and of_column == _BOOL and not in_graph)
+    return 0 < of_values <= of_column or (of_values == _INT and of_column == _BOOL and not in_graph)
 
 
 def cast(array: np.ndarray, column: str, dtype: np.dtype, message: str) -> np.ndarray:

@@ -23,8 +23,8 @@ def warn_caller(message: str) -> None:
     frame: Any = inspect.currentframe()
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("mindspore_replay", "importlib"):
         frame = frame.f_back
-    given = frame.f_globals.setdefault("__warningregistry__", {})  # of what has been shown
-    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=given)
+    registry = frame.f_globals.setdefault("__warningregistry__", {})  # of what has been shown
+    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
 
 
 def check_no_pipe(function: str, path: str | os.PathLike[str]) -> None:
@@ -115,9 +115,9 @@ def check_seed(cls_name: str, seed: object) -> int:
 def no_room(cls_name: str, rows: int, room: int, capacity: int, pending: str, items: str = "") -> RuntimeError:
     """Return the error for an insertion of more rows than there is room for, and a note on rows that are pending."""
     of_items = items and rows <= room
-    what = f"room for too few items, {items} for the next row" if of_items else f"{room} free of capacity={capacity}"
+    free = f"room for too few items, {items} for the next row" if of_items else f"{room} free of capacity={capacity}"
     return RuntimeError(
-        f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {what}, since rows "
+        f"For '{cls_name}', there must be room for {rows} {'row' if rows == 1 else 'rows'}, but got {free}, since rows "
         "that were not sampled yet may not be evicted: sample first, pass a timeout to wait for room, or make it with "
         f"when_full='evict'.{pending}"
     )

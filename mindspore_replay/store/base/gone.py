@@ -46,11 +46,11 @@ class Living:
         with self._lock:
             self._references.append(weakref.ref(item))
             if len(self._references) > self._most:
-                self._references = [known for known in self._references if known() is not None]
+                self._references = [reference for reference in self._references if reference() is not None]
                 self._most = 2 * len(self._references) + 32
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([item for known in self._references if (item := known()) is not None])
+        return iter([item for reference in self._references if (item := reference()) is not None])
 
 
 class _OfProcess(Protocol):

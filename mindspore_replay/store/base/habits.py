@@ -124,20 +124,20 @@ def check_arguments(cls: type, names: Iterable[str]) -> None:
         cls (type): The class. If it accepts any argument, nothing is wrong here.
         names (Iterable[str]): Names of keyword arguments.
     """
-    known, takes_any = _parameters(cls.__init__)  # type: ignore[misc]
-    unknown = [f"{name!r}{hint(name, known)}" for name in names if name not in known]
+    allowed, takes_any = _parameters(cls.__init__)  # type: ignore[misc]
+    unknown = [f"{name!r}{hint(name, allowed)}" for name in names if name not in allowed]
     if unknown and not takes_any:
         raise TypeError(f"For '{cls.__name__}', there are unknown arguments: {'; '.join(unknown)}.")
 
 
-def hint(word: str, known: Iterable[str]) -> str:
+def hint(word: str, allowed: Iterable[str]) -> str:
     """Return a hint to what is meant by an unknown word: another library's name for a known one, or a similar one."""
-    known = list(known)
-    if _ELSEWHERE.get(word) in known:
+    allowed = list(allowed)
+    if _ELSEWHERE.get(word) in allowed:
         return f" (here {_ELSEWHERE[word]!r})"
     if word in _NEEDLESS:
         return f" ({_NEEDLESS[word]})"
-    matches = difflib.get_close_matches(word, known, n=1)
+    matches = difflib.get_close_matches(word, allowed, n=1)
     return f" (the nearest is {matches[0]!r})" if matches else ""
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .checks import check_choice, check_size
 from .column import fields_of
-from .kinds import Kind, least_items
+from .length_groups import LengthGroup, least_items
 from .schema import Schema
 
 #: Most items of an arena.
@@ -16,20 +16,20 @@ _MOST_ITEMS = 2**40
 _OF_ROWS = ("longest", "items", "sample_length", "cut")
 
 
-def kinds_of(schema: Schema, without: Mapping[str, object], rows: int) -> tuple[Kind, ...]:
-    """Return the kinds of lengths of a schema. Raise a TypeError or ValueError if an option of a column does not fit.
+def length_groups_of(schema: Schema, without: Mapping[str, object], rows: int) -> tuple[LengthGroup, ...]:
+    """Return the groups of columns by length. Raise a TypeError or ValueError if an option of a column does not fit.
 
     Args:
         schema (Schema): The columns.
         without (Mapping[str, object]): What such columns cannot be used with, by name, if it is there.
         rows (int): Rows that must fit wherever they begin.
     """
-    name, names, given = schema.cls_name, schema.names, schema.given
-    differ = [i for i, column in enumerate(given) if column.shape[:1] == (None,)]
+    name, names, columns = schema.cls_name, schema.names, schema.records
+    differ = [i for i, column in enumerate(columns) if column.shape[:1] == (None,)]
     if not differ and not schema.has_options:
         return ()
-    groups = {i: [i] for i in differ if given[i].lengths_of is None}
-    for i, column in enumerate(given):
+    groups = {i: [i] for i in differ if columns[i].lengths_of is None}
+    for i, column in enumerate(columns):
         options = [option for option in _OF_ROWS if option in fields_of(column)]
         if options and i not in groups:
             raise ValueError(
@@ -44,14 +44,14 @@ def kinds_of(schema: Schema, without: Mapping[str, object], rows: int) -> tuple[
                     f"that has no 'lengths_of' itself, but got {column!r}."
                 )
             groups[owner].append(i)
-    if groups and (refused := [what for what, is_there in without.items() if is_there]):
+    if groups and (refused := [feature for feature, is_used in without.items() if is_used]):
         raise ValueError(
             f"For '{name}', columns whose shape begins with None cannot be used with {refused[0]}: pad the rows to "
             "one length, and declare that."
         )
-    kinds = []
+    found = []
     for owner, members in groups.items():
-        column, path = given[owner], f"columns.{names[owner]}"
+        column, path = columns[owner], f"columns.{names[owner]}"
         if column.late:
             raise ValueError(
                 f"For '{name}', the late column {names[owner]!r}, whose rows differ in length, needs 'lengths_of', the "
@@ -68,13 +68,13 @@ def kinds_of(schema: Schema, without: Mapping[str, object], rows: int) -> tuple[
         sampled = column.sample_length
         sampled = longest if sampled is None else check_size(name, f"{path}.sample_length", sampled, longest)
         check_choice(name, f"{path}.cut", column.cut, "first", "random")
-        indices = tuple(sorted(members))
+        indices, at_random = tuple(sorted(members)), column.cut == "random"
         labels = tuple(names[i] for i in indices)
-        kinds.append(Kind(names[owner], owner, indices, labels, longest, items, sampled, column.cut == "random"))
-    return tuple(sorted(kinds, key=lambda kind: kind.columns))
+        found.append(LengthGroup(names[owner], owner, indices, labels, longest, items, sampled, at_random))
+    return tuple(sorted(found, key=lambda group: group.columns))
 
 
-def of_kind(name: str, names: Sequence[str], argument: str, value: Any, group: Sequence[int]) -> Any:
+def of_group(name: str, names: Sequence[str], argument: str, value: Any, group: Sequence[int]) -> Any:
     """Return an argument for columns that share their lengths. A dict has it by the name of one of them."""
     if not isinstance(value, Mapping):
         return value

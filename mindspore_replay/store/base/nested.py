@@ -60,11 +60,11 @@ class Names(tuple[str, ...]):
 
     def __new__(cls, names: Iterable[str]) -> "Names":
         """Find the steps for these names."""
-        made = super().__new__(cls, names)
+        self = super().__new__(cls, names)
         inner: list[Step] = []
-        keys, places = _grouped({tuple(name.split(".")): i for i, name in enumerate(made)}, len(made), inner)
-        made.steps = (*inner, (keys, places))
-        return made
+        keys, places = _grouped({tuple(name.split(".")): i for i, name in enumerate(self)}, len(self), inner)
+        self.steps = (*inner, (keys, places))
+        return self
 
 
 def _grouped(

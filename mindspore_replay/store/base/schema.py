@@ -14,8 +14,8 @@ from .casts import are_numbers, cast, holds
 from .checks import check_bool
 from .column import Column
 from .habits import wrong_insert
-from .kinds import Kind
 from .late import MOST_LATE
+from .length_groups import LengthGroup
 from .nested import at, by_name
 from .types import ArrayOrTensor, TensorLike, Values
 
@@ -93,7 +93,7 @@ class Schema:
     Attributes:
         given (tuple[Column, ...]): The columns, with shapes as tuples and the names of dtypes.
         shapes (tuple[tuple[int, ...], ...]): Shape of one row in a sample, padded if rows differ in length.
-        kinds (tuple[Kind, ...]): Columns whose rows differ in length.
+        length_groups (tuple[LengthGroup, ...]): Columns whose rows differ in length.
         late (tuple[int, ...]): Indices of the late columns.
         present (tuple[int, ...]): Indices of the other columns, which an insertion requires.
         compressed (tuple[int, ...]): Indices of the compressed columns.
@@ -117,27 +117,27 @@ class Schema:
         #: The dtype in which the Cell that owns the buffer computes, if mixed precision sets it.
         self.owner_dtype: str | None = None
         if columns is None:
-            self.given = self._from_lists(shapes, types)
+            self.records = self._from_lists(shapes, types)
         elif shapes is types is names is None:
-            names, self.given = self._from_records(columns)
+            names, self.records = self._from_records(columns)
         else:
             raise ValueError(
                 f"For '{cls_name}', 'columns' says what 'shapes', 'types' and 'names' say: give either, not both."
             )
         #: Whether a column may have more than a shape and a dtype.
         self.has_options = columns is not None
-        self.given_shapes: tuple[tuple[Any, ...], ...] = tuple([tuple(column.shape) for column in self.given])
+        self.given_shapes: tuple[tuple[Any, ...], ...] = tuple([tuple(column.shape) for column in self.records])
         self.shapes: tuple[tuple[int, ...], ...] = self.given_shapes
-        self.dtypes: tuple[str, ...] = tuple([column.dtype for column in self.given])
+        self.dtypes: tuple[str, ...] = tuple([column.dtype for column in self.records])
         self.given_names = None if names is None else tuple(self.sequence("names", names, len(self.shapes)))
         self.names = tuple(map(str, range(len(self.shapes)))) if self.given_names is None else self.given_names
         self._check_names()
         # MindSpore cannot scatter bool, so a bool column is stored as uint8.
         self.stored_dtypes = tuple(["uint8" if dtype == "bool" else dtype for dtype in self.dtypes])
         self.numpy_types = tuple(map(self.numpy_type, self.dtypes))
-        self.late = tuple([i for i, column in enumerate(self.given) if column.late])
-        self.present = tuple([i for i, column in enumerate(self.given) if not column.late])
-        self.compressed = tuple([i for i, column in enumerate(self.given) if column.compress])
+        self.late = tuple([i for i, column in enumerate(self.records) if column.late])
+        self.present = tuple([i for i, column in enumerate(self.records) if not column.late])
+        self.compressed = tuple([i for i, column in enumerate(self.records) if column.compress])
         if len(self.late) > min(MOST_LATE, len(self) - 1):
             raise ValueError(
                 f"For '{cls_name}', one column must not be late, and at most {MOST_LATE} may be, but got "
@@ -150,23 +150,23 @@ class Schema:
             )
         self.let_lengths_differ(())
 
-    def let_lengths_differ(self, kinds: tuple[Kind, ...]) -> None:
+    def let_lengths_differ(self, length_groups: tuple[LengthGroup, ...]) -> None:
         """Declare the columns whose rows differ in length."""
-        self.kinds = kinds
-        self.kind_of = {i: kind for kind in kinds for i in kind.columns}
+        self.length_groups = length_groups
+        self.group_of = {i: group for group in length_groups for i in group.columns}
         #: The arrays of items by name: their shapes and dtypes.
         self.arenas = {
-            f"items.{self.names[i]}": ((kind.items, *self.shapes[i][1:]), self.stored_dtypes[i])
-            for i, kind in self.kind_of.items()
+            f"items.{self.names[i]}": ((group.items, *self.shapes[i][1:]), self.stored_dtypes[i])
+            for i, group in self.group_of.items()
         }
-        for i, kind in self.kind_of.items():
-            self.shapes = (*self.shapes[:i], (kind.sampled, *self.shapes[i][1:]), *self.shapes[i + 1 :])
+        for i, group in self.group_of.items():
+            self.shapes = (*self.shapes[:i], (group.sampled, *self.shapes[i][1:]), *self.shapes[i + 1 :])
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a constructor for these columns."""
         if not self.has_options:
             return {"shapes": self.given_shapes, "types": self.dtypes, "names": self.given_names}
-        return {"columns": dict(zip(self.given_names, self.given)) if self.given_names else self.given}
+        return {"columns": dict(zip(self.given_names, self.records)) if self.given_names else self.records}
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -213,7 +213,7 @@ class Schema:
                 f"For '{self.cls_name}', 'columns' must be a dict of mindspore_replay.Column by name, or a list of "
                 f"them, with at least one, but got {columns!r}."
             )
-        given = []
+        records = []
         for name, column in columns.items() if isinstance(columns, Mapping) else enumerate(columns):
             path = f"columns.{name}"
             if not isinstance(column, Column):
@@ -224,8 +224,8 @@ class Schema:
             check_bool(self.cls_name, f"{path}.late", column.late)
             check_bool(self.cls_name, f"{path}.compress", column.compress)
             shape, dtype = self._shape(f"{path}.shape", column.shape), self._dtype(f"{path}.dtype", column.dtype)
-            given.append(dataclasses.replace(column, shape=shape, dtype=dtype))
-        return tuple(columns) if isinstance(columns, Mapping) else None, tuple(given)
+            records.append(dataclasses.replace(column, shape=shape, dtype=dtype))
+        return tuple(columns) if isinstance(columns, Mapping) else None, tuple(records)
 
     def _shape(self, argument: str, shape: object) -> tuple[Any, ...]:
         axes = shape if isinstance(shape, (list, tuple)) else (None, None)
@@ -263,28 +263,28 @@ class Schema:
         """Return the index of the column that an argument names."""
         indices: dict[Any, int] = {**{name: i for i, name in enumerate(self.names)}, **{i: i for i in range(len(self))}}
         if isinstance(named, bool) or not isinstance(named, (int, str)) or named not in indices:
-            known = list(self.names) if self.given_names else f"indices below {len(self)}"
+            allowed = list(self.names) if self.given_names else f"indices below {len(self)}"
             raise ValueError(
-                f"For '{self.cls_name}', '{argument}' must be one of the columns {known}, but got {named!r}."
+                f"For '{self.cls_name}', '{argument}' must be one of the columns {allowed}, but got {named!r}."
             )
         return indices[named]
 
     def stored(self) -> "Schema":
         """Return the schema of what kernels store: of a compressed column, the number of a row."""
-        columns = [Column((), "int64", late=c.late) if c.compress else c for c in self.given]
+        columns = [Column((), "int64", late=c.late) if c.compress else c for c in self.records]
         return type(self)(self.cls_name, columns=dict(zip(self.given_names, columns)) if self.given_names else columns)
 
     @functools.cached_property
     def references(self) -> "Schema":
         """The schema of what kernels store of columns whose rows differ in length: the offset and length of a row."""
-        made = copy.copy(self)
-        for i, kind in self.kind_of.items():
-            shape, dtype = ((2,), "int64") if i == kind.column else ((), "uint8")
+        schema = copy.copy(self)
+        for i, group in self.group_of.items():
+            shape, dtype = ((2,), "int64") if i == group.column else ((), "uint8")
             for name, value in ("shapes", shape), ("dtypes", dtype), ("stored_dtypes", dtype):
-                values = getattr(made, name)
-                setattr(made, name, (*values[:i], value, *values[i + 1 :]))
-        made.numpy_types = tuple(map(self.numpy_type, made.dtypes))
-        return made
+                values = getattr(schema, name)
+                setattr(schema, name, (*values[:i], value, *values[i + 1 :]))
+        schema.numpy_types = tuple(map(self.numpy_type, schema.dtypes))
+        return schema
 
     def row_bytes(self) -> int:
         """Bytes of one row over all columns."""
@@ -430,15 +430,15 @@ class Schema:
         """Return field `i` as the column stores it, by the rule of `casts.py`: a Tensor, an array, or a `Misfit`."""
         column, dtype = self.dtypes[i], self.numpy_types[i]
         if is_tensor(value):
-            given = type_name(value.dtype)
-            if given == column:
+            of_value = type_name(value.dtype)
+            if of_value == column:
                 return value
             if hasattr(value, "stands_in"):
-                by_owner = given == self.owner_dtype
-                if holds(column, given, in_graph=True) and not by_owner:
+                by_owner = of_value == self.owner_dtype
+                if holds(column, of_value, in_graph=True) and not by_owner:
                     return value
                 cause = self._mixed_precision() if by_owner else ""
-                return Misfit(TypeError, f": expected {column}, but got {given}", cause)
+                return Misfit(TypeError, f": expected {column}, but got {of_value}", cause)
             value = value.asnumpy()
         elif isinstance(value, np.ndarray) and value.dtype == dtype:
             return value

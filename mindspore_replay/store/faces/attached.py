@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..base.checks import check_size, seconds_of
 from ..base.gone import left_by_forks
-from ..base.kinds import LONGEST, Form
+from ..base.length_groups import LONGEST, Form
 from ..base.types import Sample, Values
 from ..folder.folder import Folder
 from ..folder.header import bad_folder

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 from ..base.checks import check_size
 from ..base.column import Column, Priorities
 from ..base.habits import only_from_python
-from ..base.kinds import LONGEST
+from ..base.length_groups import LONGEST
 from ..base.mixins import mixin
 from ..base.types import Values
 from ..spec.layout import View
@@ -34,7 +34,7 @@ _Self = TypeVar("_Self", bound=LocalBuffer)
 
 @mixin
 @only_from_python
-class ReplayBuffer(LocalBuffer, kind="ReplayBuffer"):
+class ReplayBuffer(LocalBuffer, public=True):
     """A ring of rows, sampled uniformly: `mindspore_replay.ReplayBuffer` on arrays.
 
     Examples:
@@ -113,7 +113,7 @@ class ReplayBuffer(LocalBuffer, kind="ReplayBuffer"):
 
 @mixin
 @only_from_python
-class PrioritizedReplayBuffer(LocalBuffer, kind="PrioritizedReplayBuffer"):
+class PrioritizedReplayBuffer(LocalBuffer, public=True):
     """A ring of rows, sampled by priority: `mindspore_replay.PrioritizedReplayBuffer` on arrays.
 
     Examples:
@@ -205,7 +205,7 @@ class PrioritizedReplayBuffer(LocalBuffer, kind="PrioritizedReplayBuffer"):
 
 @mixin
 @only_from_python
-class SequenceReplayBuffer(LocalBuffer, kind="SequenceReplayBuffer"):
+class SequenceReplayBuffer(LocalBuffer, public=True):
     """A ring of steps, sampled as sequences: `mindspore_replay.SequenceReplayBuffer` on arrays.
 
     Examples:
@@ -290,7 +290,7 @@ class SequenceReplayBuffer(LocalBuffer, kind="SequenceReplayBuffer"):
 
 @mixin
 @only_from_python
-class EpisodeReplayBuffer(LocalBuffer, kind="EpisodeReplayBuffer"):
+class EpisodeReplayBuffer(LocalBuffer, public=True):
     """A ring of steps, sampled as whole episodes: `mindspore_replay.EpisodeReplayBuffer` on arrays.
 
     Examples:
@@ -417,7 +417,7 @@ class EpisodeReplayBuffer(LocalBuffer, kind="EpisodeReplayBuffer"):
 
 @mixin
 @only_from_python
-class ElasticReplayBuffer(LocalBuffer, kind="ElasticReplayBuffer"):
+class ElasticReplayBuffer(LocalBuffer, public=True):
     """A ring of rows, sampled from the newest: `mindspore_replay.ElasticReplayBuffer` on arrays.
 
     Examples:
@@ -524,7 +524,7 @@ class ElasticReplayBuffer(LocalBuffer, kind="ElasticReplayBuffer"):
 
 @mixin
 @only_from_python
-class ReservoirReplayBuffer(LocalBuffer, kind="ReservoirReplayBuffer"):
+class ReservoirReplayBuffer(LocalBuffer, public=True):
     """A reservoir of all rows so far: `mindspore_replay.ReservoirReplayBuffer` on arrays.
 
     Examples:
@@ -584,7 +584,7 @@ class ReservoirReplayBuffer(LocalBuffer, kind="ReservoirReplayBuffer"):
 
 @mixin
 @only_from_python
-class EpochReplayBuffer(LocalBuffer, kind="EpochReplayBuffer"):
+class EpochReplayBuffer(LocalBuffer, public=True):
     """A ring of rows, each sampled once an epoch: `mindspore_replay.EpochReplayBuffer` on arrays.
 
     Examples:
@@ -736,7 +736,7 @@ class EpochReplayBuffer(LocalBuffer, kind="EpochReplayBuffer"):
 
 @mixin
 @only_from_python
-class ReplayQueue(LocalBuffer, kind="ReplayQueue"):
+class ReplayQueue(LocalBuffer, public=True):
     """A queue that delivers each step once: `mindspore_replay.ReplayQueue` on arrays.
 
     Examples:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.checks import check_size, one_int, range_of
 from ..base.gone import Gone, Living, forked, left_by_forks
-from ..base.kinds import Form
+from ..base.length_groups import Form
 from ..base.naming import named
 from ..base.nested import NO_NAMES, Names
 from ..base.random import ALL_ROWS
@@ -203,7 +203,7 @@ class Front(BaseFront):
     ) -> Any:
         """Store one row or a batch. Return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
-        rows = as_room(new, self.spec.columns.kinds) if new.items else new.batch.rows
+        rows = as_room(new, self.spec.columns.length_groups) if new.items else new.batch.rows
 
         def store() -> Any:
             self.calls.insertion(new)
@@ -244,8 +244,8 @@ class Front(BaseFront):
     def _no_rows(self) -> tuple[Any, ...]:
         """Return a batch of no rows, with the shapes and dtypes of any other."""
         columns = self.spec.columns
-        shapes = ((0, *shape[1:]) if i in columns.kind_of else shape for i, shape in enumerate(columns.shapes))
-        empty = [np.zeros(0, np.int32) for _ in columns.kinds]
+        shapes = ((0, *shape[1:]) if i in columns.group_of else shape for i, shape in enumerate(columns.shapes))
+        empty = [np.zeros(0, np.int32) for _ in columns.length_groups]
         empty += (np.zeros((0, *shape), dtype) for shape, dtype in zip(shapes, columns.numpy_types))
         return tuple(map(self.share, empty))
 

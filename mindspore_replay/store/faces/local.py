@@ -23,7 +23,7 @@ from ..rows.store import STATE_VERSION, Store
 from ..spec.arguments import keeps_arguments
 from ..spec.described import constructor_of
 from ..spec.parts import Parts
-from ..spec.spec import BufferSpec, recipes, spec_for
+from ..spec.spec import BufferSpec, constructors, spec_for
 from ..waits.limiter import RateLimiter
 from ..waits.waiting import Waiting
 from .front import LocalFront, SharedRows
@@ -65,14 +65,14 @@ class LocalBuffer(BufferMethods):
 
     #: A class for the columns, and the public class whose constructor it has.
     _columns_of: ClassVar[type[Schema]] = Schema
-    _recipe: ClassVar[Any] = None
+    _constructor: ClassVar[Any] = None
     _front: LocalFront
 
-    def __init_subclass__(cls, kind: str | None = None, **others: object) -> None:
+    def __init_subclass__(cls, public: bool = False, **others: object) -> None:
         """Keep the public class whose constructor it has."""
         super().__init_subclass__(**others)
-        if kind is not None:
-            cls._recipe = recipes[kind] = cls
+        if public:
+            cls._constructor = constructors[cls.__name__] = cls
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 
 from ..base.habits import only_from_python, refuse_change, refuse_item, refuse_iteration, wrong_sample
-from ..base.kinds import Form
+from ..base.length_groups import Form
 from ..base.mixins import mixin
 from ..base.types import Experience, Values
 from ..rows.items import with_lengths

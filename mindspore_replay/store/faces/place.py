@@ -54,7 +54,7 @@ def folder_of(spec: BufferSpec, storage: Storage) -> Folder | None:
     """Return the folder of a buffer, which is made if it is new, or ``None`` if its rows are elsewhere."""
     if storage in (DEVICE, HOST):
         return None
-    if spec.kind is None:
+    if spec.public_class is None:
         raise ValueError(f"For '{spec.cls_name}', storage={shown(storage)} needs a class derived from a public one.")
     if not isinstance(storage, Folder):
         return create(storage, spec)

@@ -66,10 +66,10 @@ def _columns(spec: BufferSpec) -> list[tuple[str, str, str]]:
 
 def _options(spec: BufferSpec) -> str:
     """Return the arguments of the constructor that are not the default."""
-    given = spec.arguments()
-    known = {} if spec.recipe is None else inspect.signature(spec.recipe.__init__).parameters
+    arguments = spec.arguments()
+    parameters = {} if spec.constructor is None else inspect.signature(spec.constructor.__init__).parameters
     return ", ".join(
         f"{name}={value!r}"
-        for name, value in given.items()
-        if name not in _APART and value != known[name].default and (value or known[name].default)
+        for name, value in arguments.items()
+        if name not in _APART and value != parameters[name].default and (value or parameters[name].default)
     )

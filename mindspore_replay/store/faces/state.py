@@ -60,7 +60,7 @@ class BufferState:
 
     def __init__(self, front: LocalFront) -> None:
         self._front, self.spec = front, front.spec
-        self.kind, self.recipe = front.spec.kind, front.spec.recipe
+        self.public_class, self.constructor = front.spec.public_class, front.spec.constructor
 
     def state_arrays(self) -> Mapping[str, Any]:
         """Return the arrays of the state by name, the limiter's too."""
@@ -92,7 +92,7 @@ class BufferState:
         The columns that say where the items of rows are always come.
         """
         front, arrays = self._front, {"capacity": np.array(self.spec.capacity)}
-        references = {f"column.{kind.name}" for kind in self.spec.options.kinds}
+        references = {f"column.{group.name}" for group in self.spec.options.length_groups}
 
         def read() -> None:
             front.ready()

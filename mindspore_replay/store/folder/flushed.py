@@ -195,7 +195,7 @@ class Flushed:
         """
         room, n = self._entry.size - self._end, len(slots)
         is_small = _HEAD + n * self._row_bytes <= room
-        more = np.concatenate(self._items(slots)) if self._options.kinds and is_small else None
+        more = np.concatenate(self._items(slots)) if self._options.length_groups and is_small else None
         self._head[: len(record)] = record
         size = library.loaded().replay_take_changes(
             ctypes.byref(self._memory),
@@ -214,11 +214,11 @@ class Flushed:
     def _items(self, slots: np.ndarray) -> list[np.ndarray]:
         """Return begin and bytes of the items of the rows in these slots, for each column."""
         found = []
-        for kind in self._options.kinds:
-            offsets, lengths = self._arrays[f"column.{kind.name}"][slots].T
-            inside = (offsets >= 0) & (lengths >= 0) & (offsets % kind.items + lengths <= kind.items)
-            for at in (self._places[f"items.{name}"] for name in kind.names):
-                begins = self._size + at.start + offsets % kind.items * at.row_bytes
+        for group in self._options.length_groups:
+            offsets, lengths = self._arrays[f"column.{group.name}"][slots].T
+            inside = (offsets >= 0) & (lengths >= 0) & (offsets % group.items + lengths <= group.items)
+            for at in (self._places[f"items.{name}"] for name in group.names):
+                begins = self._size + at.start + offsets % group.items * at.row_bytes
                 found.append(np.stack([begins, lengths * at.row_bytes], -1)[inside])
         return found
 

@@ -37,9 +37,9 @@ class RowChecksums:
     def __init__(self, options: Options, arrays: Arrays) -> None:
         self._options, self._arrays = options, arrays
         parts = [_RowPart(a.ctypes.data, a.nbytes // len(a)) for a in _columns(arrays)]
-        for kind in options.kinds:
-            references = arrays[f"column.{kind.name}"].ctypes.data
-            items = [arrays[f"items.{name}"] for name in kind.names]
+        for group in options.length_groups:
+            references = arrays[f"column.{group.name}"].ctypes.data
+            items = [arrays[f"items.{name}"] for name in group.names]
             parts += [_RowPart(a.ctypes.data, a.nbytes // len(a), len(a), references) for a in items]
         self._parts = (_RowPart * len(parts))(*parts)
 
@@ -93,8 +93,8 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
         arrays["counts"][state.COUNTS.index("deleted")] += len(lost)
         if "flags" in arrays:
             arrays["flags"][lost] |= DELETED
-        for kind in options.kinds:
-            _empty_deleted(options, arrays, torn, arrays[f"column.{kind.name}"])
+        for group in options.length_groups:
+            _empty_deleted(options, arrays, torn, arrays[f"column.{group.name}"])
         return 0
     stored = stored_slots(arrays, options.capacity)
     whole = np.setdiff1d(stored, torn)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.kinds import Kind, arguments_of
+from ..base.length_groups import LengthGroup, arguments_of
 from . import library
 from .signatures import ROWS, Signature
 
@@ -65,8 +65,8 @@ class Call:
         groups (Collection[str]): The optional groups of state that the buffer has.
         arguments (Mapping[str, Union[Array, Sequence[Array]]]): The arguments. A sequence of arrays for columns,
             rows and outputs. For an array that is left out, each call has its own, of the signature's dtype.
-        kinds (Sequence[Kind]): The columns whose rows differ in length: their items are arguments, and ``"lengths"``,
-            int32, come before the rows. Default: ``()``.
+        length_groups (Sequence[LengthGroup]): The columns whose rows differ in length: their items are arguments,
+            and ``"lengths"``, int32, come before the rows. Default: ``()``.
         fields (Sequence[int]): The columns of the rows, as for `arguments_of`. Default: ``()``.
     """
 
@@ -75,19 +75,19 @@ class Call:
         operator: str,
         groups: Collection[str],
         arguments: Mapping[str, Any],
-        kinds: Sequence[Kind] = (),
+        length_groups: Sequence[LengthGroup] = (),
         fields: Sequence[int] = (),
     ) -> None:
         signature: Signature = library.table("CPU")[1][operator]
         self._places: dict[str, int] = {}
-        arenas = [arguments[f"items.{name}"] for kind in kinds for name in kind.names]
+        arenas = [arguments[f"items.{name}"] for group in length_groups for name in group.names]
         plan = Array((), "int64")
-        arrays: list[Array] = [plan, arguments["head"], arguments["random_state"], *arenas] if kinds else []
+        arrays: list[Array] = [plan, arguments["head"], arguments["random_state"], *arenas] if length_groups else []
         for item in signature.present(groups):
-            if kinds and item.name == ROWS:
-                arrays[0] = kept(arguments_of(kinds, fields, len(arrays) - 3 - len(arenas)))
+            if length_groups and item.name == ROWS:
+                arrays[0] = kept(arguments_of(length_groups, fields, len(arrays) - 3 - len(arenas)))
                 self._places["lengths"] = len(arrays)
-                arrays += [Array((1,), "int32")] * len(kinds)
+                arrays += [Array((1,), "int32")] * len(length_groups)
             argument = arguments.get(item.name, Array((1,), item.dtype))
             these = [argument] if isinstance(argument, Array) else list(argument)
             self._places[item.name] = len(arrays)
@@ -101,7 +101,7 @@ class Call:
         names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         self._shapes = shapes
-        kernel = library.address_of(f"{signature.kernel}_items" if kinds else signature.kernel)
+        kernel = library.address_of(f"{signature.kernel}_items" if length_groups else signature.kernel)
         #: The kernel with its arguments, an object of csrc/python/call.h.
         params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
         owned = self._kept, shapes, self._arguments

@@ -105,7 +105,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
         is_final = operator != "sample" or RELABELLED not in [output.kind for output in self._options.plan.outputs]
         share = tensors.share if is_final and not all(item.is_one for item in outputs) else None
         self[key] = library.calls.Invocation(
-            tensors.guard if name in _GUARDED and not (operator == "sample" and self._options.kinds) else None,
+            tensors.guard if name in _GUARDED and not (operator == "sample" and self._options.length_groups) else None,
             call.direct,
             tuple(placed for item in inputs for placed in enumerate(self._inputs(item, chosen), call.place(item.name))),
             tuple(part for item in outputs for part in self._outputs(item, call)),

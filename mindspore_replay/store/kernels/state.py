@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base.kinds import Kind, least_items
 from ..base.late import pending
+from ..base.length_groups import LengthGroup, least_items
 from ..base.random import initial_state
 from ..base.ring import stored_slots, stored_spans
 from ..base.schema import Schema
@@ -151,13 +151,13 @@ def room_in_items(options: Options, state: Arrays) -> str:
     head, count = int(state["head"]), int(state["count"])
     needed = options.capacity - room(options, state)  # rows
     longest = []
-    for kind in options.kinds:
-        references = state[f"column.{kind.name}"]
+    for group in options.length_groups:
+        references = state[f"column.{group.name}"]
         tail = int(references[(head + count - 1) % options.capacity].sum()) if count else 0
         used = tail - int(references[(head + count - needed) % options.capacity, 0]) if needed > 0 else 0
-        free, behind = kind.items - used, kind.items - tail % kind.items
-        most = min(max(min(free, behind), free - behind), kind.longest)
-        longest.append(f"{most} items in column {kind.name!r}")
+        free, behind = group.items - used, group.items - tail % group.items
+        most = min(max(min(free, behind), free - behind), group.longest)
+        longest.append(f"{most} items in column {group.name!r}")
     return f"at most {' and '.join(longest)}"
 
 
@@ -180,9 +180,9 @@ def deliverable(options: Options, state: Arrays) -> int:
     before, behind = int(valid[:first].sum()), int(valid[first:].sum())
     delivered = slots[first:][~(valid | waiting)[first:]]  # behind the one that waits
     places = 0 if options.rule is not None else options.capacity - len(delivered) - 2 * options.plan.n
-    for kind in options.kinds:
-        items = kind.items - int(state[f"column.{kind.name}"][delivered, 1].sum())
-        places = min(places, (items - least_items(2 * options.plan.n, kind.longest)) // kind.longest)
+    for group in options.length_groups:
+        items = group.items - int(state[f"column.{group.name}"][delivered, 1].sum())
+        places = min(places, (items - least_items(2 * options.plan.n, group.longest)) // group.longest)
     return before + max(min(behind, places), 0)
 
 
@@ -262,20 +262,20 @@ def check(options: Options, state: Arrays) -> None:
         raise ValueError(f"For '{name}', 'beta' must be in [0, 1], but got {state['beta'][0]}.")
     if options.window is not None and not 1 <= state["window"][0] <= capacity:
         raise ValueError(f"For '{name}', 'window' must be in [1, {capacity}], but got {state['window'][0]}.")
-    for kind in options.kinds:
-        if f"column.{kind.name}" in state:
-            check_references(name, kind, state[f"column.{kind.name}"][stored_slots(state, capacity)])
+    for group in options.length_groups:
+        if f"column.{group.name}" in state:
+            check_references(name, group, state[f"column.{group.name}"][stored_slots(state, capacity)])
 
 
-def check_references(cls_name: str, kind: Kind, references: np.ndarray) -> None:
+def check_references(cls_name: str, group: LengthGroup, references: np.ndarray) -> None:
     """Raise a ValueError unless the items of rows ``[n, 2]`` are in the arena, in order, and none are of two rows."""
     offsets, lengths = references.T
     ends = offsets + lengths
-    wrong = (offsets < 0) | (lengths < 0) | (lengths > kind.longest) | (offsets % kind.items + lengths > kind.items)
-    if wrong.any() or (offsets[1:] < ends[:-1]).any() or (ends.size and ends[-1] - offsets[0] > kind.items):
+    wrong = (offsets < 0) | (lengths < 0) | (lengths > group.longest) | (offsets % group.items + lengths > group.items)
+    if wrong.any() or (offsets[1:] < ends[:-1]).any() or (ends.size and ends[-1] - offsets[0] > group.items):
         raise ValueError(
-            f"For '{cls_name}', the offsets and lengths of column {kind.name!r} must be those of rows one behind the "
-            f"other, of at most {kind.longest} items each and {kind.items} in all, but got {references.tolist()}."
+            f"For '{cls_name}', the offsets and lengths of column {group.name!r} must be those of rows one behind the "
+            f"other, of at most {group.longest} items each and {group.items} in all, but got {references.tolist()}."
         )
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.checks import check_size
-from ..base.kinds import LONGEST, Form, Kind
 from ..base.late import pending
+from ..base.length_groups import LONGEST, Form, LengthGroup
 from ..base.nested import at
 from ..base.random import random_bits
 from ..base.ring import stored_slots
@@ -44,8 +44,8 @@ def make_store(spec: BufferSpec, tensors: Tensors = NO_TENSORS, folder: "Folder 
     """Make the store of a buffer."""
     if spec.columns.compressed:
         return CompressedStore(spec.columns, spec.options, tensors=tensors)
-    kind = RaggedStore if spec.columns.kinds else Store
-    return kind(spec.columns, spec.options, tensors=tensors, folder=folder)
+    cls = RaggedStore if spec.columns.length_groups else Store
+    return cls(spec.columns, spec.options, tensors=tensors, folder=folder)
 
 
 class RaggedStore(ArenaStore):
@@ -64,13 +64,13 @@ class RaggedStore(ArenaStore):
         tensors: Tensors = NO_TENSORS,
         folder: "Folder | None" = None,
     ) -> None:
-        self.kind_of = rows_schema.kind_of
+        self.group_of = rows_schema.group_of
         super().__init__(rows_schema.references, options, arrays, tensors._replace(share=None), folder)
         self._rows_schema, self._share_rows = rows_schema, tensors.share
-        arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.kind_of}
+        arenas = {i: self.arrays[f"items.{rows_schema.names[i]}"] for i in self.group_of}
         arenas = {i: arena.view(rows_schema.numpy_types[i]) for i, arena in arenas.items()}  # of bools, not of bytes
         self._items = {
-            kind: library.calls.Items(tuple(map(arenas.__getitem__, kind.columns))) for kind in options.kinds
+            group: library.calls.Items(tuple(map(arenas.__getitem__, group.columns))) for group in options.length_groups
         }
         self._first_column, self._has_windows = options.plan.bookkeeping, options.plan.reaches_out
         self._sampled = [output.column for output in options.plan.outputs[self._first_column :]]
@@ -137,27 +137,27 @@ class RaggedStore(ArenaStore):
         """Return drawn arrays with lengths or offsets, and rows in place of references, from the array `first` on."""
         lengths: list[np.ndarray] = []
         rows = dict(zip(columns, drawn[first:]))
-        for kind, items in self._items.items():
-            references = rows[kind.column]
+        for group, items in self._items.items():
+            references = rows[group.column]
             if form.packed:
-                of_kind, arrays = items.packed(references)
+                of_group, arrays = items.packed(references)
             elif form.longest:
-                of_kind, arrays = items.padded(references, -1)
+                of_group, arrays = items.padded(references, -1)
             else:
-                of_kind, arrays = items.padded(self._cut(kind, references), kind.sampled)
-            lengths.append(of_kind)
-            rows.update(zip(kind.columns, arrays))
+                of_group, arrays = items.padded(self._cut(group, references), group.sampled)
+            lengths.append(of_group)
+            rows.update(zip(group.columns, arrays))
         return *drawn[:first], *lengths, *rows.values()
 
     def _shared(self, arrays: Outputs) -> Outputs:
         share: Any = self._share_rows
         return arrays if share is None else tuple(map(share, arrays))
 
-    def _cut(self, kind: Kind, rows: np.ndarray) -> np.ndarray:
+    def _cut(self, group: LengthGroup, rows: np.ndarray) -> np.ndarray:
         """Return references of rows; if longer ones are cut at random, of a part of them."""
-        if not kind.takes_bits:
+        if not group.takes_bits:
             return rows
-        more = np.maximum(rows[..., 1] - kind.sampled, 0)
+        more = np.maximum(rows[..., 1] - group.sampled, 0)
         bits = self._random_bits(more.size).reshape(more.shape)
         offsets = rows[..., 0] + (bits % (more + 1).astype(np.uint64)).astype(np.int64)
         return np.stack([offsets, rows[..., 1] - more], -1)
@@ -177,7 +177,7 @@ class RaggedStore(ArenaStore):
         Rows drawn by priority are put in a random order before, since they come in that of their slots, a stratum each.
         """
         options, plan = self.options, self.options.plan
-        check_size(options.cls_name, "max_items", max_items, 2**31 - 1, max(kind.longest for kind in options.kinds))
+        check_size(options.cls_name, "max_items", max_items, 2**31 - 1, max(g.longest for g in options.length_groups))
         if plan.draw == "epochs" or (plan.max_use is not None and not plan.in_order):
             raise ValueError(
                 f"For '{options.cls_name}', 'max_items' needs rows that can be drawn again, or a queue: here a row "
@@ -193,11 +193,11 @@ class RaggedStore(ArenaStore):
             if fitting not in self._sized:
                 self._sized[fitting] = self.resized(options._replace(plan=plan._replace(n=fitting)))
             return Store.sample(self._sized[fitting], bounds, beta)
-        by_priority, kinds = plan.draw == "priority", [output.kind for output in plan.outputs]
+        by_priority, places = plan.draw == "priority", {output.kind: i for i, output in enumerate(plan.outputs)}
         if by_priority and beta is None:
             beta = float(self.arrays["beta"][0])  # which the draw moves
         drawn: Sequence[Any] = super().sample(bounds, beta)
-        slots = self._slots(drawn[kinds.index(HANDLE)])
+        slots = self._slots(drawn[places[HANDLE]])
         order = np.argsort(self._random_bits(plan.n)) if by_priority else np.arange(plan.n)
         _, first = np.unique(slots[order], return_index=True)
         chosen = order[np.sort(first)]
@@ -208,12 +208,12 @@ class RaggedStore(ArenaStore):
         batch = [np.ascontiguousarray(array[chosen]) for array in drawn]
         if by_priority and not plan.by_buffer:  # the largest importance weight is that of a row that stays
             leaves = self.arrays["weights"][slots[chosen]]
-            batch[kinds.index(WEIGHT)] = ((leaves.min() / leaves) ** beta).astype(np.float32)
+            batch[places[WEIGHT]] = ((leaves.min() / leaves) ** beta).astype(np.float32)
         return batch
 
     def _fitting(self, slots: np.ndarray, max_items: int) -> int:
         """Return how many of the first rows have at most so many items of each kind together."""
-        sums = [self.references(kind)[slots, 1].cumsum() for kind in self.options.kinds]
+        sums = [self.references(group)[slots, 1].cumsum() for group in self.options.length_groups]
         return int(min(np.searchsorted(each, max_items, "right") for each in sums))
 
     # The state of rows.
@@ -250,7 +250,7 @@ class RaggedStore(ArenaStore):
         given: dict[int, Any] = {}
         for i, path in schema.chosen(values).items():
             value = at(values, path)
-            given[i] = as_items(schema, i, value) if i in self.kind_of else schema.fitted(i, value)
+            given[i] = as_items(schema, i, value) if i in self.group_of else schema.fitted(i, value)
             if is_tensor(given[i]):
                 given[i] = schema.as_array(i, given[i])
         check_items(schema, "values", given)
@@ -264,12 +264,12 @@ class RaggedStore(ArenaStore):
         last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
         last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
         last &= slots >= 0
-        for i in given.keys() & self.kind_of.keys():
-            items, kind = given[i], self.kind_of[i]
-            references = np.where(slots[:, None] >= 0, self.references(kind)[slots], 0)
+        for i in given.keys() & self.group_of.keys():
+            items, group = given[i], self.group_of[i]
+            references = np.where(slots[:, None] >= 0, self.references(group)[slots], 0)
             self._check_rows(i, where, slots, items, references)
             of_leader = references.reshape(*where.shape, 2)
-            stored[i] = of_leader if i == kind.column else reference_of(schema, i, items)
+            stored[i] = of_leader if i == group.column else reference_of(schema, i, items)
             rows = items.rows[np.repeat(last, items.of_rows)]
             writes.append((i, np.ascontiguousarray(references[last]), rows))
         values: Any = {schema.names[i]: value for i, value in stored.items()} if by_name else list(stored.values())

@@ -36,28 +36,28 @@ class RaggedInsertion(Insertion):
         #: The columns of the rows that come with an insertion; -1 for late ones whose items come later.
         fields = [i if i in present else -1 for i in range(len(schema))]
         rows = list(arguments["rows"])
-        for i in schema.kind_of.keys() & set(present):
+        for i in schema.group_of.keys() & set(present):
             arena = self._state[f"items.{schema.names[i]}"]
             rows[i] = Array(arena.shape, arena.dtype)
         arguments = {**arguments, "rows": rows, "ends": kept(self._ends)}
-        return Call("insert", groups, arguments, self._options.kinds, fields)
+        return Call("insert", groups, arguments, self._options.length_groups, fields)
 
     def _inputs(self, tensors: Tensors) -> tuple[Any, ...]:
         schema = self._rows_schema
         inputs = enumerate(column_inputs(schema, tensors))
-        return tuple((*i[:3], i[3][k in schema.kind_of :], *i[4:]) for k, i in inputs)
+        return tuple((*i[:3], i[3][k in schema.group_of :], *i[4:]) for k, i in inputs)
 
     def _kind_number(self, i: int) -> int:
-        kinds = self._rows_schema.kind_of
-        return self._options.kinds.index(kinds[i]) if i in kinds else -1
+        groups = self._rows_schema.group_of
+        return self._options.length_groups.index(groups[i]) if i in groups else -1
 
     def _status(self, new: NewRows) -> int:
         call, columns = self._calls[new.version is not None], range(len(self._schema))
         fields = {i: self._schema.to_array(i, new.fields[i]) for i in columns if i not in new.items}
         lead = (new.batch.rows,)
         given = [new.items[i] if i in new.items else fields[i].reshape(*lead, *self._schema.shapes[i]) for i in columns]
-        of_kinds = [new.fields[kind.column] for kind in self._options.kinds]
-        lengths = [np.asarray(references).reshape(-1, 2)[:, 1].astype(np.int32) for references in of_kinds]
+        of_groups = [new.fields[group.column] for group in self._options.length_groups]
+        lengths = [np.asarray(references).reshape(-1, 2)[:, 1].astype(np.int32) for references in of_groups]
         arrays = list(map(np.ascontiguousarray, [*lengths, *given]))
         for place, array in enumerate(arrays, call.place("lengths")):
             call.give(place, array)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..base.kinds import Kind
+from ..base.length_groups import LengthGroup
 from ..kernels import library, state
 from .inputs import NewRows, as_array
 from .store import Store
@@ -18,11 +18,11 @@ class ArenaStore(Store):
     """A store with arenas. A subclass declares the columns that have one.
 
     Attributes:
-        kind_of (dict[int, Kind]): The kinds of the columns whose rows differ in length, by index.
+        group_of (dict[int, LengthGroup]): The kinds of the columns whose rows differ in length, by index.
     """
 
-    kind_of: dict[int, Kind]
-    _items: "dict[Kind, library.calls.Items]"
+    group_of: dict[int, LengthGroup]
+    _items: "dict[LengthGroup, library.calls.Items]"
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which no graph and no other process intervenes between kernels and copies of items.
@@ -34,23 +34,23 @@ class ArenaStore(Store):
 
     # The arenas.
 
-    def references(self, kind: Kind) -> np.ndarray:
+    def references(self, group: LengthGroup) -> np.ndarray:
         """Return the offsets and lengths by slot. Shape ``[C, 2]``, int64."""
-        return self.arrays[f"column.{kind.name}"]
+        return self.arrays[f"column.{group.name}"]
 
     def count_now(self) -> int:
         """Return the number of rows stored. The caller keeps others out."""
         return self._count.item()
 
-    def tail(self, kind: Kind) -> int:
+    def tail(self, group: LengthGroup) -> int:
         """Return the offset after the newest row."""
         count = self.count_now()
         newest = (self.arrays["head"].item() + count - 1) % self.options.capacity
-        return int(self.references(kind)[newest].sum()) if count else 0
+        return int(self.references(group)[newest].sum()) if count else 0
 
-    def rows_before(self, kind: Kind, limit: int) -> int:
+    def rows_before(self, group: LengthGroup, limit: int) -> int:
         """Return the number of the oldest rows with items before an offset. Cost O(this number)."""
-        references, head, rows = self.references(kind), self.arrays["head"].item(), 0
+        references, head, rows = self.references(group), self.arrays["head"].item(), 0
         while rows < self.count_now() and references[(head + rows) % self.options.capacity, 0] < limit:
             rows += 1
         return rows
@@ -75,26 +75,26 @@ class ArenaStore(Store):
         return self._between(lambda: self._fits(lengths, rows, in_progress))
 
     def _fits(self, lengths: Mapping[int, np.ndarray], rows: int, in_progress: int) -> bool:
-        for kind in self.options.kinds:
-            own = lengths.get(kind.column, np.full(rows, kind.longest))
-            all_lengths = np.append(own, np.full(in_progress, kind.longest))
-            if all_lengths.sum() > kind.items:
+        for group in self.options.length_groups:
+            own = lengths.get(group.column, np.full(rows, group.longest))
+            all_lengths = np.append(own, np.full(in_progress, group.longest))
+            if all_lengths.sum() > group.items:
                 return False
-            tail = kind.tail_after(self.tail(kind), all_lengths)
-            if self.rows_before(kind, tail - kind.items) > self.unneeded():
+            tail = group.tail_after(self.tail(group), all_lengths)
+            if self.rows_before(group, tail - group.items) > self.unneeded():
                 return False
         return True
 
     def place(self, i: int, references: np.ndarray, items: np.ndarray) -> None:
         """Store the items of rows of a column, whose references are these, ``[B, 2]``."""
-        kind = self.kind_of[i]
-        self._items[kind].place(kind.columns.index(i), references, np.ascontiguousarray(items))
+        group = self.group_of[i]
+        self._items[group].place(group.columns.index(i), references, np.ascontiguousarray(items))
 
 
-def as_room(new: NewRows, kinds: Sequence[Kind]) -> int:
+def as_room(new: NewRows, groups: Sequence[LengthGroup]) -> int:
     """Return the number of new rows, with their lengths for `RaggedStore.fits`."""
     rows = _Rows(new.batch.rows)
-    rows.lengths = {kind.column: as_array(new.fields[kind.column]).reshape(-1, 2)[:, 1] for kind in kinds}
+    rows.lengths = {group.column: as_array(new.fields[group.column]).reshape(-1, 2)[:, 1] for group in groups}
     return rows
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..base.kinds import Form
+from ..base.length_groups import Form
 from ..base.mixins import mixin
 from ..base.random import ALL_ROWS
 from ..base.types import Arrays, Experience, Values

@@ -118,7 +118,7 @@ def as_new_rows(
 ) -> NewRows:
     """Check and convert the arguments of `insert`, in this order: columns, what the buffer lacks, rows, the others."""
     items: Mapping[int, np.ndarray] = {}
-    if schema.kinds:
+    if schema.length_groups:
         exp, items = split(schema, exp)
         schema = schema.references
     in_order = schema.in_order(exp)

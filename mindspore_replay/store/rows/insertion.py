@@ -134,8 +134,8 @@ class Insertion:
             check_versions(options.cls_name, new.version, int(self._state["clock"].memory[0]))
         if status == library.FULL:
             arrays = {name: self._state[name].memory for name in ROOM}
-            arrays |= {f"column.{kind.name}": self._state["columns"][kind.column].memory for kind in options.kinds}
-            notes = pending_note(options, arrays), room_in_items(options, arrays) if options.kinds else ""
+            arrays |= {f"column.{g.name}": self._state["columns"][g.column].memory for g in options.length_groups}
+            notes = pending_note(options, arrays), room_in_items(options, arrays) if options.length_groups else ""
             raise no_room(options.cls_name, new.batch.rows, room(options, arrays), options.capacity, *notes)
         if status != library.OK:
             raise library.KernelError("replay_insert", status)

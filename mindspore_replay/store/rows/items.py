@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.lengths import of_kind
+from ..base.lengths import of_group
 from ..base.schema import Misfit, Schema, is_tensor
 from ..base.types import Experience, Values
 
@@ -28,10 +28,10 @@ class Items(NamedTuple):
 def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str, Values]) -> list[Any]:
     """Return the fields of a batch whose rows have these lengths: flat ``[N, *F]``, or padded ``[B, L, *F]``."""
     fields: list[Any] = list(schema.present_fields(exp))
-    if not schema.kinds:
+    if not schema.length_groups:
         raise ValueError(f"For '{schema.cls_name}', 'lengths' needs a column whose shape begins with None.")
-    for kind in schema.kinds:
-        given = of_kind(schema.cls_name, schema.names, "lengths", lengths, kind.columns)
+    for group in schema.length_groups:
+        given = of_group(schema.cls_name, schema.names, "lengths", lengths, group.columns)
         given = given.asnumpy() if is_tensor(given) else np.asarray(given)
         are_ints = given.dtype.kind in "iu" and given.ndim == 1  # in a graph their values are not known yet
         if not are_ints or (given < 0).any():
@@ -40,7 +40,7 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
                 f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {found}."
             )
         given = given.astype(np.int64)
-        for i in set(kind.columns) & set(schema.present):
+        for i in set(group.columns) & set(schema.present):
             place = schema.present.index(i)
             field = schema.fitted(i, fields[place])
             if type(field) is Misfit:
@@ -61,7 +61,7 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
 def check_padded(schema: Schema, exp: object) -> None:
     """Raise a ValueError unless the rows that differ in length are padded."""
     for i, field in zip(schema.present, schema.present_fields(exp)):
-        if i in schema.kind_of and _rank(field) != len(schema.shapes[i]) + 1:
+        if i in schema.group_of and _rank(field) != len(schema.shapes[i]) + 1:
             raise ValueError(
                 f"For '{schema.cls_name}', rows with 'lengths' must be padded in a graph, [B, L, *F]. Column "
                 f"{schema.names[i]!r}: got {list(getattr(field, 'shape', []))}."
@@ -122,22 +122,22 @@ def check_items(schema: Schema, argument: str, given: Mapping[int, Any]) -> None
 def check_lengths(schema: Schema, given: Mapping[int, Items]) -> None:
     """Raise a ValueError unless new rows of these columns have lengths that may be stored."""
     name = schema.cls_name
-    for kind in schema.kinds:
-        own = [given[i] for i in kind.columns if i in given]
+    for group in schema.length_groups:
+        own = [given[i] for i in group.columns if i in given]
         for one in own:
-            if (longest := int(one.of_rows.max(initial=0))) > kind.longest:
+            if (longest := int(one.of_rows.max(initial=0))) > group.longest:
                 raise ValueError(
-                    f"For '{name}', no row of column {kind.name!r} may be longer than longest={kind.longest}, but "
+                    f"For '{name}', no row of column {group.name!r} may be longer than longest={group.longest}, but "
                     f"got {longest} items. Nothing was stored."
                 )
             if one is not own[0] and one.of_rows.tolist() != own[0].of_rows.tolist():
                 raise ValueError(
-                    f"For '{name}', the columns {list(kind.names)} share their lengths, but got "
+                    f"For '{name}', the columns {list(group.names)} share their lengths, but got "
                     f"{own[0].of_rows.tolist()} and {one.of_rows.tolist()}."
                 )
-        if own and len(own[0].rows) > kind.items:
+        if own and len(own[0].rows) > group.items:
             raise ValueError(
-                f"For '{name}', the rows of one call may have items={kind.items} items in column {kind.name!r}, but "
+                f"For '{name}', the rows of one call may have items={group.items} items in column {group.name!r}, but "
                 f"got {len(own[0].rows)}: insert them in several calls. Nothing was stored."
             )
 
@@ -145,7 +145,7 @@ def check_lengths(schema: Schema, given: Mapping[int, Items]) -> None:
 def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]]:
     """Return the fields of new rows as kernels store them, of which only lengths are set, and the items by column."""
     fields = list(schema.present_fields(exp))
-    places = {i: place for place, i in enumerate(schema.present) if i in schema.kind_of}
+    places = {i: place for place, i in enumerate(schema.present) if i in schema.group_of}
     given: dict[int, Any] = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
     check_items(schema, "exp", given)
     check_lengths(schema, given)
@@ -157,6 +157,6 @@ def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]
 def reference_of(schema: Schema, i: int, items: Items) -> np.ndarray:
     """Return what kernels store for rows of a column, without their places."""
     lengths = np.array(len(items.rows)) if items.lengths is None else items.lengths
-    if i != schema.kind_of[i].column:
+    if i != schema.group_of[i].column:
         return np.zeros(lengths.shape, np.uint8)
     return np.stack([np.zeros_like(lengths), lengths], -1)

@@ -20,9 +20,9 @@ def keeps_arguments(cls: _Class) -> _Class:
     def new(made_class: type, *args: object, **kwargs: object) -> object:
         check_arguments(made_class, kwargs)
         above: Callable[..., object] = super(base, made_class).__new__
-        made = above(made_class) if above is object.__new__ else above(made_class, *args, **kwargs)
-        made.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
-        return made
+        instance = above(made_class) if above is object.__new__ else above(made_class, *args, **kwargs)
+        instance.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
+        return instance
 
     type.__setattr__(cls, "__new__", new)
     return cls
@@ -41,10 +41,10 @@ def _text(value: object) -> str:
     return getattr(value, "__qualname__", None) or repr(value)
 
 
-def given_arguments(made: object) -> dict[str, Any]:
+def given_arguments(instance: object) -> dict[str, Any]:
     """Return the arguments that an object was made with, by name. Lists become tuples."""
-    args, kwargs = vars(made)["_given"]
-    bound = inspect.signature(type(made).__init__).bind(made, *args, **kwargs)
+    args, kwargs = vars(instance)["_given"]
+    bound = inspect.signature(type(instance).__init__).bind(instance, *args, **kwargs)
     return dict(list(bound.arguments.items())[1:])
 
 
@@ -61,9 +61,9 @@ def _frozen(value: object) -> object:
 
 def without(view: object) -> str | None:
     """Return why a file cannot store a view, or ``None`` if it can."""
-    given = given_arguments(view) if "_given" in vars(view) else {}
-    known = find(type(view).__name__) is type(view) and not any(map(callable, given.values()))
-    return None if known else f"{type(view).__name__} holds what no file can: Python code"
+    arguments = given_arguments(view) if "_given" in vars(view) else {}
+    storable = find(type(view).__name__) is type(view) and not any(map(callable, arguments.values()))
+    return None if storable else f"{type(view).__name__} holds what no file can: Python code"
 
 
 def encoded(value: object) -> object:
@@ -71,8 +71,8 @@ def encoded(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [encoded(item) for item in value]
     if hasattr(value, "apply_to"):
-        given = given_arguments(value) if "_given" in vars(value) else {}
-        return {"view": type(value).__name__, "arguments": {key: encoded(item) for key, item in given.items()}}
+        arguments = given_arguments(value) if "_given" in vars(value) else {}
+        return {"view": type(value).__name__, "arguments": {key: encoded(item) for key, item in arguments.items()}}
     if isinstance(value, (Column, Priorities)):
         return {"record": type(value).__name__, "arguments": {k: encoded(v) for k, v in fields_of(value).items()}}
     if isinstance(value, Mapping):

@@ -165,12 +165,12 @@ class SampleLayout:
 
     def inside(self, names: Sequence[str]) -> list[str]:
         """Return columns of these names, and those whose dotted names begin with one of them."""
-        known = self.columns.names
-        return [one for name in names for one in [c for c in known if c.startswith(f"{name}.")] or [name]]
+        all_names = self.columns.names
+        return [one for name in names for one in [c for c in all_names if c.startswith(f"{name}.")] or [name]]
 
-    def only_one(self, view: str, there: bool) -> None:
+    def only_one(self, view: str, is_present: bool) -> None:
         """Raise a ValueError if there is another view of this kind."""
-        if there:
+        if is_present:
             raise ValueError(f"For '{self.cls_name}', there can be only one view {view}.")
 
     def stack(self, name: str, frames: int, repeats: bool) -> None:

@@ -30,11 +30,11 @@ def need_priorities(options: Options, method: str) -> None:
         )
 
 
-def need_episodes(options: Options, what: str) -> None:
+def need_episodes(options: Options, argument: str) -> None:
     """Raise a RuntimeError unless a buffer stores episodes."""
     if options.rule is None:
         raise RuntimeError(
-            f"For '{options.cls_name}', {what!r} needs a buffer that stores the episode of each row: make it with "
+            f"For '{options.cls_name}', {argument!r} needs a buffer that stores the episode of each row: make it with "
             "views=[...], or use SequenceReplayBuffer or EpisodeReplayBuffer. Leave it out for samples of "
             "single rows, which need no ends."
         )
@@ -42,7 +42,7 @@ def need_episodes(options: Options, what: str) -> None:
 
 def need_lengths(columns: Schema) -> None:
     """Raise a ValueError unless a buffer has a column whose rows differ in length."""
-    if not columns.kinds:
+    if not columns.length_groups:
         raise ValueError(
             f"For '{columns.cls_name}', 'longest' and 'sample_packed' need a column whose shape begins with None."
         )
@@ -60,8 +60,8 @@ def too_few_rows(
     place: str = "",
 ) -> RuntimeError:
     """Return the error for a sample of more rows than are eligible, and a note on rows that are pending."""
-    kind = "eligible row" if weighted else "row"
-    needs = f"sample_size={plan.n} {kind}s" if plan.needed == plan.n else f"at least 1 {kind}"
+    unit = "eligible row" if weighted else "row"
+    needs = f"sample_size={plan.n} {unit}s" if plan.needed == plan.n else f"at least 1 {unit}"
     return RuntimeError(
         f"For '{cls_name}', a sample needs {needs}{source}, but got {eligible} in the range to draw from, of {stored} "
         f"stored{place}. Wait until can_sample() is true.{pending}"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.kinds import Kind
 from ..base.late import COUNTS_INVALID, PENDING
+from ..base.length_groups import LengthGroup
 from .episodes import END, FINAL, OPEN, WindowRule
 from .epochs import EpochRule
 from .plan import SamplePlan
@@ -33,7 +33,7 @@ class Options(NamedTuple):
         reservoir (bool): Whether to store rows by Algorithm R instead of in a ring.
         beta (Union[float, None]): Initial beta, if rows are sampled by priority.
         window (Union[int, None]): Initial number of newest rows to sample from, if adjustable.
-        kinds (tuple[Kind, ...]): The columns whose rows differ in length.
+        length_groups (tuple[LengthGroup, ...]): The columns whose rows differ in length.
         cls_name (str): Class to name in errors.
 
     Examples:
@@ -59,19 +59,19 @@ class Options(NamedTuple):
     reservoir: bool = False
     beta: float | None = None
     window: int | None = None
-    kinds: tuple[Kind, ...] = ()
+    length_groups: tuple[LengthGroup, ...] = ()
     cls_name: str = "Store"
 
     @property
     def groups(self) -> frozenset[str]:
         """The optional groups of the state, as named in the signatures."""
-        there = {
+        present = {
             "reservoir": self.reservoir,
             "row_state": self.weighting is not None,
             "episodes": self.rule is not None,
             "epochs": self.epochs is not None,
         }
-        return frozenset(group for group, is_there in there.items() if is_there)
+        return frozenset(group for group, is_present in present.items() if is_present)
 
     def row_rule(self) -> np.ndarray:
         """Return the rule for rows with weights as an argument of kernels. Shape ``[5]``, float64."""

@@ -96,25 +96,25 @@ class Prioritized(Sampler):
     def check(self, name: str, sample_size: int, capacity: int) -> None:
         """Raise an error that names an argument that does not fit the sizes."""
         self.check_window(name, sample_size, capacity)
-        given = self.priorities
-        epsilon = check_number(name, "epsilon", given.epsilon, 0.0, 1e30)
+        priorities = self.priorities
+        epsilon = check_number(name, "epsilon", priorities.epsilon, 0.0, 1e30)
         if 0 < epsilon < 1e-37:
             raise ValueError(f"For '{name}', 'epsilon' must be 0 or at least 1e-37, but got {epsilon}.")
-        check_choice(name, "normalize", given.normalize, "batch", "buffer")
-        check_choice(name, "default_priority", given.default_priority, "largest", "largest_held")
+        check_choice(name, "normalize", priorities.normalize, "batch", "buffer")
+        check_choice(name, "default_priority", priorities.default_priority, "largest", "largest_held")
         self.priorities = replace(
-            given,
-            alpha=check_number(name, "alpha", given.alpha),
-            beta=check_number(name, "beta", given.beta),
-            beta_steps=check_size(name, "beta_steps", given.beta_steps, minimum=0),
+            priorities,
+            alpha=check_number(name, "alpha", priorities.alpha),
+            beta=check_number(name, "beta", priorities.beta),
+            beta_steps=check_size(name, "beta_steps", priorities.beta_steps, minimum=0),
             epsilon=epsilon,
-            initial_priority=check_number(name, "initial_priority", given.initial_priority, 1e-37, 3e38),
+            initial_priority=check_number(name, "initial_priority", priorities.initial_priority, 1e-37, 3e38),
         )
-        given = self.priorities
-        self.first_beta, self.by_buffer = given.beta, given.normalize == "buffer"
-        self.initial_priority, self.default_priority = given.initial_priority, given.default_priority
-        self.weighting = given.alpha, given.epsilon
-        self.beta_step = (1 - given.beta) / given.beta_steps if given.beta_steps else 0.0
+        priorities = self.priorities
+        self.first_beta, self.by_buffer = priorities.beta, priorities.normalize == "buffer"
+        self.initial_priority, self.default_priority = priorities.initial_priority, priorities.default_priority
+        self.weighting = priorities.alpha, priorities.epsilon
+        self.beta_step = (1 - priorities.beta) / priorities.beta_steps if priorities.beta_steps else 0.0
 
     def draw(self, weighted: bool) -> str:
         """Return the name of the draw."""
@@ -354,7 +354,7 @@ class Parts(NamedTuple):
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
         if rule is not None and sampler.epochs is not None and isinstance(self.span, Sequences) and rule.pad_end:
             rule = rule._replace(pad_end=PAD_OPEN)  # an epoch is over the rows that are stored now
-        needs_weights = prioritized or has_episodes or bool(layout.columns.late or layout.columns.kinds)
+        needs_weights = prioritized or has_episodes or bool(layout.columns.late or layout.columns.length_groups)
         weighted = limits.weighted or needs_weights
         hindsight = layout.hindsight
         first = (HANDLE,) * (weighted or self.reservoir) + (WEIGHT,) * prioritized
@@ -391,7 +391,7 @@ class Parts(NamedTuple):
             reservoir=self.reservoir,
             beta=sampler.first_beta,
             window=sampler.window,
-            kinds=layout.columns.kinds,
+            length_groups=layout.columns.length_groups,
             cls_name=name,
         )
 
@@ -404,5 +404,5 @@ def _with_ends(rule: WindowRule, plan: SamplePlan, schema: Schema) -> WindowRule
     columns = [output.column for output in plan.outputs if output.kind == DISCOUNT]
     if not columns and schema.given_names is not None and "terminated" in schema.names:
         columns.append(schema.names.index("terminated"))
-    known = columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in schema.compressed
-    return rule._replace(terminated=columns[0] if known else -1, needs_next=plan.needs_next)
+    readable = columns and math.prod(schema.shapes[columns[0]]) == 1 and columns[0] not in schema.compressed
+    return rule._replace(terminated=columns[0] if readable else -1, needs_next=plan.needs_next)

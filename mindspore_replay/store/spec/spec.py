@@ -8,8 +8,8 @@ from typing import Any
 
 from ..base.checks import MAX_CAPACITY, check_seed, check_size
 from ..base.column import Column, Priorities
-from ..base.kinds import least_items
-from ..base.lengths import kinds_of
+from ..base.length_groups import least_items
+from ..base.lengths import length_groups_of
 from ..base.naming import sample_names
 from ..base.nested import NO_NAMES, Names
 from ..base.schema import Schema
@@ -20,7 +20,7 @@ from .options import Options
 from .parts import Episodes, Parts, Sequences
 
 #: For each public class, that with its constructor.
-recipes: dict[str, type] = {}
+constructors: dict[str, type] = {}
 
 
 class BufferSpec:
@@ -28,7 +28,7 @@ class BufferSpec:
 
     Args:
         cls_name (str): Its class.
-        recipe (Union[type, None]): Its constructor, a class of `classes`, or ``None`` for a user's class.
+        constructor (Union[type, None]): Its constructor, a class of `classes`, or ``None`` for a user's class.
         columns (Schema): Its columns.
         sample_size (int): ``B``, rows of one sample.
         capacity (int): ``C``, most rows stored.
@@ -44,7 +44,7 @@ class BufferSpec:
     def __init__(
         self,
         cls_name: str,
-        recipe: Any,
+        constructor: Any,
         columns: Schema,
         sample_size: int,
         capacity: int,
@@ -52,7 +52,7 @@ class BufferSpec:
         seed: int,
         parts: Parts,
     ) -> None:
-        self.cls_name, self.recipe, self.columns, self.parts = cls_name, recipe, columns, parts
+        self.cls_name, self.constructor, self.columns, self.parts = cls_name, constructor, columns, parts
         self.sample_size, self.capacity, self.num_envs, self.seed = sample_size, capacity, num_envs, seed
         self.layout: SampleLayout = parts.layout(cls_name, columns)
         self.options: Options = parts.options(cls_name, self.layout, sample_size, capacity, num_envs, seed)
@@ -71,17 +71,17 @@ class BufferSpec:
                 f"{self.capacity}."
             )
         if self.sample_size > self.largest_sample:
-            what = "rows" if rule is None else "starts of sequences"
+            units = "rows" if rule is None else "starts of sequences"
             raise ValueError(
-                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {what} that "
+                f"For '{name}', 'sample_size' must be at most {self.largest_sample}, the most {units} that "
                 f"capacity={self.capacity} rows can hold, but got {self.sample_size}."
             )
         rows = self.parts.rows_to_hold(self.sample_size, self.num_envs)
-        for kind in self.columns.kinds:
-            if kind.items < (least := least_items(rows, kind.longest)):
+        for group in self.columns.length_groups:
+            if group.items < (least := least_items(rows, group.longest)):
                 raise ValueError(
-                    f"For '{name}', 'items' must be at least {least} for column {kind.name!r}, so that the {rows} rows "
-                    f"that a sample may need fit with longest={kind.longest} items each, but got {kind.items}: "
+                    f"For '{name}', 'items' must be at least {least} for column {group.name!r}, so that the {rows} "
+                    f"rows that a sample may need fit with longest={group.longest} items each, but got {group.items}: "
                     "insertions and samples could wait for each other for ever. With timeout=0 they fail instead."
                 )
 
@@ -99,30 +99,30 @@ class BufferSpec:
     def resized(self, sample_size: object) -> "BufferSpec":
         """Return the same buffer for another sample size. Raise an error if that is not valid."""
         size = check_size(self.cls_name, "sample_size", sample_size)
-        made = self.cls_name, self.recipe, self.columns, size, self.capacity, self.num_envs, self.seed, self.parts
-        return BufferSpec(*made)
+        before, after = (self.cls_name, self.constructor, self.columns), (self.num_envs, self.seed, self.parts)
+        return BufferSpec(*before, size, self.capacity, *after)
 
     @property
-    def kind(self) -> str | None:
+    def public_class(self) -> str | None:
         """The public class whose constructor the buffer's class has, or ``None`` for another constructor."""
-        return None if self.recipe is None else self.recipe.__name__
+        return None if self.constructor is None else self.constructor.__name__
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the constructor of its `kind`, without the capacity, the seed and the place."""
-        if self.recipe is None:
+        """Return the arguments of its `public_class`'s constructor, without the capacity, the seed and the place."""
+        if self.constructor is None:
             return {}
         parts = self.parts
-        known = {
+        values = {
             **{"sample_size": self.sample_size, "num_envs": self.num_envs, "views": parts.views},
             **{"priorities": self.priorities, **self.columns.arguments(), **vars(parts.sampler)},
             **{**parts.limits._asdict(), **parts.span._asdict(), **vars(self.priorities or Priorities())},
         }
-        return {key: known[key] for key in inspect.signature(self.recipe.__init__).parameters if key in known}
+        return {key: values[key] for key in inspect.signature(self.constructor.__init__).parameters if key in values}
 
     @property
     def foreign(self) -> str | None:
         """Why a file cannot name the class, or ``None`` if it can."""
-        return None if self.cls_name == self.kind else f"{self.cls_name} is no class of mindspore_replay"
+        return None if self.cls_name == self.public_class else f"{self.cls_name} is no class of mindspore_replay"
 
     @property
     def incomplete(self) -> str | None:
@@ -132,17 +132,17 @@ class BufferSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the buffer as JSON, without the seed, with a ``reason`` if no buffer can be made from the JSON."""
         arguments = {key: encoded(value) for key, value in self.arguments().items()}
-        made = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
-        reason = self.foreign or self.incomplete
-        return made | ({"kind": self.kind} if self.foreign else {}) | ({"reason": reason} if reason else {})
+        description = {"class": self.cls_name, "capacity": self.capacity, "arguments": arguments}
+        of_class, reason = {"kind": self.public_class} if self.foreign else {}, self.foreign or self.incomplete
+        return description | of_class | ({"reason": reason} if reason else {})
 
     def called(self, cls_name: str) -> "BufferSpec":
         """Return the same buffer with another class to name in errors."""
-        made = copy.copy(self)
-        made.cls_name, made.columns = cls_name, copy.copy(self.columns)
-        vars(made.columns).pop("references", None)
-        made.columns.cls_name, made.options = cls_name, self.options._replace(cls_name=cls_name)
-        return made
+        spec = copy.copy(self)
+        spec.cls_name, spec.columns = cls_name, copy.copy(self.columns)
+        vars(spec.columns).pop("references", None)
+        spec.columns.cls_name, spec.options = cls_name, self.options._replace(cls_name=cls_name)
+        return spec
 
     @property
     def weighted(self) -> bool:
@@ -180,7 +180,7 @@ class BufferSpec:
         parts, columns = self.parts, self.columns
         reasons = {
             "compress=True": columns.compressed,
-            "a column whose shape begins with None": columns.kinds,
+            "a column whose shape begins with None": columns.length_groups,
             "late=True": columns.late,
             "'views'": parts.views,
             "'sequence_length'": isinstance(parts.span, Sequences),
@@ -190,7 +190,7 @@ class BufferSpec:
             "drawing in epochs": parts.sampler.epochs is not None,
             "a reservoir": parts.reservoir,
         }
-        return next((what for what, there in reasons.items() if there), None)
+        return next((feature for feature, is_used in reasons.items() if is_used), None)
 
     @property
     def achieved_goal(self) -> str | None:
@@ -206,9 +206,9 @@ class BufferSpec:
     @functools.cached_property
     def names_of_lengths(self) -> tuple[str, ...]:
         """Names of the lengths of rows in a sample. A sample of whole episodes has lengths of these too."""
-        kinds = self.columns.kinds
-        is_plain = len(kinds) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
-        return ("lengths",) if is_plain else tuple(kind.name_of_lengths for kind in kinds)
+        groups = self.columns.length_groups
+        is_plain = len(groups) == 1 and "lengths" not in self.parts.span.bookkeeping(self.layout)
+        return ("lengths",) if is_plain else tuple(group.name_of_lengths for group in groups)
 
     @functools.cached_property
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -278,5 +278,5 @@ def spec_for(
         "compress=True, which stores rows of one length": schema.compressed,
     }
     parts = parts.checked(name, size, most)
-    schema.let_lengths_differ(kinds_of(schema, without, parts.rows_to_hold(size, num_envs)))
-    return BufferSpec(name, cls._recipe, schema, size, most, num_envs, check_seed(name, seed), parts)
+    schema.let_lengths_differ(length_groups_of(schema, without, parts.rows_to_hold(size, num_envs)))
+    return BufferSpec(name, cls._constructor, schema, size, most, num_envs, check_seed(name, seed), parts)

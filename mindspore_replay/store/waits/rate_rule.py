@@ -82,7 +82,7 @@ class QueueAccount(NamedTuple):
     def of(cls, calls: Calls, options: Options) -> "QueueAccount":
         """Return the account of a queue with these `Options`. The caller must hold the lock of the `Calls`."""
         room = calls.room() if options.never_evicts_valid else math.inf
-        keeps_items = options.kinds and options.never_evicts_valid
+        keeps_items = options.length_groups and options.never_evicts_valid
         fits, items = (calls.fits, calls.room_in_items()) if keeps_items else (None, "")
         return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits, items)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Kind(NamedTuple):
+class LengthGroup(NamedTuple):
     """Columns of which a row has one length.
 
     Args:
@@ -61,21 +61,21 @@ def least_items(rows: int, longest: int) -> int:
     return (rows + 1) * longest - 1 if rows else 0
 
 
-def arguments_of(kinds: Sequence[Kind], fields: Sequence[int], before: int) -> np.ndarray:
+def arguments_of(groups: Sequence[LengthGroup], fields: Sequence[int], before: int) -> np.ndarray:
     """Say where the arguments of a kernel on rows that differ in length are, int64, as csrc/cpu/items.cc has it.
 
     Args:
-        kinds (Sequence[Kind]): The columns that differ, in this order.
+        groups (Sequence[LengthGroup]): The columns that differ, in this order.
         fields (Sequence[int]): The columns of the rows that the kernel reads or writes, -1 for one that is left alone.
         before (int): Arguments of the kernel before the rows.
     """
-    arenas = [i for kind in kinds for i in kind.columns]
-    places = {i: (arenas.index(i), k) for k, kind in enumerate(kinds) for i in kind.columns}
-    of_kinds = [(fields.index(kind.column), kind.longest, kind.at_random) for kind in kinds]
+    arenas = [i for group in groups for i in group.columns]
+    places = {i: (arenas.index(i), k) for k, group in enumerate(groups) for i in group.columns}
+    of_groups = [(fields.index(group.column), group.longest, group.at_random) for group in groups]
     of_fields = [places.get(i, (-1, -1)) for i in fields]
-    of_arenas = [k for k, kind in enumerate(kinds) for _ in kind.columns]
-    numbers = [number for each in (*of_kinds, *of_fields, of_arenas) for number in each]
-    return np.array([len(kinds), len(arenas), len(fields), before, *numbers], np.int64)
+    of_arenas = [k for k, group in enumerate(groups) for _ in group.columns]
+    numbers = [number for each in (*of_groups, *of_fields, of_arenas) for number in each]
+    return np.array([len(groups), len(arenas), len(fields), before, *numbers], np.int64)
 
 
 class Form(NamedTuple):
