@@ -415,8 +415,7 @@ class SharedRows:
     def check_open(self, cls_name: str) -> None:
         """Raise a RuntimeError if they were closed."""
         if self.closed.is_set():
-            place = "" if self.folder is None else f" in {self.folder.path}"
-            raise RuntimeError(f"For '{cls_name}', the buffer{place} was closed: {self.way_out}.")
+            raise RuntimeError(f"For '{cls_name}', the buffer was closed: {self.way_out}.")
 
     @property
     def way_out(self) -> str:
