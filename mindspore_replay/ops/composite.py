@@ -14,8 +14,9 @@ from ..columns import Columns, numpy_type
 from ..store.base.checks import LAST_CLOCK
 from ..store.base.late import MOST_USES
 from ..store.base.random import ALL_ROWS
+from ..store.base.structs import COUNTS
 from ..store.kernels.library import BAD_WEIGHT, FAILURES, OUT_OF_RANGE, TOO_FEW_ROWS
-from ..store.kernels.state import COUNTS, UPDATE_BLOCK
+from ..store.kernels.state import UPDATE_BLOCK
 from ..store.kernels.tree import FANOUT, initial_weights, levels, tree_size
 from ..store.spec.options import Options
 from ..store.spec.plan import SamplePlan

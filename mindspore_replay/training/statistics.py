@@ -7,7 +7,7 @@ import numpy as np
 
 from ..store.base.late import pending
 from ..store.base.ring import stored_spans
-from ..store.kernels.state import COUNTS
+from ..store.base.structs import COUNTS
 
 _AGE_BINS = 32
 #: Bits of a float32 below the exponent and the first two of the mantissa: four bins for each doubling.

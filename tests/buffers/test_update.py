@@ -10,7 +10,7 @@ from kinds import KINDS
 from mindspore import Tensor, nn
 
 from mindspore_replay import MixedReplay, ReplayBuffer, SequenceReplayBuffer
-from mindspore_replay.store.kernels.state import COUNTS
+from mindspore_replay.store.base.structs import COUNTS
 
 CAPACITY = 8
 SCHEMA: dict[str, Any] = {

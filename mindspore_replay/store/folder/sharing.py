@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ..base.schema import Schema
+from ..base.structs import JOURNAL, JOURNAL_AT
 from ..base.types import Arrays
 from ..kernels import library, limits
 from ..kernels.call import Array, Call, State
@@ -25,11 +26,9 @@ _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.closed": ((1,), "int32"),
     "shared.limits": ((limits.SIZE,), "int64"),
 }
-#: The element of the journal that is 1 while the lock is held, and after its holder died.
-_BUSY = 8
-#: The elements of the journal with the rows inserted, the oldest row's serial number, and the slot of the undo row; the
-#: value of the second if no row is stored, and of the third if there is no undo row.
-_INSERTED, _OLDEST, _SLOT = 9, 10, 11
+#: Elements of the journal: what is 1 while the lock is held, and after its holder died; the oldest row's serial number;
+#: and the slot of the undo row. The value of the second if no row is stored, and of the third if there is no undo row.
+_BUSY, _OLDEST, _SLOT = (JOURNAL_AT + JOURNAL.index(name) for name in ("busy", "oldest", "slot"))
 _NO_ROWS, _NO_SLOT = 2**63 - 1, -1
 
 

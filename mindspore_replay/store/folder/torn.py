@@ -7,6 +7,7 @@ import numpy as np
 
 from ..base.late import pending
 from ..base.ring import stored_slots
+from ..base.structs import COUNTS
 from ..base.types import Arrays
 from ..kernels import library, state
 from ..spec.episodes import DELETED, removed
@@ -90,7 +91,7 @@ def remove_torn(options: Options, arrays: Arrays, torn: np.ndarray) -> int:
         lost = torn[~removed(arrays, torn)]
         uses = arrays["use_counts"][lost]
         arrays["use_counts"][lost] = np.where(pending(uses), ~0, np.minimum(uses, ~uses))
-        arrays["counts"][state.COUNTS.index("deleted")] += len(lost)
+        arrays["counts"][COUNTS.index("deleted")] += len(lost)
         if "flags" in arrays:
             arrays["flags"][lost] |= DELETED
         for group in options.length_groups:

@@ -10,15 +10,13 @@ from ..base.length_groups import LengthGroup, least_items
 from ..base.random import initial_state
 from ..base.ring import stored_slots, stored_spans
 from ..base.schema import Schema
+from ..base.structs import CLOCK, COUNTS, EPOCH
 from ..base.types import Arrays
 from ..spec.episodes import check_timeline, legal_starts
 from ..spec.epochs import FIRST, check_epoch
 from ..spec.options import Options
 from .memory import zeros
 from .tree import build_weights, first_positive, initial_weights, tree_size
-
-#: Counters of rows: deliveries; removals after the last use, as stale, and by `delete`; invalid handles skipped.
-COUNTS = ("drawn", "used_up", "stale", "deleted", "invalid")
 
 #: Shape and dtype of arrays, by name.
 Layout = Mapping[str, tuple[tuple[int, ...], str]]
@@ -45,7 +43,7 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
             "max_priority": ((), "float32"),
             "use_counts": ((capacity,), "int32"),
             "insertion_clocks": ((capacity,), "int64"),
-            "clock": ((3,), "int64"),
+            "clock": ((len(CLOCK),), "int64"),
             "counts": ((len(COUNTS),), "int64"),
         }
     if "episodes" in options.groups:
@@ -55,7 +53,7 @@ def layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int, ...],
     if options.beta is not None:
         arrays["beta"] = ((1,), "float64")
     if options.epochs is not None:
-        arrays["epoch"] = ((5,), "int64")
+        arrays["epoch"] = ((len(EPOCH),), "int64")
     if options.window is not None:
         arrays["window"] = ((1,), "int64")
     return arrays

@@ -22,8 +22,9 @@ from ..base.nested import at
 from ..base.random import random_bits
 from ..base.ring import stored_slots
 from ..base.schema import Schema, is_tensor
+from ..base.structs import COUNTS
 from ..base.types import Arrays, Experience, Outputs, Values
-from ..kernels import library, state
+from ..kernels import library
 from ..kernels.call import NO_TENSORS, Tensors
 from ..spec.episodes import removed
 from ..spec.options import Options
@@ -204,7 +205,7 @@ class RaggedStore(ArenaStore):
         chosen = chosen[: self._fitting(slots[chosen], max_items)]
         rest = np.setdiff1d(np.arange(plan.n), chosen)
         np.subtract.at(self.arrays["use_counts"], slots[rest], 1)  # they are not delivered
-        self.arrays["counts"][state.COUNTS.index("drawn")] -= len(rest)
+        self.arrays["counts"][COUNTS.index("drawn")] -= len(rest)
         batch = [np.ascontiguousarray(array[chosen]) for array in drawn]
         if by_priority and not plan.by_buffer:  # the largest importance weight is that of a row that stays
             leaves = self.arrays["weights"][slots[chosen]]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.random import random_bits
+from ..base.structs import EPOCH
 
 #: Rounds of a permutation.
 ROUNDS = 8
@@ -13,7 +14,7 @@ ROUNDS = 8
 _AT_ONCE = 1 << 14
 #: Elements of the state `epoch`: the key of the order, the serial number of the oldest row when the epoch began, the
 #: rows stored then (0 if there is no epoch), the position up to which rows were taken, and the epochs so far.
-KEY, FIRST, SIZE, POSITION, BEGUN = range(5)
+KEY, FIRST, SIZE, POSITION, BEGUN = map(EPOCH.index, EPOCH)
 #: The arrays of a state that `has_batch` reads, if there are such.
 OF_BATCHES = ("epoch", "serials", "head", "count", "weights")
 

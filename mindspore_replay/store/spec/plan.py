@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.schema import Schema
+from ..base.structs import FLOATS, PLAN
 
 # Kinds of outputs, as csrc/core/windows.h has them.
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT, GIVEN = range(12)
@@ -181,11 +182,10 @@ class SamplePlan(NamedTuple):
 
     def options(self) -> np.ndarray:
         """Return all options but the powers, as an argument of kernels, with floats as their bits."""
-        draw = [DRAWS.index(self.draw), self.replace, self.ordered, self.max_use or 0, self.by_buffer]
-        chain = [self.chain, self.needs_next, STRATEGIES.index(self.strategy)]
+        numbers = {"draw": DRAWS.index(self.draw), "strategy": STRATEGIES.index(self.strategy)}
+        numbers |= dict(zip(FLOATS, np.array([getattr(self, name) for name in FLOATS], np.float64).view(np.int64)))
         outputs = [number for output in self.outputs for number in output[:-1]]
-        step, ratio, tolerance = np.array([self.beta_step, self.ratio, self.tolerance], np.float64).view(np.int64)
-        return np.array([*draw, *chain, step, ratio, self.achieved, tolerance, *outputs], np.int64)
+        return np.array([*(numbers.get(name, getattr(self, name)) or 0 for name in PLAN), *outputs], np.int64)
 
     def powers(self) -> np.ndarray:
         """Return the powers of gamma from 0 to `chain`."""
