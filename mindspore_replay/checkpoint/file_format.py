@@ -200,7 +200,7 @@ def _parsed(path: str | os.PathLike[str], header: dict[str, Any], size: int) -> 
 
 
 def _check_ints(what: str, values: object) -> None:
-    if not isinstance(values, list) or not all(type(value) is int and value >= 0 for value in values):
+    if not isinstance(values, list) or [value for value in values if type(value) is not int or value < 0]:
         raise ValueError(f"{what} {values!r}")
 
 

@@ -16,7 +16,6 @@ from ..store.kernels.locks import Block, Event, Held, Locks
 from ..store.rows.calls import BaseCalls
 from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_values
 from ..store.spec.spec import BufferSpec
-from ..store.waits.limiter import RateLimiter
 from .cluster import Link
 from .configuration import most_starts
 from .drawing import Batches
@@ -159,12 +158,7 @@ class ShardFront(InsertionFront, LimitedFront):
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
         InsertionFront.__init__(self, spec, calls.exchange.links.check_open, calls.insertion, calls.clock)
-        self.ready_to_read = self.ready
-
-    @property
-    def limiter(self) -> RateLimiter | None:  # type: ignore[override]
-        """The limiter that writers and samples wait for."""
-        return self.calls.exchange.limiter
+        self.ready_to_read, self.owner_of_limiter = self.ready, calls.exchange
 
     @property
     def is_limited(self) -> bool:

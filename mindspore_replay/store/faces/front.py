@@ -335,15 +335,20 @@ class Front(BaseFront):
 class LimitedFront(BaseFront):
     """Calls that wait for a limiter of this process, if there is one."""
 
-    #: What insertions and samples wait for, or ``None`` for no waits.
-    limiter: Waiting | None
+    #: What has the limiter, which fronts may share.
+    owner_of_limiter: Any
 
-    def can_sample(self, limited: "LimitedFront | None" = None) -> bool:
-        """Return True if enough rows are eligible, and the limiter, of another front if given, allows a sample now."""
+    @property
+    def limiter(self) -> Waiting | None:
+        """What insertions and samples wait for, or ``None`` for no waits."""
+        return self.owner_of_limiter.limiter  # type: ignore[no-any-return]
+
+    def can_sample(self) -> bool:
+        """Return True if enough rows are eligible, and the limiter allows a sample now."""
         with self.lock:
             self.ready()
             has_rows = self.calls.has_rows()
-        limiter = (limited or self).limiter
+        limiter = self.owner_of_limiter.limiter
         return has_rows and (limiter is None or limiter.lets_sample(self.spec.sample_size))
 
     def turn_to_sample(self, stop: Event | None, rows: int | None = None) -> Held:
@@ -451,7 +456,8 @@ class LocalFront(LimitedFront, Front):
         wait: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(calls, spec, shared.lock, share, count, truth)
-        self.shared, self.ready, self.ready_to_read = shared, wait, wait
+        self.shared = self.owner_of_limiter = shared
+        self.ready = self.ready_to_read = wait
         self.outer_lock: contextlib.AbstractContextManager[Any] = shared.lock
         if shared.folder is not None:
             self.outer_lock = Locks(shared.lock, calls.kernels_kept_out())
@@ -465,11 +471,6 @@ class LocalFront(LimitedFront, Front):
         return None if folder is None else folder.path
 
     # Limits.
-
-    @property
-    def limiter(self) -> Waiting | None:  # type: ignore[override]
-        """What insertions and samples wait for, or ``None`` for no waits."""
-        return self.shared.limiter
 
     def begin_queue(self) -> None:
         """Let the calls of a queue wait for rows and for room."""

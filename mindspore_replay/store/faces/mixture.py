@@ -229,7 +229,7 @@ class MixedReplay(NoContainer):
             >>> print(mixed.can_sample())  # the expert's rows are missing
             False
         """
-        can = all(part.can_sample(front) for front, part in zip(self._limited, self._fronts))
+        can = all(part.can_sample() for part in self._fronts)
         return self._front.truth(np.array(can))
 
     # The state of rows.
