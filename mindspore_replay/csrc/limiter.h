@@ -152,7 +152,9 @@ struct Limits {
   }
 
   void WakeAll() {
-    for (Waiter &one : waiters) Wake(&one);
+    for (Waiter &one : waiters) {
+      if (one.rows != 0) Wake(&one);
+    }
     awaited = 0;
   }
 
@@ -212,9 +214,8 @@ struct Thread {
 
 inline void Limits::Forget() {
   Thread &thread = Thread::This();
-  for (Waiter &one : waiters) {
-    if (&one == thread.place && one.ticket == thread.ticket) one.rows = 0;
-  }
+  const bool is_here = thread.place >= waiters && thread.place < waiters + kPlaces;
+  if (is_here && thread.place->ticket == thread.ticket) thread.place->rows = 0;
   thread.place = nullptr;
 }
 
