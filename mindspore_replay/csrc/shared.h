@@ -27,7 +27,7 @@
 #include "buffer.h"
 #include "core/exclusive.h"
 #include "core/scratch.h"
-#include "limiter.h"
+#include "waits.h"
 
 namespace replay {
 

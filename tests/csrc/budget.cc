@@ -8,7 +8,7 @@
 
 #include "call.h"
 #include "count.h"
-#include "limiter.h"
+#include "waits.h"
 #include "log.h"
 #include "states.h"
 

@@ -101,22 +101,15 @@ struct Insert {
   PyObject *Now(PyObject *const *args, Py_ssize_t nargs) {
     Held handles;
     const bool is_asked = nargs == 6 && args[5] != Py_False;
-    const int status =
-        is_asked && args[5] != Py_True ? -1 : StoreGiven(args, nargs, true, is_asked ? &handles : nullptr);
+    const int status = is_asked && args[5] != Py_True ? -1 : StoreGiven(args, nargs, is_asked ? &handles : nullptr);
     if (PyErr_Occurred()) return nullptr;
     return status == 0 && is_asked ? handles.Release() : PyBool_FromLong(status == 0);
-  }
-
-  // rows(...): the number of rows that `now` would store with these arguments; -1 if they do not fit.
-  PyObject *RowsOf(PyObject *const *args, Py_ssize_t nargs) {
-    const int rows = StoreGiven(args, nargs, false, nullptr);
-    return PyErr_Occurred() ? nullptr : PyLong_FromLong(rows);
   }
 
   // store(fields, priority, ends, version): stores rows that were checked. Returns the status of the kernel.
   PyObject *StoreChecked(PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 4) return PyErr_Format(PyExc_TypeError, "store(fields, priority, ends, version) needs four arguments");
-    const int status = Store(args[0], args[1], args[3], true, nullptr, [&](const Kernel &kernel, Py_ssize_t rows) {
+    const int status = Store(args[0], args[1], args[3], nullptr, [&](const Kernel &kernel, Py_ssize_t rows) {
       if (args[2] == Py_None) return BindFlags(kernel, Py_False, Py_False, rows);
       if (!IsVector(args[2], NPY_UINT8, rows)) rows = 1;
       if (kernel.ends_at < 0 || !IsVector(args[2], NPY_UINT8, rows)) return false;
@@ -128,27 +121,25 @@ struct Insert {
 
   static inline PyMethodDef methods[] = {
       Method<Insert, &Insert::Now>("now"),
-      Method<Insert, &Insert::RowsOf>("rows"),
       Method<Insert, &Insert::StoreChecked>("store"),
       {nullptr, nullptr, 0, nullptr},
   };
 
  private:
-  int StoreGiven(PyObject *const *args, Py_ssize_t nargs, bool runs, Held *handles) {
+  int StoreGiven(PyObject *const *args, Py_ssize_t nargs, Held *handles) {
     if (nargs < 4 || nargs > 6) {
       PyErr_SetString(PyExc_TypeError,
                       "now(exp, priority, end, final, version, with_indices) needs four to six arguments");
       return -1;
     }
     if (args[1] != Py_None && prioritized == 0) return -1;
-    return Store(args[0], args[1], nargs > 4 ? args[4] : Py_None, runs, handles,
+    return Store(args[0], args[1], nargs > 4 ? args[4] : Py_None, handles,
                  [&](const Kernel &kernel, Py_ssize_t rows) { return BindFlags(kernel, args[2], args[3], rows); });
   }
 
-  // Returns the status of the kernel, or the number of rows unless it `runs`; -1 if the arguments do not fit. Makes the
-  // handles unless these are null.
+  // Returns the status of the kernel; -1 if the arguments do not fit. Makes the handles unless these are null.
   template <typename BindEnds>
-  int Store(PyObject *exp, PyObject *priority_given, PyObject *version_given, bool runs, Held *handles,
+  int Store(PyObject *exp, PyObject *priority_given, PyObject *version_given, Held *handles,
             const BindEnds &bind_ends) {
     Inside inside(guard.get());
     if (!inside.ok()) return -1;
@@ -158,7 +149,7 @@ struct Insert {
                       BindOptional(kernel, kernel.priority_at, priority_given, &inside, &priority, &lead) &&
                       BindOptional(kernel, kernel.version_at, version_given, &inside, &version, &lead) &&
                       bind_ends(kernel, lead.rows());
-    const int result = !fits ? -1 : !runs ? static_cast<int>(lead.rows()) : Run(kernel, lead, handles);
+    const int result = fits ? Run(kernel, lead, handles) : -1;
     for (Field &field : fields) field.input.Drop();
     priority.Drop();
     version.Drop();

@@ -18,7 +18,7 @@ from ..spec.spec import BufferSpec
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
 #: machine that used them last, and the inode of the file ``state``; whether the learner has closed the buffer; and the
-#: limits, as in csrc/limiter.h.
+#: limits, as in csrc/waits.h.
 _LAYOUT: dict[str, tuple[tuple[int, ...], str]] = {
     "shared.journal": ((26,), "int64"),
     "shared.boot": ((40,), "uint8"),

@@ -15,9 +15,9 @@ from .memory import at_the_end
 KINDS = "insert", "sample"
 #: What limits a buffer: nothing, a rule, or the rows and the room of a queue.
 NO_LIMIT, BY_RULE, BY_ROWS = range(3)
-#: What the calls of a thread mean: see `Mode` in csrc/limiter.h.
+#: What the calls of a thread mean: see `Mode` in csrc/waits.h.
 _INSIDE, _WAITS = 1, 2
-#: The numbers of the memory before the places of those that wait, and of a place; laid out as in csrc/limiter.h.
+#: The numbers of the memory before the places of those that wait, and of a place; laid out as in csrc/waits.h.
 _NUMBERS, _PLACES, _OF_PLACE = 20, 64, 3
 SIZE = _NUMBERS + _PLACES * _OF_PLACE
 

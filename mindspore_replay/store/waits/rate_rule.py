@@ -10,7 +10,7 @@ from ..spec.options import Options
 
 #: Seconds after which a wait is logged.
 PATIENCE = 10.0
-#: Relative rounding error that is allowed for in sums of samples, as in csrc/limiter.h.
+#: Relative rounding error that is allowed for in sums of samples, as in csrc/waits.h.
 ROUNDING = 1e-9
 
 
