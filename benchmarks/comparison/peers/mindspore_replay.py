@@ -3,8 +3,7 @@
 from typing import Any
 
 import mindspore as ms
-import numpy as np
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 
 from mindspore_replay import (
     FrameStack,
@@ -102,16 +101,6 @@ def looped(loop: Loop) -> Work:
     )
 
 
-def reached(achieved: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Return the reward, 0 for a goal that is reached and else -1."""
-    return (np.linalg.norm(achieved - goal, axis=-1) < REACHED).astype(np.float32) - 1
-
-
-def reached_graph(achieved: Tensor, goal: Tensor) -> Tensor:
-    """As `reached`, in a graph."""
-    return ops.cast(ops.norm(achieved - goal, dim=-1) < REACHED, ms.float32) - 1
-
-
 def lists(rows: list[dict[str, Any]]) -> list[list[Any]]:
     """Return the rows as lists, which `insert` takes like dicts."""
     return [list(row.values()) for row in rows]
@@ -203,8 +192,8 @@ class MindsporeReplay(Peer):
 
     def hindsight(self, case: Case) -> Work:
         """A batch with other goals."""
-        reward = reached_graph if case.compiled else reached
-        view = HindsightRelabel("future", GOALS / (GOALS + 1), reward, achieved_goal="next_achieved_goal")
+        reward = {"reward_fn": "sparse", "tolerance": REACHED}
+        view = HindsightRelabel("future", GOALS / (GOALS + 1), achieved_goal="next_achieved_goal", **reward)
         buffer = self._filled(case, views=[view])
         return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
 

@@ -46,7 +46,12 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   } else {
     DrawWithoutReplacement(state, {0, eligible}, draws, slots);
   }
-  SlotsOfRanks(tree, ring, rows, ordered || rows.size < ring.capacity, draws, slots);
+  const bool rotates = ordered || rows.size < ring.capacity;
+  const bool all =
+      rows.size == ring.count && eligible == ring.count && tree.Positive() >= static_cast<double>(ring.count);
+  if (!all) return SlotsOfRanks(tree, ring, rows, rotates, draws, slots);
+  // The rank of a row is its place.
+  for (int64_t i = 0; rotates && i < draws; ++i) slots[i] = SlotOf(rows.first + slots[i], ring.head, ring.capacity);
 }
 
 // Draws one row from each of `draws` equal strata of the total weight.

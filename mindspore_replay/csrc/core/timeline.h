@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <cstring>
 #include <limits>
 
 #include "core/marks.h"
@@ -407,6 +408,8 @@ class Timeline {
     const auto is_of_episode = [&](int64_t step) {
       return steps_[Wrapped(start.slot + step * rule_.streams)] == steps_[start.slot] + step;
     };
+    const int64_t end = rule_.streams == 1 ? StepsToEnd(start.slot, most) : -1;
+    if (end >= 0 && is_of_episode(end) && (end == most || !is_of_episode(end + 1))) return end;
     int64_t low = 0;
     int64_t high = 1;
     for (; high <= most && is_of_episode(high); high *= 2) low = high;
@@ -427,6 +430,22 @@ class Timeline {
   }
 
  private:
+  // Returns the steps to the next row that ends an episode if it is near, else -1. Reads eight flags at once.
+  REPLAY_BOTH int64_t StepsToEnd(int64_t slot, int64_t most) const {
+    constexpr int64_t kNear = 1024;
+    constexpr uint64_t kEnds = kEnd * uint64_t{0x0101010101010101};
+    const int64_t limit = std::min(std::min(most + 1, ring_.capacity - slot), kNear);
+    int64_t step = 0;
+    for (uint64_t eight; step + 8 <= limit; step += 8) {
+      std::memcpy(&eight, flags_ + slot + step, sizeof(eight));
+      if (eight & kEnds) break;
+    }
+    for (; step < limit; ++step) {
+      if (flags_[slot + step] & kEnd) return step;
+    }
+    return -1;
+  }
+
   // Marks a new row as pending, unless it holds only an observation.
   REPLAY_BOTH void Hold(int64_t slot) const {
     if (IsFinal(flags_[slot])) {
