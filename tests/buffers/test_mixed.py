@@ -3,6 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -22,6 +23,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
     host,
 )
+from mindspore_replay.store.faces import mixture
 from mindspore_replay.store.faces.mixture import exact_counts
 from mindspore_replay.store.kernels import library
 
@@ -196,6 +198,7 @@ def test_a_trainer_may_hold_the_buffers_too(tmp_path: Any):
     one, other = Trainer(), Trainer()
     names = [parameter.name for parameter in one.get_parameters()]
     assert len(names) == len(set(names))
+    assert {"source_0.head", "source_1.head"} <= dict(one.replay.parameters_and_names()).keys()
     one.agent.reset()
     path = str(tmp_path / "trainer.ckpt")
     ms.save_checkpoint(one, path)
@@ -299,6 +302,24 @@ def test_a_batch_belongs_to_the_caller():
         assert [array.dtype.name for array in expected] == ["int32", "int64", "float32", "int32"]
         for array in expected:
             array[...] = 7
+
+
+def test_kernels_alone_draw_where_they_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """In one call, from arrays and Tensors. Rows that other processes may draw, or in a window, are drawn one by one."""
+
+    def refuse(*_: object) -> None:
+        raise LookupError("one by one")
+
+    monkeypatch.setattr(mixture.MixedReplay, "_drawn", refuse)
+    for mixed, one, other in (
+        (host.MixedReplay, filled(0), filled(1, weighted=True)),
+        (MixedReplay, make("prioritized", 2, 0), make("distinct", 2, 1)),
+    ):
+        assert len(mixed([(one, 1), (other, 1)], 4).sample(with_indices=True)) > 3
+    window = host.ElasticReplayBuffer(1, 8, [()], ["int32"], window=4).insert([np.arange(8)])
+    for other in (filled(1, storage=tmp_path / "rows"), window):
+        with pytest.raises(LookupError, match="one by one"):
+            host.MixedReplay([(filled(0), 1), (other, 1)], 4).sample()
 
 
 def test_a_limiter_that_is_set_later_counts():
