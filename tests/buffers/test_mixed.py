@@ -305,7 +305,7 @@ def test_a_batch_belongs_to_the_caller():
 
 
 def test_kernels_alone_draw_where_they_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """In one call, from arrays and Tensors. Rows that other processes may draw, or in a window, are drawn one by one."""
+    """In one call. Rows that other processes may draw, or in a window, are drawn one by one."""
 
     def refuse(*_: object) -> None:
         raise LookupError("one by one")
