@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..store.base.checks import check_bool, check_size
+from ..store.base.checks import check_size
 from ..store.faces.local import LocalBuffer
 from ..store.faces.mixture import MixedReplay
 from ..store.kernels import state
@@ -99,7 +99,6 @@ def save(buffer: object, path: str | os.PathLike[str], *, progress: bool = False
         >>> print(again.size(), *again.sample(), *buffer.sample())
         50 [32 35 19] [32 35 19]
     """
-    check_bool("save", "progress", progress)
     description, parts = contents_of("save", buffer)
     save_parts(parts, path, description, progress=progress)
 
@@ -108,13 +107,11 @@ def load_buffers(
     maker: Maker, path: str | os.PathLike[str], buffer: object, capacity: int | None, progress: bool
 ) -> object:
     """Make the buffers of a file, or load its state into `buffer`, as `mindspore_replay.load` does."""
-    check_bool("load", "progress", progress)
     if capacity is not None:
         check_size("load", "capacity", capacity)
         if buffer is not None:
             raise ValueError(f"For 'load', 'capacity' must be None where 'buffer' is given, but got {capacity}.")
     with open_source(path) as source:
-        check_description(source.path, source.header.description)
         new = buffer is None
         buffer = _made(maker, source, capacity) if new else buffer
         description, parts = contents_of("load", buffer)
@@ -126,6 +123,7 @@ def load_buffers(
 def _made(maker: Maker, source: Source, capacity: int | None) -> Any:
     """Return new buffers as the file describes them."""
     description = source.header.description
+    check_description(source.path, description)
     if capacity is not None and ("class" not in description or description["class"] == MIXTURE):
         raise ValueError(
             f"For 'load', 'capacity' must be None for a file with several buffers, {summary(description)}, but got "

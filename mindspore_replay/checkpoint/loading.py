@@ -11,7 +11,7 @@ from ..store.kernels.locks import Locks, hold_calls, hold_folders
 from ..store.kernels.state import check_cursors, check_references, eligible
 from ..store.kernels.tree import build_weights
 from ..store.spec.epochs import POSITION, SIZE
-from .file_format import damaged, is_value, named_descriptions, summary
+from .file_format import check_description, damaged, is_value, named_descriptions, summary
 from .files import Slots, Source, progress_bar
 from .saving import Part
 
@@ -201,7 +201,8 @@ class Restored:
 
 
 def check_same(source: Source, description: Mapping[str, Any]) -> None:
-    """Raise a ValueError if a file is of other buffers than those described."""
+    """Raise a ValueError if a file is of other buffers than those described, or of none."""
+    check_description(source.path, source.header.description)
     if (given := summary(description)) != (saved := summary(source.header.description)):
         raise ValueError(f"For 'load', 'buffer' must be what was saved in {source.path}, {saved}, but got {given}.")
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import host
-from ..checkpoint.file_format import check_description
 from ..checkpoint.files import open_source, read_header_at, remove_temporaries, staged_path
 from ..checkpoint.loading import check_same, load_parts
 from ..checkpoint.saving import Part, save_parts
@@ -140,7 +139,6 @@ class Shard:
             path = staged_path(path)
         if path.exists():
             with open_source(path) as source:
-                check_description(source.path, source.header.description)
                 check_same(source, self._description)
                 load_parts(source, self._parts)
             self._learner_state = source.header.note

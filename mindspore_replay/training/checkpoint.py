@@ -116,8 +116,7 @@ class TrainingCheckpoint:
         for buffer in self._in_folders:
             buffer.flush()  # so that no loss of power takes it back behind this checkpoint
         self._values.arrays = encoded(values=values, random=self._random.read(), inserted=inserted)
-        description, _ = self._contents()
-        save_parts([*self._parts, Part("", self._values)], self.path, description)
+        save_parts([*self._parts, Part("", self._values)], self.path, self._contents()[0])
 
     def load(self) -> dict[str, Any] | None:
         """Read the checkpoint into the parts. The run then continues as if it had not stopped.
@@ -211,8 +210,7 @@ def _check_part(name: str, part: object) -> None:
 
 def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the buffers among the parts, and those in Cells by their path there. Each occurs once."""
-    are_given = lambda part: isinstance(part, (Mapping, *_BUFFERS))  # noqa: E731
-    found = {name: part for name, part in parts.items() if are_given(part)}
+    found = {name: part for name, part in parts.items() if isinstance(part, (Mapping, *_BUFFERS))}
     inside = [
         (f"{name}.{key}", cell)
         for name, part in parts.items()
@@ -221,9 +219,7 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(cell, _BUFFERS)
     ]
     known = _identities(found) if found else set()
-    for key, cell in sorted(
-        inside, key=lambda item: isinstance(item[1], LocalBuffer)
-    ):  # those that hold others come first
+    for key, cell in sorted(inside, key=lambda item: isinstance(item[1], LocalBuffer)):  # those of others come first
         if not _identities(cell) & known:
             known |= _identities(cell)
             found[key] = cell

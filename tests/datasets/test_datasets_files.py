@@ -210,17 +210,14 @@ def test_groups_are_columns_by_name(tmp_path: Path):
     ]
     types = [str(dtype).lower() for dtype in buffer.types]
     assert types == ["float32", "float32", "int64", "float16", "float32", "float32", "bool", "bool"]
-    names = ["goal", "next_goal"]  # the names of VectorRows
-    given = ReplayBuffer(sample_size=1, capacity=9, shapes=[(), ()], types=["float64"] * 2, names=names)
+    given = ReplayBuffer(1, 9, [(), ()], ["float64"] * 2, names=["goal", "next_goal"])  # the names of VectorRows
     from_hdf5(tmp_path / "x.hdf5", buffer=given)
     assert rows(given)["next_goal"].tolist() == [1, 2, 3, 3]
 
 
 def test_values_are_cast_as_insert_casts_them(write: Any):
     read = write({**D4RL, "actions": np.arange(9) * 100})
-    buffer = ReplayBuffer(
-        sample_size=1, capacity=9, shapes=[(2,), ()], types=["float64", "int16"], names=["observation", "action"]
-    )
+    buffer = ReplayBuffer(1, 9, [(2,), ()], ["float64", "int16"], names=["observation", "action"])
     read(buffer=buffer)
     assert rows(buffer)["action"].tolist() == list(range(0, 900, 100))  # no next observation, so no step is dropped
     for name, dtype, error, text in [
@@ -460,10 +457,9 @@ def test_npz_of_any_order(order: str, byte_order: str, write: Any, tmp_path: Pat
     write(tmp_path / "x.npz", x=array)
     buffer = from_npz(tmp_path / "x.npz")
     np.testing.assert_array_equal(rows(buffer)["x"], array)
-    anywhere: np.ndarray = np.ndarray((8, 3), array.dtype, bytes(1) + array.tobytes(order), 1, order=order)
+    anywhere: Any = np.ndarray((8, 3), array.dtype, bytes(1) + array.tobytes(order), 1, order=order)
     got = tables.read_native(anywhere, slice(2, 5))
-    assert (got.flags.aligned, got.dtype) == (True, np.dtype(np.int32))
-    np.testing.assert_array_equal(got, array[2:5])
+    assert (got.flags.aligned, got.dtype, got.tolist()) == (True, np.dtype(np.int32), array[2:5].tolist())
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
