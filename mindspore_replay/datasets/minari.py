@@ -120,28 +120,31 @@ def _source(what: str, dataset: "MinariDataset") -> Source:
     transitions = with_next(fields, list(observation))
     metadata = dataset.storage.get_episode_metadata(indices)
     length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
+    piece = chunk_rows(transitions.values())
+
+    def episodes(chosen: np.ndarray | None) -> Iterator["EpisodeData"]:
+        """Let no more episodes be in memory at once than make a piece, or one, if the caller drops each."""
+        every = np.flatnonzero(length >= 0 if chosen is None else chosen)
+        for group in np.split(every, np.flatnonzero(np.diff(np.cumsum(length[every]) // piece)) + 1):
+            yield from dataset.iterate_episodes(indices[group])
 
     def table() -> EpisodeTable:
-        rows = [
-            (np.sum(one.rewards), np.any(one.terminations[-1:]), np.any(one.truncations[-1:]))
-            for one in dataset.iterate_episodes(indices)
-        ]
+        rows: list[tuple[Any, ...]] = []
+        for one in episodes(None):
+            rows.append((np.sum(one.rewards), np.any(one.terminations[-1:]), np.any(one.truncations[-1:])))
+            del one
         total, terminated, truncated = (np.array(column, t) for column, t in zip(zip(*rows), (float, bool, bool)))
         return EpisodeTable(length, total, terminated, truncated)
 
     def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        """No more episodes are in memory at once than make a piece, or one."""
-        every, rows = np.flatnonzero(length >= 0 if chosen is None else chosen), chunk_rows(transitions.values())
-        groups = np.cumsum(length[every]) // rows
-        for group in np.split(every, np.flatnonzero(np.diff(groups)) + 1):
-            for episode in dataset.iterate_episodes(indices[group]):
-                arrays, number = _arrays(what, label, episode, fields), len(episode.rewards)
-                for part in chunks(number, rows):  # copies, so that the episode is free before the next is read
-                    after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
-                    following = {name: arrays[name][after].copy() for name in observation}
-                    columns = {name: array[part].copy() for name, array in arrays.items()}
-                    yield Steps(columns, following, np.ones_like(end), end)
-                del arrays, episode
+        for episode in episodes(chosen):
+            arrays, number = _arrays(what, label, episode, fields), len(episode.rewards)
+            for part in chunks(number, piece):  # copies, so that the episode is free before the next is read
+                after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
+                following = {name: arrays[name][after].copy() for name in observation}
+                columns = {name: array[part].copy() for name, array in arrays.items()}
+                yield Steps(columns, following, np.ones_like(end), end)
+            del arrays, episode
 
     every = np.ones(len(length), np.bool_)
     return Source(label, fields, transitions, list(observation), length, every, ~every, steps, table)
