@@ -181,7 +181,7 @@ class Recording:
             given = numbers_of(self._read("reward", slice(0, self._number)))[self.rows].astype(np.float64)
             rewards = given.sum(tuple(range(1, given.ndim)))
         begins = np.append(0, self.stops[:-1])[: len(self.stops)]
-        total = np.add.reduceat(rewards, begins) if len(begins) else np.zeros(0)
+        total = np.add.reduceat(rewards, begins)
         last = self.stops - 1
         truncated = self._flag("truncated")[self.rows]
         return EpisodeTable(self.stops - begins, total, self.terminated[last], truncated[last])

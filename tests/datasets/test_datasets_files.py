@@ -117,6 +117,8 @@ def test_d4rl_with_next_observations_loses_no_step(write: Any, caplog: pytest.Lo
     np.testing.assert_array_equal(got["next_observation"], following)
     np.testing.assert_array_equal(got["truncated"], D4RL["timeouts"])
     assert not warned(caplog)
+    without = write({**{k: v for k, v in D4RL.items() if k != "timeouts"}, "next_observations": following}, "without")()
+    assert not rows(without)["truncated"].any()
 
 
 @pytest.mark.usefixtures("_small_chunks")
@@ -146,15 +148,8 @@ def test_a_given_buffer_ends_before_a_step_that_is_dropped(write: Any):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(steps, "CHUNK_ROWS", size)
             views = [NStep(3, 1.0)]
-            buffer = ReplayBuffer(
-                sample_size=1,
-                capacity=20,
-                shapes=[(2,), (1,), (), (2,), ()],
-                types=types,
-                names=COLUMNS[:5],
-                views=views,
-                backend="native",
-            )
+            shapes: Any = [(2,), (1,), (), (2,), ()]
+            buffer = ReplayBuffer(1, 20, shapes, types, names=COLUMNS[:5], views=views, backend="native")
             buffer.insert(
                 [D4RL[key][:1] for key in ("observations", "actions", "rewards", "observations", "terminals")]
             )
@@ -370,11 +365,8 @@ def test_an_attached_buffer_is_filled_and_not_read(write: Any, tmp_path: Path):
 
 
 def test_npz_of_a_buffer_without_names(tmp_path: Path):
-    buffer = ReplayBuffer(sample_size=1, capacity=5, shapes=[(), (2,)], types=["int32", "float32"]).insert(
-        [np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32)]
-    )
-    to_npz(buffer, tmp_path / "x.npz")
-    back = ReplayBuffer(sample_size=1, capacity=5, shapes=[(), (2,)], types=["int32", "float32"])
+    buffer, back = (ReplayBuffer(1, 5, [(), (2,)], ["int32", "float32"]) for _ in range(2))
+    to_npz(buffer.insert([np.arange(3, dtype=np.int32), np.ones((3, 2), np.float32)]), tmp_path / "x.npz")
     assert from_npz(tmp_path / "x.npz", buffer=back) is back
     assert rows(back)["0"].tolist() == [0, 1, 2]
 

@@ -152,6 +152,14 @@ def test_a_final_row_with_flags_of_its_own_is_a_step():
     assert steps.following["observation"][steps.known].tolist() == [1, 3]
 
 
+def test_rows_without_a_step():
+    """Each holds only an observation."""
+    flags = {END: np.ones(2, bool), FINAL: np.ones(2, bool)}
+    found = recording({"observation": np.zeros(2), "action": np.zeros(2), "reward": np.ones(2), **flags})
+    assert [array.tolist() for array in (*found.table, found.rows)] == [[], [], [], [], []]
+    assert not list(found.pieces(None, True))
+
+
 def test_flags_may_have_an_axis_more():
     steps = Steps({"terminated": np.array([[0], [1]], np.int32)}, {}, np.ones(2, bool), np.ones(2, bool))
     assert steps.flag("terminated").tolist() == [False, True]
