@@ -2,6 +2,7 @@
 
 Examples:
   mindspore-replay doctor
+  mindspore-replay doctor --all
 """
 
 import argparse
@@ -22,23 +23,17 @@ from .._version import __version__
 from ..store.base.optional import install_command, wrong_numpy
 from ..store.kernels import library
 
-#: Optional packages, and the extra that installs each.
+#: Optional packages by the extra that installs them.
 _OPTIONAL = {
-    "gymnasium": "examples",
-    "matplotlib": "examples",
-    "PyYAML": "examples",
-    "tqdm": "examples",
-    "rich": "monitor",
-    "tensorboardX": "monitor",
-    "minari": "datasets",
-    "h5py": "datasets",
-    "ray": "ray",
-    "lz4": "compress",
+    "examples": ("gymnasium", "matplotlib", "PyYAML", "tqdm"),
+    "monitor": ("rich", "tensorboardX"),
+    "datasets": ("minari", "h5py"),
+    "ray": ("ray",),
+    "compress": ("lz4",),
 }
 
 #: Variables of the environment that change what MindSpore and the kernels do.
 _VARIABLES = ("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "GLOG_v", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA")
-
 
 #: What needs no MindSpore.
 _WITHOUT_MINDSPORE = (
@@ -48,41 +43,45 @@ _WITHOUT_MINDSPORE = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command has no options."""
+    """Add the option of the command."""
+    parser.add_argument("--all", action="store_true", help="list the private names of MindSpore that the package uses")
 
 
-def run(_options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the report, and return 1 if anything does not work, else 0."""
-    print(f"mindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
-    for name in ("mindspore", "numpy", "scipy"):
-        print(f"{name} {_version(name) or 'is not installed'}")
-    print(f"imported from {Path(__file__).parents[1]}")
-    problems = list(_other_copies())
-    print("machine")
-    print("\n".join(f"  {line}" for line in _machine()))
-    print("without MindSpore")
-    wrong = _try_host()
-    print(f"  buffers on arrays: {wrong or 'insert and sample work'}")
-    problems += [f"mindspore_replay.host: {wrong}"] if wrong else []
+    problems, lines, devices = list(_other_copies()), [_WITHOUT_MINDSPORE], None
+    on_arrays = _try_host()
+    problems += [f"mindspore_replay.host: {on_arrays}"] if on_arrays else []
+    arrays = f"buffers on arrays: {on_arrays or 'insert and sample work'}"
+    kernels, there = library.library_for("CPU"), f"MindSpore {_version('mindspore')}"
+    short = [f"kernels: {kernels.path or f'none, {kernels.reason}'}", f"backend: none, without MindSpore; {arrays}"]
     try:
         from . import mindspore_report
     except ModuleNotFoundError as error:
         if error.name != "mindspore":
             raise
-        print(f"MindSpore is not installed\n  {_WITHOUT_MINDSPORE}")
-        print(f"  buffers in graphs, and all else, need it: {install_command('mindspore')}")
+        there = f"MindSpore is not installed; buffers in graphs need it: {install_command('mindspore')}"
     except Exception as error:  # one that it finds on the machine, such as another NumPy or a missing library
         text = f"MindSpore is installed and cannot be imported: {type(error).__name__}: {error}"
         problems.append(wrong_numpy() or text)
     else:
-        problems += filter(None, [wrong_numpy()])
-        problems += mindspore_report.report()
-    print("optional packages")
-    for name, extra in _OPTIONAL.items():
-        print(f"  {name} {_version(name) or f'is not there: {install_command(extra)}'}")
+        short, lines, wrong = mindspore_report.report(options.all)
+        problems += [*filter(None, [wrong_numpy()]), *wrong]
+        devices = mindspore_report.devices
+    verdict = f"{len(problems)} problem{'s' * (len(problems) > 1)}" if problems else "all is well"
+    print("\n".join([*short, there, f"NumPy {np.__version__}", verdict]), flush=True)
     for problem in problems:
-        print(f"PROBLEM: {problem}", file=sys.stderr)
-    print("all is well" if not problems else f"{len(problems)} problems")
+        print(f"PROBLEM: {problem}", file=sys.stderr, flush=True)
+    print(f"\nmindspore_replay {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    print(f"scipy {_version('scipy') or 'is not installed'}")
+    print(f"imported from {Path(__file__).parents[1]}")
+    print("\n".join([arrays, *lines, "machine", *(f"  {line}" for line in _machine())]))
+    if devices is not None:
+        print("\n".join(["devices", *devices()]))
+    print("optional packages")
+    for extra, names in _OPTIONAL.items():
+        for name in names:
+            print(f"  {name} {_version(name) or f'is not there: {install_command(extra)}'}")
     return 1 if problems else 0
 
 
@@ -99,13 +98,10 @@ def _try_host() -> str:
 def _machine() -> list[str]:
     """Describe processors, memory, graphics cards, and what the environment sets."""
     names = re.findall(r"^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")), re.MULTILINE)
-    memory = [
-        int(kb) / 2**20
-        for kb in re.findall(r"^Mem(?:Total|Available):\s*(\d+)", _text(Path("/proc/meminfo")), re.MULTILINE)
-    ]
+    sizes = re.findall(r"^Mem(?:Total|Available):\s*(\d+)", _text(Path("/proc/meminfo")), re.MULTILINE)
     lines = [f"processor: {names[0] if names else platform.machine()}, {os.cpu_count()} cores"]
-    if len(memory) == 2:
-        lines.append(f"memory: {memory[0]:.1f} GiB, {memory[1]:.1f} GiB of it available")
+    if len(sizes) == 2:
+        lines.append("memory: {:.1f} GiB, {:.1f} GiB of it available".format(*(int(kb) / 2**20 for kb in sizes)))
     lines += [f"graphics card: {card}" for card in _cards()] or ["graphics card: nvidia-smi finds none"]
     return lines + [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
 

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import mindspore as ms
@@ -23,26 +22,31 @@ _THERE = {
 }
 
 
-def report() -> Iterator[str]:
-    """Print the report, and yield what does not work."""
-    print("private names of MindSpore")
-    for name, found in mindspore_api.NAMES.items():
-        print(f"  {name}: {found}")
-    yield from mindspore_api.not_found()
-    print("devices")
-    for device, text in _devices().items():
-        print(f"  {device}: {text}")
-    print("kernels")
-    status = kernel_status()
-    print("\n".join(f"  {line}" for line in str(status).splitlines()))
-    print(f"  CUDA kernels, for GPUs: {status.cuda or 'built, and they load'}")
-    direct = native.direct_calls(status.backend) or status.storage == "host"
-    print(f"  calls from Python: {'of the kernels' if direct else 'by compiled graphs'}")
+def report(everything: bool) -> tuple[list[str], list[str], list[str]]:
+    """Use buffers on both backends. Return two lines that say shortly what works, lines on it, and what does not work.
+
+    `everything` lists private names of MindSpore even if none is missing.
+    """
+    status, tried, problems = kernel_status(), {}, mindspore_api.not_found()
     for backend in ("native", "composite"):
         wrong = _try(backend) if backend == "composite" or not status.reason else f"not in use: {status.reason}"
-        print(f"  {backend} backend: {wrong or 'insert and sample work, in a graph and from Python'}")
+        tried[backend] = wrong or "insert and sample work, in a graph and from Python"
         if wrong and (native.on_cpu() or not wrong.startswith("not in use")):
-            yield f"the {backend} backend: {wrong}"
+            problems.append(f"the {backend} backend: {wrong}")
+    direct = native.direct_calls(status.backend) or status.storage == "host"
+    lines = ["kernels", *(f"  {line}" for line in str(status).splitlines()[2:])]
+    lines.append(f"  calls from Python: {'of the kernels' if direct else 'by compiled graphs'}")
+    lines += [f"  {backend} backend: {text}" for backend, text in tried.items()]
+    if everything or mindspore_api.not_found():
+        lines += ["private names of MindSpore", *(f"  {name}: {found}" for name, found in mindspore_api.NAMES.items())]
+    kernels = f"kernels: {status.library or f'none, {status.reason}'}"
+    return [kernels, f"backend: {status.backend}: {tried[status.backend]}"], lines, problems
+
+
+def devices() -> list[str]:
+    """Describe each kind of device, and the CUDA kernels beside the GPU. Takes seconds."""
+    found, cuda = _devices(), kernel_status().cuda or "the CUDA kernels for one are built, and they load"
+    return [f"  {device}: {text}" + (f"; {cuda}" if device == "GPU" else "") for device, text in found.items()]
 
 
 def _devices() -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import mindspore as ms
 import numpy as np
 import pytest
 from matplotlib import image
@@ -30,6 +31,7 @@ from mindspore_replay import (
 from mindspore_replay.buffers.parameters import overwrite
 from mindspore_replay.checkpoint.overview import overview
 from mindspore_replay.cli import main
+from mindspore_replay.store.kernels import library
 from mindspore_replay.training.statistics import statistics_of
 
 VERSION = re.escape(mindspore_replay.__version__)
@@ -249,32 +251,46 @@ def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatc
 def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
-    assert "  CPU: in use\n" in text
+    assert text.splitlines()[:6] == [
+        f"kernels: {mindspore_replay.kernel_status().library}",
+        "backend: native: insert and sample work, in a graph and from Python",
+        f"MindSpore {ms.__version__}",
+        f"NumPy {np.__version__}",
+        "all is well",
+        "",
+    ]
     assert f"Python {platform.python_version()}, {platform.platform()}\n" in text
     assert f"imported from {Path(mindspore_replay.__file__).parent}\n" in text
-    for name in mindspore_api.NAMES:
-        assert re.search(rf"^  {name}: mindspore\.\S+$", text, re.MULTILINE)
-    assert "  buffers on arrays: insert and sample work\n" in text
+    assert "\nbuffers on arrays: insert and sample work\n" in text
     assert re.search(rf"^  processor: .+, {os.cpu_count()} cores$", text, re.MULTILINE)
     total, available = map(float, re.search(r"  memory: (\S+) GiB, (\S+) GiB of it", text).groups())
     assert 0 < available < total
     assert re.search(r"^  graphics card: .+", text, re.MULTILINE)
-    assert "  backend: native\n" in text
     assert "  buffer.insert(rows): compiles as written\n" in text
-    assert re.search(r"^  GPU: .+", text, re.MULTILINE)
     for backend in ("native", "composite"):
         assert f"  {backend} backend: insert and sample work, in a graph and from Python\n" in text
     assert "  calls from Python: of the kernels\n" in text
-    assert re.search(
-        r"^  CUDA kernels, for GPUs: (built, and they load|the CUDA kernel library .+)$", text, re.MULTILINE
-    )
+    assert "\ndevices\n  CPU: in use\n  GPU: " in text
+    cuda = r"the CUDA kernels for one are built, and they load|the CUDA kernel library .+"
+    assert re.search(rf"^  GPU: .+; ({cuda})$", text, re.MULTILINE)
     for package in ("lz4", "minari", "ray", "rich"):
         assert re.search(
             rf'^  {package} (\d.*|is not there: pip install -e "\.\[\w+\]" in a checkout of mindspore_replay)$',
             text,
             re.MULTILINE,
         )
-    assert text.endswith("all is well\n")
+
+
+def test_doctor_lists_private_names_if_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    from mindspore_replay.cli import mindspore_report
+
+    monkeypatch.setattr(mindspore_report, "_devices", dict)
+    monkeypatch.setattr(mindspore_report, "_try", lambda backend: "")
+    names = "".join(f"\n  {name}: {found}" for name, found in mindspore_api.NAMES.items())
+    assert main(["doctor"]) == 0
+    assert "private names" not in capsys.readouterr().out
+    assert main(["doctor", "--all"]) == 0
+    assert f"\nprivate names of MindSpore{names}\n" in capsys.readouterr().out
 
 
 def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -285,7 +301,8 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(mindspore_report.np, "__version__", "2.1.0")
     assert main(["doctor"]) == 1
     captured = capsys.readouterr()
-    assert captured.out.endswith("3 problems\n")
+    assert "\nbackend: native: it gives wrong rows\n" in captured.out
+    assert captured.out.splitlines()[2:6] == [f"MindSpore {ms.__version__}", "NumPy 2.1.0", "3 problems", ""]
     assert "PROBLEM: the native backend: it gives wrong rows\n" in captured.err
     assert (
         "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'\n"
@@ -326,7 +343,8 @@ def test_doctor_finds_an_installed_package_that_was_not_imported(
 ):
     from mindspore_replay.cli import mindspore_report
 
-    monkeypatch.setattr(mindspore_report, "report", list)
+    monkeypatch.setattr(mindspore_report, "report", lambda everything: ([], [], []))
+    monkeypatch.setattr(mindspore_report, "_devices", dict)
     installed, used = folder / "site" / "mindspore_replay", Path(mindspore_replay.__file__).parent
     installed.mkdir(parents=True)
     monkeypatch.syspath_prepend(installed.parent)
@@ -356,13 +374,19 @@ sys.exit(main(["doctor"]))
 def test_doctor_without_mindspore():
     result = subprocess.run([sys.executable, "-c", NO_MINDSPORE], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
-    assert "\nwithout MindSpore\n  buffers on arrays: insert and sample work\n" in result.stdout
+    assert result.stdout.splitlines()[:6] == [
+        f"kernels: {library.library_for('CPU').path}",
+        "backend: none, without MindSpore; buffers on arrays: insert and sample work",
+        'MindSpore is not installed; buffers in graphs need it: pip install -e ".[mindspore]" in a checkout of '
+        "mindspore_replay",
+        f"NumPy {np.__version__}",
+        "all is well",
+        "",
+    ]
     assert (
-        "\nMindSpore is not installed\n  these work without it: mindspore_replay.host with all its buffers, attach, "
-        "save, load, configurations and datasets; mindspore-replay inspect and convert; the process of a shard\n  "
-        'buffers in graphs, and all else, need it: pip install -e ".[mindspore]" in a checkout of mindspore_replay\n'
+        "\nthese work without it: mindspore_replay.host with all its buffers, attach, save, load, configurations and "
+        "datasets; mindspore-replay inspect and convert; the process of a shard\n"
     ) in result.stdout
-    assert result.stdout.endswith("all is well\n")
 
 
 def test_doctor_with_a_mindspore_that_cannot_be_imported(folder: Path):
@@ -370,6 +394,7 @@ def test_doctor_with_a_mindspore_that_cannot_be_imported(folder: Path):
     command = [sys.executable, "-c", NO_MINDSPORE, str(folder)]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1
+    assert result.stdout.splitlines()[4] == "1 problem"
     assert result.stderr == (
         "PROBLEM: MindSpore is installed and cannot be imported: ImportError: numpy.core.multiarray failed to import\n"
     )
