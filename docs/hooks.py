@@ -56,9 +56,10 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Adapt the links of a page; mkdocs calls this."""
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Adapt the links of a page, and give the search its words; mkdocs calls this."""
     name = page.file.src_uri
+    page.meta["tags"] = config.extra["keywords"].get(name, [])
     return adapted(markdown, OUTSIDE.get(name, f"docs/{name}"), name)
 
 

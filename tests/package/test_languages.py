@@ -91,7 +91,17 @@ def test_each_leads_to_the_other(chinese: str, english: str):
 
 def test_all_pages_in_chinese_are_compared():
     found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "cn").glob("*.md")}
-    assert found == {*WHOLE, *PARTS} - {"README_CN.md"}
+    assert found == {*WHOLE, *PARTS, "docs/cn/guides.md"} - {"README_CN.md"}
+
+
+def test_each_guide_has_a_summary_in_chinese():
+    menu = read("mkdocs.yml").split("  - Guides:\n")[1].split("\n  - ")[0]
+    _, *sections = read("docs/cn/guides.md").split("\n## ")
+    assert re.findall(r": (\w+\.md)$", menu, re.MULTILINE) == [
+        re.findall(r"\n英文.\[[^]]*\]\(\.\./(\w+\.md)\)", section)[0] for section in sections
+    ]
+    lengths = [len(re.findall(r"[\u4e00-\u9fff]", section)) for section in sections]
+    assert min(lengths) > 40
 
 
 def test_the_readme_is_short():

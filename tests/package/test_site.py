@@ -1,7 +1,11 @@
 """The site's pages from outside of docs/, and their links."""
 
+import json
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,6 +120,25 @@ def test_the_menu_has_every_page():
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     notebooks = {f"tutorials/{path.stem}.md" for path in (ROOT / "docs" / "tutorials").glob("*.ipynb")}
     assert menu == pages | notebooks | set(hooks["OUTSIDE"])
+
+
+#: What readers search for, and the page that must come first.
+SEARCHED = {
+    "HER": "sequences/", "GAE": "algorithms/", "GRPO": "gallery/", "kill": "processes/", "prefetch": "threads/",
+    "resume": "checkpoints/", "R2D2": "sequences/", "PER": "prioritized/", "Minari": "datasets/", "D4RL": "datasets/",
+    "Rainbow": "algorithms/", "autoreset": "vector/", "truncated": "ends/", "LZ4": "compression/", "CUDA": "devices/",
+    "numpy": "host/", "RateLimiter": "running/", "install": "", "断电": "cn/guides/", "多进程": "cn/guides/",
+    "序列": "cn/guides/", "检查点": "cn/guides/", "安装": "cn/install/",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the site's search is a script, which Node.js runs")
+def test_searches_find_their_guide_first(tmp_path: Path):
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    search = ["node", str(ROOT / "tests" / "support" / "search.js"), str(tmp_path), *SEARCHED]
+    found = json.loads(subprocess.run(search, check=True, capture_output=True, text=True).stdout)
+    assert {word: pages[0].partition("#")[0] for word, pages in found.items()} == SEARCHED
 
 
 def test_the_guides_together_are_short():
