@@ -15,8 +15,8 @@ CASES = [
     ("It terminated", "terminated = True in the column", [("o₀", True), ("o₁", True), ("o₂", True)], "discount 0"),
     ("A time limit", "end=True", [("o₀", True), ("o₁", True), ("o₂", False)], "only read"),
     (
-        "A time limit, and its last observation",
-        "one row more, with final=True",
+        "A time limit, a final row",
+        "the last observation, with final=True",
         [("o₀", True), ("o₁", True), ("o₂", True), ("o₃", False)],
         "only read",
     ),

@@ -9,8 +9,8 @@ WIDTH, HEIGHT = 840, 330
 
 WORDS = {
     "where.svg": {
-        "left": "Beside the graph: most libraries",
-        "right": "In the graph: mindspore_replay",
+        "beside": "Beside the graph: most libraries",
+        "inside": "In the graph: mindspore_replay",
         "python": "Python, every step",
         "graph": "compiled graph",
         "buffer": "buffer",
@@ -21,12 +21,12 @@ WORDS = {
         "insert": "insert",
         "sample": "sample",
         "priorities": "priorities",
-        "left_note": "The graph waits for Python twice a step.",
-        "right_note": "One compiled call a step. The batch never leaves the graph.",
+        "beside_note": "The graph waits for Python twice a step.",
+        "inside_note": "One compiled call a step. No batch leaves the graph.",
     },
     "where_cn.svg": {
-        "left": "图外：多数库的做法",
-        "right": "图内：mindspore_replay",
+        "beside": "图外：多数库的做法",
+        "inside": "图内：mindspore_replay",
         "python": "Python，每一步",
         "graph": "编译后的计算图",
         "buffer": "缓冲区",
@@ -37,8 +37,8 @@ WORDS = {
         "insert": "插入",
         "sample": "采样",
         "priorities": "优先级",
-        "left_note": "每一步，计算图要等 Python 两次。",
-        "right_note": "每一步只有一次编译后的调用，批数据不离开计算图。",
+        "beside_note": "每一步，计算图要等 Python 两次。",
+        "inside_note": "每一步只有一次编译后的调用，批数据不离开计算图。",
     },
 }
 
@@ -82,7 +82,7 @@ def beside(words: dict) -> list[str]:
     """Draw a buffer in Python."""
     first, second = words["network"]
     return [
-        text(205, 32, words["left"], "title"),
+        text(205, 32, words["beside"], "title"),
         box(16, 48, 378, 108, "python"),
         text(28, 68, words["python"], "note", "start"),
         box(36, 84, 118, 52, "box"),
@@ -99,7 +99,7 @@ def beside(words: dict) -> list[str]:
         text(322, 178, words["batch"], "warn", "end"),
         arrow("M350 228 V138", slow=True),
         text(322, 200, words["back"], "warn", "end"),
-        text(205, 314, words["left_note"], "note"),
+        text(205, 314, words["beside_note"], "note"),
     ]
 
 
@@ -107,14 +107,14 @@ def inside(words: dict) -> list[str]:
     """Draw a buffer that Python fills and the graph samples."""
     first, second = words["network"]
     return [
-        text(635, 32, words["right"], "title"),
+        text(635, 32, words["inside"], "title"),
         box(446, 48, 378, 70, "python"),
         text(458, 68, words["python"], "note", "start"),
         box(690, 60, 118, 46, "box"),
         text(749, 88, words["environment"]),
         box(446, 160, 378, 128, "graph"),
         arrow("M690 84 H520 V132"),
-        text(605, 76, words["insert"], "label"),
+        text(640, 76, words["insert"], "label"),
         text(812, 180, words["graph"], "note", "end"),
         box(462, 134, 116, 110, "buffer"),
         text(520, 194, words["buffer"], "on"),
@@ -125,7 +125,7 @@ def inside(words: dict) -> list[str]:
         text(745, 229, second),
         arrow("M745 244 V268 H520 V246"),
         text(632, 262, words["priorities"], "label"),
-        text(635, 314, words["right_note"], "note"),
+        text(635, 314, words["inside_note"], "note"),
     ]
 
 
@@ -134,9 +134,11 @@ def drawing(words: dict) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">',
         f"<style>{STYLE}</style><defs>{tip('tip', 'tip')}{tip('slow', 'tip_slow')}</defs>",
         f'<rect class="card" width="{WIDTH}" height="{HEIGHT}" rx="12"/>',
-        *beside(words),
+        '<g transform="translate(-430)">',  # first, since a phone shows the left half
         *inside(words),
-        "</svg>",
+        '</g><g transform="translate(430)">',
+        *beside(words),
+        "</g></svg>",
     ]
     return "\n".join(parts) + "\n"
 
