@@ -193,8 +193,8 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         if self._direct:
             waits = mindspore_api.wait, mindspore_api.jit_contexts, mindspore_api.refuse_trace
             guard = library.calls.Guard(shared.lock, *waits)
-            kind = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
-            tensors = Tensors(kind, share, mindspore_api.address, TYPES, guard)
+            tensor_type = Tensor if native.on_cpu() else None  # others may lie in the memory of a device
+            tensors = Tensors(tensor_type, share, mindspore_api.address, TYPES, guard)
             store = make_store(self.spec, tensors, shared.folder)
             self.compressed = store.compressed
             arrays, updates = dict(store.arrays), store.updates
@@ -246,25 +246,25 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
         if not self._in_graphs:
             return NoOperators(refusal(self.columns) or GRAPHS_OF_HOST)
         parameters = {**dict(self.parameters_and_names()), "updates": self.updates}
-        given = State(columns[: len(self.columns)], parameters, self.options), self.columns, self.options
+        arguments = State(columns[: len(self.columns)], parameters, self.options), self.columns, self.options
         if self.backend == "composite":
-            return CompositeOperators(*given)
+            return CompositeOperators(*arguments)
         relabel = self.spec.relabelling
-        return Operators(*given, None if relabel is None else Relabel(relabel))
+        return Operators(*arguments, None if relabel is None else Relabel(relabel))
 
     def _resized(self: _Buffer, size: int) -> _Buffer:
-        made: _Buffer = nn.Cell.__new__(type(self))
-        nn.Cell.__init__(made)
-        own = vars(self).keys() - vars(made).keys() - {"_guard", "_front", "_sizes"}
-        kept = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
+        resized: _Buffer = nn.Cell.__new__(type(self))
+        nn.Cell.__init__(resized)
+        own = vars(self).keys() - vars(resized).keys() - {"_guard", "_front", "_sizes"}
+        attributes = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
         with self.lock:
-            made.__dict__.update({key: vars(self)[key] for key in kept})
+            resized.__dict__.update({key: vars(self)[key] for key in attributes})
         for name, parameter in mindspore_api.parameters_of(self).items():
-            made.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
-        made._is(self.spec.resized(size))
+            resized.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        resized._is(self.spec.resized(size))
         calls = self._front.calls
-        made._make_front(calls.resized(made.options) if isinstance(calls, Store) else None, self._front.shared)
-        return made
+        resized._make_front(calls.resized(resized.options) if isinstance(calls, Store) else None, self._front.shared)
+        return resized
 
     # The state.
 

@@ -77,9 +77,9 @@ class GraphBodies:
     # Arguments.
 
     @compile_time
-    def _check_call(self, method: str, *known: object) -> bool:
+    def _check_call(self, method: str, *arguments: object) -> bool:
         """Check what is known of a call's arguments."""
-        _CHECKS[method](self.spec, *map(stand_in, known))
+        _CHECKS[method](self.spec, *map(stand_in, arguments))
         return True
 
     def _known(self, value):
@@ -93,10 +93,10 @@ class GraphBodies:
         return value if isconstant(value) else NUMBER
 
     def _each_known(self, values):
-        known = ()
+        result = ()
         for value in values:
-            known = (*known, self._known(value))
-        return known
+            result = (*result, self._known(value))
+        return result
 
     def _at(self, value, path):
         """Return what these keys lead to."""
@@ -134,8 +134,8 @@ class GraphBodies:
         with_indices=False,
         **unknown,
     ):
-        known = self._known((exp, priority, end, final, version, lengths))
-        paths = self._check_insert(known, len(misplaced), tuple(unknown.keys()), with_indices)
+        arguments = self._known((exp, priority, end, final, version, lengths))
+        paths = self._check_insert(arguments, len(misplaced), tuple(unknown.keys()), with_indices)
         rows = self._columns_graph(exp, paths)
         single = ops.rank(rows[0]) == len(self.shapes[0])
         n = 1 if single else rows[0].shape[0]
@@ -157,10 +157,10 @@ class GraphBodies:
 
     @compile_time
     def _check_insert(
-        self, known: Sequence[object], misplaced: int, unknown: tuple[str, ...], with_indices: bool
+        self, arguments: Sequence[object], misplaced: int, unknown: tuple[str, ...], with_indices: bool
     ) -> tuple[Any, ...]:
         """Check the arguments of `insert`, and return the keys that lead to each column that is not late."""
-        exp, priority, end, final, version, lengths = map(stand_in, known)
+        exp, priority, end, final, version, lengths = map(stand_in, arguments)
         if misplaced or unknown:
             raise self.columns.wrong_insert(exp, range(misplaced), unknown)
         if lengths is not None:
@@ -179,20 +179,20 @@ class GraphBodies:
 
     def _columns_graph(self, exp, paths):
         """Return a Tensor for each column, zeros for late ones, given the keys that lead to the others."""
-        given = ()
+        present = ()
         for j in range(len(paths)):
-            given = (*given, self._row(self._present[j], self._at(exp, paths[j])))
-        return self._with_zeros(given) if len(self._late) > 0 else given
+            present = (*present, self._row(self._present[j], self._at(exp, paths[j])))
+        return self._with_zeros(present) if len(self._late) > 0 else present
 
-    def _with_zeros(self, given):
-        lead = () if ops.rank(given[0]) == len(self.shapes[self._present[0]]) else (given[0].shape[0],)
+    def _with_zeros(self, present):
+        lead = () if ops.rank(present[0]) == len(self.shapes[self._present[0]]) else (present[0].shape[0],)
         rows = ()
         j = 0
         for i in range(len(self.shapes)):
             if i in self._late:
                 rows = (*rows, ops.zeros((*lead, *self._stored_shapes[i]), self._stored_types[i]))
             else:
-                rows = (*rows, given[j])
+                rows = (*rows, present[j])
                 j = j + 1
         return rows
 
@@ -208,7 +208,7 @@ class GraphBodies:
         return Tensor(self.columns.to_array(i, value))
 
     def _lengths_graph(self, lengths, rows):
-        """Return the lengths of the rows, int32 ``[n]``, for each kind."""
+        """Return the lengths of the rows, int32 ``[n]``, for each group."""
         result = ()
         for column, keys in self._lengths_of(self._known(lengths)):
             if lengths is None:
@@ -218,11 +218,11 @@ class GraphBodies:
         return result
 
     @compile_time
-    def _lengths_of(self, known: object) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        """Return for each kind of lengths a column, and the keys that lead to the lengths given."""
-        given = stand_in(known)
+    def _lengths_of(self, argument: object) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """Return for each group a column, and the keys that lead to the lengths given."""
+        lengths = stand_in(argument)
         names = [
-            [name for name in group.names if name in given][:1] if isinstance(given, dict) else []
+            [name for name in group.names if name in lengths][:1] if isinstance(lengths, dict) else []
             for group in self.columns.length_groups
         ]
         return tuple((group.column, tuple(keys)) for group, keys in zip(self.columns.length_groups, names))

@@ -34,16 +34,16 @@ class Tensor:
         return np.broadcast_to(np.zeros((), numpy_type(self.dtype)), self.shape)
 
 
-def stand_in(known: object) -> Any:
+def stand_in(argument: object) -> Any:
     """Return a stand-in for an argument of a graph, for the checks of calls from Python."""
-    if not isinstance(known, (list, tuple)):
-        return 0 if isinstance(known, str) and known == NUMBER else known
-    kind = known[0] if known and isinstance(known[0], str) else None
-    if kind == TENSOR:
-        return Tensor(*known[1:])
-    if kind == MAPPING:
-        return dict(zip(known[1], map(stand_in, known[2])))
-    return type(known)(map(stand_in, known))
+    if not isinstance(argument, (list, tuple)):
+        return 0 if isinstance(argument, str) and argument == NUMBER else argument
+    tag = argument[0] if argument and isinstance(argument[0], str) else None
+    if tag == TENSOR:
+        return Tensor(*argument[1:])
+    if tag == MAPPING:
+        return dict(zip(argument[1], map(stand_in, argument[2])))
+    return type(argument)(map(stand_in, argument))
 
 
 class compile_time:  # noqa: N801  a decorator
@@ -62,6 +62,6 @@ class compile_time:  # noqa: N801  a decorator
     def __get__(self, instance: object, owner: type | None = None) -> "Callable[..., Any] | compile_time":
         if instance is None:
             return self
-        made = ops.constexpr(self._method.__get__(instance), name=f"{self._name}{next(_numbers)}")
-        instance.__dict__[self._name] = made
-        return made
+        function = ops.constexpr(self._method.__get__(instance), name=f"{self._name}{next(_numbers)}")
+        instance.__dict__[self._name] = function
+        return function

@@ -187,8 +187,8 @@ class CompiledCalls(Calls):
 
     def update_priorities(self, handles: Values, priorities: Values) -> np.ndarray:
         """Set priorities, as `Store.update_priorities` does."""
-        where, given = map(Tensor, as_priorities(self.options, handles, priorities))
-        return self._run("update_priorities", where, given).asnumpy()
+        where, checked = map(Tensor, as_priorities(self.options, handles, priorities))
+        return self._run("update_priorities", where, checked).asnumpy()
 
     def delete(self, handles: Values) -> np.ndarray:
         """Remove rows, as `Store.delete` does."""

@@ -21,10 +21,10 @@ _OWN = {"updates", "compressed", "_front", "_block", "_watched", "_sizes", "_gua
 
 def keep_names(cls_name: str, parameters: Mapping[str, Parameter], copies: Mapping[str, Parameter]) -> None:
     """Copy the names that an owner gave the Parameters. Without an owner each object keeps its names."""
-    for key, made in copies.items():
+    for key, parameter in copies.items():
         name = parameters[key].name
         if not re.match(rf"{cls_name}_\d+\.", name):
-            made.name = name
+            parameter.name = name
 
 
 def deep_copy(buffer: Any, memo: dict[Any, Any]) -> Any:
@@ -35,48 +35,48 @@ def deep_copy(buffer: Any, memo: dict[Any, Any]) -> Any:
     front = buffer._front
     rows = "rows", id(front.shared)
     if rows in memo:
-        memo[id(buffer)] = made = memo[rows].with_sample_size(buffer.sample_size)
-        return made
+        memo[id(buffer)] = clone = memo[rows].with_sample_size(buffer.sample_size)
+        return clone
     with front.lock:
-        memo[id(buffer)] = memo[rows] = made = _without_limiter(buffer, memo)
-        made._front.begin_queue()
+        memo[id(buffer)] = memo[rows] = clone = _without_limiter(buffer, memo)
+        clone._front.begin_queue()
         if isinstance(buffer.limiter, RateLimiter):
-            made.limiter = copy.deepcopy(buffer.limiter, memo)
+            clone.limiter = copy.deepcopy(buffer.limiter, memo)
         elif buffer.limiter is not None:
-            made.limiter.timeout = buffer.limiter.timeout
-    return made
+            clone.limiter.timeout = buffer.limiter.timeout
+    return clone
 
 
 def _without_limiter(buffer: Any, memo: dict[Any, Any]) -> Any:
     cls: Any = type(buffer)
-    made = cls.__new__(cls)
-    nn.Cell.__init__(made)
-    for key in vars(buffer).keys() - vars(made).keys() - _OWN:
+    clone = cls.__new__(cls)
+    nn.Cell.__init__(clone)
+    for key in vars(buffer).keys() - vars(clone).keys() - _OWN:
         if not isinstance(getattr(type(buffer), key, None), compile_time):
             value = vars(buffer)[key]
-            made.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
+            clone.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
     shared = SharedRows(None)
-    calls = made._make_state(shared)
-    _copy_state(buffer, made, calls)
-    made._make_front(calls, shared)
-    there = dict(made.parameters_and_names(expand=False))
+    calls = clone._make_state(shared)
+    _copy_state(buffer, clone, calls)
+    clone._make_front(calls, shared)
+    own = dict(clone.parameters_and_names(expand=False))
     for name, parameter in dict(buffer.parameters_and_names(expand=False)).items():
-        if name not in there:  # of a subclass, as are sub-cells
-            made.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
+        if name not in own:  # of a subclass, as are sub-cells
+            clone.insert_param_to_cell(name, copy.deepcopy(parameter, memo), check_name_contain_dot=False)
     for name, cell in cells_of(buffer).items():
-        made.insert_child_to_cell(name, copy.deepcopy(cell, memo))
-    keep_names(type(buffer).__name__, buffer.state.state_parameters(), made.state.state_parameters())
-    return made
+        clone.insert_child_to_cell(name, copy.deepcopy(cell, memo))
+    keep_names(type(buffer).__name__, buffer.state.state_parameters(), clone.state.state_parameters())
+    return clone
 
 
-def _copy_state(buffer: Any, made: Any, calls: Store | None) -> None:
+def _copy_state(buffer: Any, clone: Any, calls: Store | None) -> None:
     with buffer.state.snapshot(columns=True) as arrays:
         if calls is not None:  # nothing of MindSpore, which may wait for graphs that wait for a folder
             for key, array in calls.arrays.items():
-                if key in made.compressed:
-                    made.compressed[key].load_checked(arrays[key])
+                if key in clone.compressed:
+                    clone.compressed[key].load_checked(arrays[key])
                 else:
                     array[...] = arrays[key]
         else:
-            for key, parameter in made.parameters_and_names():
+            for key, parameter in clone.parameters_and_names():
                 overwrite(parameter, arrays[key])

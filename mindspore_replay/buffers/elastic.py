@@ -60,10 +60,10 @@ class ElasticReplayBuffer(Buffer, classes.ElasticReplayBuffer):
     def _set_window_graph(self, window):
         if isinstance(window, Tensor):
             self._check_window_tensor(window.dtype, window.shape)
-            given = ops.reshape(ops.cast(window, ms.int64), (1,))
-            ok = ops.logical_and(given >= self._smallest_window, given <= self.capacity)
-            self._check(ok, (given,))
-            ops.assign(self.window, ops.select(ok, given, self.window))
+            size = ops.reshape(ops.cast(window, ms.int64), (1,))
+            ok = ops.logical_and(size >= self._smallest_window, size <= self.capacity)
+            self._check(ok, (size,))
+            ops.assign(self.window, ops.select(ok, size, self.window))
         else:
             self._check_window(window)
             ops.assign(self.window, ops.reshape(ops.cast(window, ms.int64), (1,)))

@@ -141,7 +141,7 @@ def _found(name: str) -> Any:
 
 def _list_of(buffers: Sequence[nn.Cell], name: str) -> nn.CellList:
     """Return a list of buffers. The name that it has in a dict becomes the prefix of its Parameters."""
-    made = nn.CellList(buffers)
+    cells = nn.CellList(buffers)
     if name:
-        made.update_parameters_name(f"{name}.")
-    return made
+        cells.update_parameters_name(f"{name}.")
+    return cells

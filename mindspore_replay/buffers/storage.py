@@ -29,7 +29,7 @@ _ONLY_ON_CPU: tuple[tuple[str, Callable[[BufferSpec], object]], ...] = (
 
 
 def _only_on_cpu(spec: BufferSpec) -> str | None:
-    return next((what for what, is_there in _ONLY_ON_CPU if is_there(spec)), None)
+    return next((feature for feature, is_used in _ONLY_ON_CPU if is_used(spec)), None)
 
 
 def default_storage(spec: BufferSpec, backend: str) -> str:
@@ -38,17 +38,17 @@ def default_storage(spec: BufferSpec, backend: str) -> str:
     return DEVICE if fits or backend == "composite" else HOST
 
 
-def need_kernels(cls_name: str, what: str, got: str) -> NoReturn:
+def need_kernels(cls_name: str, trait: str, got: str) -> NoReturn:
     """Raise the ValueError for what the composite backend does not serve."""
     raise ValueError(
-        f"For '{cls_name}', {what} needs kernels, with backend='native' or, on a device without them, storage='host', "
+        f"For '{cls_name}', {trait} needs kernels, with backend='native' or, on a device without them, storage='host', "
         f"its default, but got {got}. The composite backend serves single rows, drawn uniformly or by priority."
     )
 
 
 def backend_of(spec: BufferSpec, storage: Storage, backend: str) -> str:
     """Return the backend for rows at this place. Raise an error if there is none that serves such a buffer."""
-    name, what = spec.cls_name, spec.needs_kernels
+    name, feature = spec.cls_name, spec.needs_kernels
     if storage != DEVICE:
         reason = library_for("CPU").reason
         if backend == "composite" or reason:
@@ -63,8 +63,8 @@ def backend_of(spec: BufferSpec, storage: Storage, backend: str) -> str:
             f"For '{name}', {only} needs the kernels of the CPU, with backend='native' and, on another device, "
             f"storage='host', but got {got}."
         )
-    if what and chosen == "composite":
-        need_kernels(name, what, got if backend == "composite" else f"{got}, since {reason}")
+    if feature and chosen == "composite":
+        need_kernels(name, feature, got if backend == "composite" else f"{got}, since {reason}")
     return native.choose_backend(backend, name)
 
 

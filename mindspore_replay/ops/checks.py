@@ -26,9 +26,9 @@ def stops_graphs() -> bool:
     return ms.get_context("device_target") in ASSERTING
 
 
-def check(operator: str, reason: str) -> "ops.Assert | Record":
+def check(operator: str, reason: str) -> "ops.Assert | RecordedCheck":
     """Make a check, ``(ok bool [] or [1], numbers)``, that shows the numbers, or records operator and reason."""
-    return ops.Assert() if stops_graphs() else Record(operator, reason)
+    return ops.Assert() if stops_graphs() else RecordedCheck(operator, reason)
 
 
 def blank() -> "Blank | None":
@@ -44,7 +44,7 @@ def _parameter() -> Parameter:
 
 
 @ms.jit_class
-class Record:
+class RecordedCheck:
     """``(ok bool [] or [1], numbers)``: records a failure, unless an earlier one has not been raised."""
 
     def __init__(self, operator: str, reason: str) -> None:

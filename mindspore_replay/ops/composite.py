@@ -108,9 +108,9 @@ class RingWrite:
             batch = batch if ok is None else ops.select(ok, batch, old[i])
             ops.scatter_update(columns[i], places, ops.cast(batch, columns[i].dtype))
         moved = n if ok is None else n * ops.cast(ok, ms.int64)
-        kept = ops.minimum(stored + moved, int64(self.capacity))
-        ops.assign(head, ops.cast(ops.floor_mod(first + stored + moved - kept, int64(self.capacity)), ms.int32))
-        ops.assign(count, ops.cast(kept, ms.int32))
+        after = ops.minimum(stored + moved, int64(self.capacity))
+        ops.assign(head, ops.cast(ops.floor_mod(first + stored + moved - after, int64(self.capacity)), ms.int32))
+        ops.assign(count, ops.cast(after, ms.int32))
         ops.assign(serials, serials + self.inserted * moved)
         return slots
 
@@ -302,9 +302,9 @@ class CompositeOperators:
     def largest(self):
         """Return the largest priority of the rows stored, the initial one if there are none."""
         stored = ops.floor_mod(self.rows - ops.cast(self.state.head, ms.int64), self.capacity) < self.state.count
-        held = ops.logical_and(stored, self.use_counts.view() >= 0)
+        valid = ops.logical_and(stored, self.use_counts.view() >= 0)
         priorities = self.priorities.view()
-        largest = ops.reduce_max(ops.select(held, priorities, zeros_like(priorities) - 1))
+        largest = ops.reduce_max(ops.select(valid, priorities, zeros_like(priorities) - 1))
         return ops.select(largest < 0, self.state.initial_priority, largest)
 
     def sample(self, sample_range, given_beta):
@@ -363,8 +363,8 @@ class CompositeOperators:
         bits, advanced = random_bits(state.random_state, self.n)
         targets = (self.strata + unit_interval(bits)) * (total / self.size)
         slots = self.tree.descend(view, ops.minimum(targets, total), ok)
-        drawn = gather(view, slots, 0)
-        importance = (gather(view, self.tree.least_at, 0) if self.by_buffer else ops.reduce_min(drawn)) / drawn
+        weights = gather(view, slots, 0)
+        importance = (gather(view, self.tree.least_at, 0) if self.by_buffer else ops.reduce_min(weights)) / weights
         importance = ops.cast(ops.pow(importance, now if given_beta is None else given_beta), ms.float32)
         ops.assign(state.random_state, ops.select(ok, advanced, state.random_state))
         if self.moves:
@@ -444,8 +444,8 @@ class CompositeOperators:
         ok = ops.all(ops.logical_and(ops.isfinite(priority), priority >= 0))
         self.check_priority(ok, (priority,))
         slots, stored = self.slots(handles)
-        kept = ops.logical_and(stored, self.use_counts.at(slots) >= 0)
-        written, priorities = ops.logical_and(kept, ok), ops.broadcast_to(normal(priority), slots.shape)
+        valid = ops.logical_and(stored, self.use_counts.at(slots) >= 0)
+        written, priorities = ops.logical_and(valid, ok), ops.broadcast_to(normal(priority), slots.shape)
         last, exists, _ = last_of_each(slots, written)
         new = gather(priorities, last, 0)
         self.priorities.replace(slots, exists, new)
@@ -453,7 +453,7 @@ class CompositeOperators:
         self.tree.refresh(self.use_counts.view() < 0)
         largest = ops.reduce_max(ops.select(written, priorities, zeros_like(priorities)))
         ops.assign(self.state.max_priority, ops.maximum(self.state.max_priority, largest))
-        return self.count_invalid(handles, ops.logical_and(ops.logical_not(kept), ok), True)
+        return self.count_invalid(handles, ops.logical_and(ops.logical_not(valid), ok), True)
 
     def delete(self, handles):
         """Remove rows: ``-> rows removed``, int32 ``[]``."""
@@ -474,9 +474,9 @@ class CompositeOperators:
         if self.max_staleness is not None:
             # From the oldest row that was not stale before; after it is the next row, if no other is fresh now.
             handles, next_row = self.handles(self.rows), item(self.state.serials, 0)
-            known = ops.logical_and(handles >= fresh, handles < next_row)
-            stale = ops.logical_and(known, now - self.clocks.view() > self.max_staleness)
-            others = ops.logical_and(known, ops.logical_not(stale))
+            candidates = ops.logical_and(handles >= fresh, handles < next_row)
+            stale = ops.logical_and(candidates, now - self.clocks.view() > self.max_staleness)
+            others = ops.logical_and(candidates, ops.logical_not(stale))
             fresh = ops.reduce_min(ops.select(others, handles, zeros_like(handles) + next_row))
             stale = ops.logical_and(stale, self.use_counts.view() >= 0)
             self.count_events(STALE, self.remove(self.tree.slots, stale))

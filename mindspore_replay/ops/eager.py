@@ -46,12 +46,12 @@ def give_graph_bodies(cls: type, *bases: type) -> None:
         public = "__len__" if name == "_len_graph" else name[1:].removesuffix("_graph")
         method = getattr(cls, public, None)
         if name.endswith("_graph") and inspect.isfunction(method):
-            made = FunctionType(method.__code__, method.__globals__, public, method.__defaults__, method.__closure__)
-            vars(made).update(vars(method), __signature__=inspect.signature(method), __wrapped__=body)
-            made.__kwdefaults__, made.__annotations__ = method.__kwdefaults__, method.__annotations__
-            made.__doc__, made.__module__, made.__qualname__ = method.__doc__, method.__module__, public
-            exact(made)
-            setattr(cls, public, made)
+            copied = FunctionType(method.__code__, method.__globals__, public, method.__defaults__, method.__closure__)
+            vars(copied).update(vars(method), __signature__=inspect.signature(method), __wrapped__=body)
+            copied.__kwdefaults__, copied.__annotations__ = method.__kwdefaults__, method.__annotations__
+            copied.__doc__, copied.__module__, copied.__qualname__ = method.__doc__, method.__module__, public
+            exact(copied)
+            setattr(cls, public, copied)
 
 
 def compiled(method: Any) -> Callable[..., Any]:

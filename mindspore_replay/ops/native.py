@@ -138,9 +138,9 @@ def raise_earlier_failure() -> None:
     """Raise a RuntimeError for a kernel failure in an earlier graph that has not been reported."""
     kernel, status = _take_failure()
     if status != OK:
-        what = FAILURES.get(status, f"it refused its arguments with status {status}")
+        cause = FAILURES.get(status, f"it refused its arguments with status {status}")
         raise RuntimeError(
-            f"The kernel '{kernel}' failed in a graph that ran before this call: {what}. That call of the kernel "
+            f"The kernel '{kernel}' failed in a graph that ran before this call: {cause}. That call of the kernel "
             "changed nothing and returned zeros."
         )
 

@@ -16,7 +16,7 @@ from .state import State
 COUNTS = ("invalid", "removed", "ended")
 
 
-class Operator:
+class KernelOperator:
     """``(inputs) -> outputs``, as in a signature of csrc/signatures.h, on the state of one buffer.
 
     A subclass has a `__call__` for its number of inputs. MindSpore never frees an object, or anything it refers to, if
@@ -36,14 +36,14 @@ class Operator:
         return ops.reshape(output, ()) if self.counts else output
 
 
-class Rows(NamedTuple):
+class RowSpecs(NamedTuple):
     """Shapes and dtypes of the rows that an operator gives."""
 
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
 
 
-def delivered(columns: Columns, whole: bool) -> Rows:
+def delivered(columns: Columns, whole: bool) -> RowSpecs:
     """Return the rows of all columns: of those that differ in length the lengths first, then padded rows.
 
     Args:
@@ -54,7 +54,7 @@ def delivered(columns: Columns, whole: bool) -> Rows:
     for i, group in columns.group_of.items():
         shapes[i] = (group.longest if whole else group.sampled, *shapes[i][1:])
     groups = len(columns.length_groups)
-    return Rows((*((),) * groups, *shapes), (*("int32",) * groups, *columns.dtypes))
+    return RowSpecs((*((),) * groups, *shapes), (*("int32",) * groups, *columns.dtypes))
 
 
 @ms.jit_class
@@ -79,7 +79,7 @@ class SingleRow:
 
 
 @ms.jit_class
-class OperatorOfRows(Operator):
+class OperatorOfRows(KernelOperator):
     """An operator on a tuple of inputs, among them one for each column."""
 
     def __call__(self, inputs):
@@ -88,7 +88,7 @@ class OperatorOfRows(Operator):
 
 
 @ms.jit_class
-class Nullary(Operator):
+class Nullary(KernelOperator):
     """An operator without inputs."""
 
     def __call__(self):
@@ -97,7 +97,7 @@ class Nullary(Operator):
 
 
 @ms.jit_class
-class Unary(Operator):
+class Unary(KernelOperator):
     """An operator of one input."""
 
     def __call__(self, first):
@@ -106,7 +106,7 @@ class Unary(Operator):
 
 
 @ms.jit_class
-class Binary(Operator):
+class Binary(KernelOperator):
     """An operator of two inputs."""
 
     def __call__(self, first, second):
@@ -122,7 +122,7 @@ def operator(
     constants: Mapping[str, Sequence[Tensor] | Tensor] | None = None,
     outputs: Sequence[tuple[tuple[int, ...], str]] = (),
     fields: Sequence[int] | None = None,
-) -> Operator:
+) -> KernelOperator:
     """Make an operator of the class for its inputs.
 
     Args:
@@ -186,7 +186,7 @@ def _is_one(returned: Sequence[Item]) -> bool:
     return len(returned) == 1 and returned[0].is_one
 
 
-def _types(returned: Sequence[Item], rows: Rows, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
+def _types(returned: Sequence[Item], rows: RowSpecs, outputs: Sequence[tuple[Any, str]]) -> tuple[Any, ...]:
     types: list[Any] = []
     for item in returned:
         several = {"rows": rows.dtypes, "outputs": [dtype for _, dtype in outputs]}
@@ -195,7 +195,7 @@ def _types(returned: Sequence[Item], rows: Rows, outputs: Sequence[tuple[Any, st
 
 
 def _shapes(
-    inputs: Sequence[Item], returned: Sequence[Item], first: int, rows: Rows, outputs: Sequence[tuple[Any, str]]
+    inputs: Sequence[Item], returned: Sequence[Item], first: int, rows: RowSpecs, outputs: Sequence[tuple[Any, str]]
 ) -> Callable[..., Any]:
     """Return a function from the shapes of all arguments to those of the outputs.
 

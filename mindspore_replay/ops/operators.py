@@ -52,7 +52,7 @@ class Operators:
         self.single = SingleRow(delivered(columns, True).shapes)
         plan, differ = options.plan, bool(columns.length_groups)
         every = range(len(columns)) if differ else None
-        drawn = [output.column for output in plan.outputs[plan.bookkeeping :]] if differ else None
+        sampled = [output.column for output in plan.outputs[plan.bookkeeping :]] if differ else None
         #: Late columns have no items yet.
         present = [-1 if i in columns.late else i for i in range(len(columns))] if differ else None
 
@@ -68,7 +68,7 @@ class Operators:
         self._insert = make("insert", fields=present if self.weighted else None)
         self._read = make("read", fields=every)
         sampling = {"powers": Tensor(plan.powers()), "beta": state.beta, "plan": Tensor(plan.options())}
-        self._sample = make("sample", plan.specs(columns), fields=drawn, **sampling)
+        self._sample = make("sample", plan.specs(columns), fields=sampled, **sampling)
         self._reset = make("reset")
 
         def make_update(i: int, counts: bool) -> object:

@@ -172,5 +172,5 @@ def test_the_devices_whose_graphs_stop(device: str):
         mock.patch.object(ms, "get_context", return_value=device),
     ):
         made, blank = checks.check("sample", FEW), checks.blank()
-    assert type(made) is (checks.Record if device == "Ascend" else ops.Assert)
+    assert type(made) is (checks.RecordedCheck if device == "Ascend" else ops.Assert)
     assert (blank is None) is (device != "Ascend")

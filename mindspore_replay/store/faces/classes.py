@@ -16,9 +16,9 @@ from ..base.types import Values
 from ..spec.layout import View
 from ..spec.parts import (
     Episodes,
+    Expiry,
     InEpochs,
     InOrder,
-    Limits,
     Parts,
     Prioritized,
     Sequences,
@@ -65,7 +65,7 @@ class ReplayBuffer(LocalBuffer, public=True):
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace, ordered), Limits(max_use, max_staleness, weighted), views=views)
+        parts = Parts(Uniform(replace, ordered), Expiry(max_use, max_staleness, weighted), views=views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def sample(
@@ -151,7 +151,7 @@ class PrioritizedReplayBuffer(LocalBuffer, public=True):
     ) -> None:
         priorities = Priorities(alpha, beta, beta_steps, epsilon, normalize, initial_priority, default_priority)
         sampler = Prioritized(priorities)
-        parts = Parts(sampler, Limits(max_use, max_staleness), views=views)
+        parts = Parts(sampler, Expiry(max_use, max_staleness), views=views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def sample(
@@ -241,7 +241,7 @@ class SequenceReplayBuffer(LocalBuffer, public=True):
     ) -> None:
         sampler = sampler_of(type(self).__name__, priorities, replace)
         span = Sequences(sequence_length, burn_in, stride, pad_end)
-        parts = Parts(sampler, Limits(max_use, max_staleness), span, views)
+        parts = Parts(sampler, Expiry(max_use, max_staleness), span, views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         vars(self).update(span._asdict())
 
@@ -322,7 +322,7 @@ class EpisodeReplayBuffer(LocalBuffer, public=True):
         backend: str = "auto",
     ) -> None:
         sampler = sampler_of(type(self).__name__, priorities, replace)
-        parts = Parts(sampler, Limits(max_use, max_staleness), Episodes(max_episode_length), views)
+        parts = Parts(sampler, Expiry(max_use, max_staleness), Episodes(max_episode_length), views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         vars(self).update(max_episode_length=max_episode_length)
 
@@ -450,7 +450,7 @@ class ElasticReplayBuffer(LocalBuffer, public=True):
     ) -> None:
         window = capacity if window is None else window
         sampler = sampler_of(type(self).__name__, priorities, replace, window)
-        parts = Parts(sampler, Limits(max_use, max_staleness, weighted), views=views)
+        parts = Parts(sampler, Expiry(max_use, max_staleness, weighted), views=views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
 
     def set_window(self: _Self, window: Any) -> _Self:
@@ -550,7 +550,7 @@ class ReservoirReplayBuffer(LocalBuffer, public=True):
         storage: str | os.PathLike[str] | None = None,
         backend: str = "auto",
     ) -> None:
-        parts = Parts(Uniform(replace), Limits(max_use, None, weighted), reservoir=True)
+        parts = Parts(Uniform(replace), Expiry(max_use, None, weighted), reservoir=True)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, 1, seed, storage, backend)
 
     def sample(
@@ -629,7 +629,7 @@ class EpochReplayBuffer(LocalBuffer, public=True):
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end, last == "pad")
-        parts = Parts(InEpochs(last, rank, world), Limits(max_use, max_staleness, weighted), span, views)
+        parts = Parts(InEpochs(last, rank, world), Expiry(max_use, max_staleness, weighted), span, views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
         vars(self).update(steps, last=last, rank=rank, world=world)
@@ -772,7 +772,7 @@ class ReplayQueue(LocalBuffer, public=True):
         backend: str = "auto",
     ) -> None:
         span = span_of(type(self).__name__, sequence_length, burn_in, stride, pad_end)
-        parts = Parts(InOrder(order, when_full, timeout), Limits(1, max_staleness), span, views)
+        parts = Parts(InOrder(order, when_full, timeout), Expiry(1, max_staleness), span, views)
         super().__init__(sample_size, capacity, shapes, types, parts, names, columns, num_envs, seed, storage, backend)
         steps = span._asdict() if isinstance(span, Sequences) else {"sequence_length": None}
         vars(self).update(steps, order=order, when_full=when_full)

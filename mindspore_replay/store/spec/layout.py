@@ -30,7 +30,7 @@ class View(Protocol):
         """Request what the view changes."""
 
 
-class Steps(NamedTuple):
+class StepRange(NamedTuple):
     """Steps of a window, relative to its start.
 
     Args:
@@ -122,10 +122,10 @@ class SampleLayout:
     Args:
         cls_name (str): Class to name in errors.
         columns (Columns): The columns.
-        steps (Union[Steps, None]): The steps of a window, or ``None`` for single rows.
+        steps (Union[StepRange, None]): The steps of a window, or ``None`` for single rows.
     """
 
-    def __init__(self, cls_name: str, columns: Schema, steps: Steps | None = None) -> None:
+    def __init__(self, cls_name: str, columns: Schema, steps: StepRange | None = None) -> None:
         self.cls_name = cls_name
         self.columns = columns
         self.steps = steps

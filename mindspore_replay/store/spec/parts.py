@@ -13,7 +13,7 @@ from ..base.column import Priorities
 from ..base.schema import Schema
 from .episodes import PAD_OPEN, WindowRule
 from .epochs import EpochRule
-from .layout import SampleLayout, Steps, View, past_of
+from .layout import SampleLayout, StepRange, View, past_of
 from .options import Options
 from .plan import DISCOUNT, GIVEN, HANDLE, LENGTH, WEIGHT, Output, SamplePlan
 
@@ -184,24 +184,24 @@ def sampler_of(name: str, priorities: Priorities | None, replace: bool, window: 
     return Prioritized(priorities, window)
 
 
-class Limits(NamedTuple):
+class Expiry(NamedTuple):
     """Limits after which rows are removed. Each needs weights, which `weighted` requests without a limit."""
 
     max_use: int | None = None
     max_staleness: int | None = None
     weighted: bool = False
 
-    def checked(self, name: str) -> "Limits":
+    def checked(self, name: str) -> "Expiry":
         """Return valid limits, with `weighted` set if they need it. Raise an error if one is invalid."""
         use, staleness = self.max_use, self.max_staleness
         use = None if use is None else check_size(name, "max_use", use)
         if staleness is not None:
             staleness = check_size(name, "max_staleness", staleness, LAST_CLOCK, minimum=0)
         weighted = check_bool(name, "weighted", self.weighted) or use is not None or staleness is not None
-        return Limits(use, staleness, weighted)
+        return Expiry(use, staleness, weighted)
 
 
-class Rows(NamedTuple):
+class SingleRows(NamedTuple):
     """Samples of single rows, or of the results of views for each row.
 
     Args:
@@ -210,7 +210,7 @@ class Rows(NamedTuple):
 
     padded: bool = False
 
-    def checked(self, name: str) -> "Rows":
+    def checked(self, name: str) -> "SingleRows":
         """Return this span, which the class configures."""
         return self
 
@@ -246,9 +246,9 @@ class Sequences(NamedTuple):
         )
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepRange:
         """Steps of a sample, relative to its start."""
-        return Steps(-self.burn_in, self.burn_in + self.sequence_length)
+        return StepRange(-self.burn_in, self.burn_in + self.sequence_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
         """Return the rule of starts: a multiple of the stride from the first step of the episode."""
@@ -269,9 +269,9 @@ class Episodes(NamedTuple):
         return Episodes(check_size(name, "max_episode_length", self.max_episode_length))
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> StepRange:
         """Steps of a sample, relative to its start."""
-        return Steps(0, self.max_episode_length)
+        return StepRange(0, self.max_episode_length)
 
     def rule(self, layout: SampleLayout, past: int, num_envs: int) -> WindowRule:
         """Return the rule of starts: the first step of a whole episode."""
@@ -285,7 +285,7 @@ class Episodes(NamedTuple):
 
 def span_of(
     name: str, sequence_length: int | None, burn_in: int, stride: int | None, pad_end: bool, padded: bool = False
-) -> Rows | Sequences:
+) -> SingleRows | Sequences:
     """Make the span of a class of single rows or of sequences, which by default do not overlap."""
     if sequence_length is not None:
         return Sequences(sequence_length, burn_in, sequence_length if stride is None else stride, pad_end)
@@ -294,7 +294,7 @@ def span_of(
             f"For '{name}', 'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in={burn_in!r}, "
             f"stride={stride!r} and pad_end={pad_end!r} without it."
         )
-    return Rows(padded)
+    return SingleRows(padded)
 
 
 class Parts(NamedTuple):
@@ -302,15 +302,15 @@ class Parts(NamedTuple):
 
     Args:
         sampler (Sampler): How rows are drawn.
-        limits (Limits): When rows expire.
-        span (Union[Rows, Sequences, Episodes]): Unit of a sample.
+        limits (Expiry): When rows expire.
+        span (Union[SingleRows, Sequences, Episodes]): Unit of a sample.
         views (Sequence): Modifications of the contents of a sample.
         reservoir (bool): Whether rows are chosen by Algorithm R, instead of a ring.
     """
 
     sampler: Sampler
-    limits: Limits = Limits()
-    span: Rows | Sequences | Episodes = Rows()
+    limits: Expiry = Expiry()
+    span: SingleRows | Sequences | Episodes = SingleRows()
     views: Sequence[View] = ()
     reservoir: bool = False
 
@@ -350,7 +350,7 @@ class Parts(NamedTuple):
         sampler, limits = self.sampler, self.limits
         prioritized = sampler.first_beta is not None
         fields = (*self.span.bookkeeping(layout).values(), *layout.outputs().values(), *layout.hidden())
-        has_episodes = bool(self.views) or not isinstance(self.span, Rows)
+        has_episodes = bool(self.views) or not isinstance(self.span, SingleRows)
         rule = self.span.rule(layout, past_of(fields), num_envs) if has_episodes else None
         if rule is not None and sampler.epochs is not None and isinstance(self.span, Sequences) and rule.pad_end:
             rule = rule._replace(pad_end=PAD_OPEN)  # an epoch is over the rows that are stored now
