@@ -19,7 +19,7 @@ from mindspore_replay import Column, PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store.base.random import ALL_ROWS
-from mindspore_replay.store.kernels.call import Call, kept
+from mindspore_replay.store.kernels.call import Call, fixed
 from mindspore_replay.store.kernels.library import calls as module
 from mindspore_replay.store.rows.store import Store
 
@@ -35,7 +35,7 @@ def rows(n: int) -> list[np.ndarray]:
 
 def kernel(store: Store, operator: str, **given: Any) -> Callable[[], int]:
     """Return a kernel on the state of a store, with these arrays, or lists of them, as its other arguments."""
-    arguments = {name: [kept(a) for a in x] if isinstance(x, list) else kept(x) for name, x in given.items()}
+    arguments = {name: [fixed(a) for a in x] if isinstance(x, list) else fixed(x) for name, x in given.items()}
     return Call(operator, store.options.groups, store._state | arguments).direct.run
 
 

@@ -128,7 +128,7 @@ class ShardCalls(BaseCalls):
         self.writers.land()
         self.exchange.advance(steps)
 
-    def progress_of(self, what: str) -> list[Any]:
+    def progress_of(self, operation: str) -> list[Any]:
         """Return numbers that change with each sample."""
         return [self.exchange.samples]
 

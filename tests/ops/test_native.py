@@ -21,7 +21,7 @@ from mindspore_replay.ops import native
 from mindspore_replay.ops.status import KernelStatus
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels import library
-from mindspore_replay.store.kernels.call import Array, Call, kept
+from mindspore_replay.store.kernels.call import Array, Call, fixed
 from mindspore_replay.store.kernels.tree import build_weights
 from mindspore_replay.store.rows.store import Store
 from mindspore_replay.store.spec.options import Options
@@ -329,7 +329,7 @@ def tree_call(**given: Array) -> Call:
 @pytest.mark.cpu_only("calls kernels directly")
 def test_a_call():
     ranges, sums = np.array([[0, 4], [0, 1], [-1, 9]]), np.zeros(3)
-    call = tree_call(ranges=kept(ranges), sums=kept(sums))
+    call = tree_call(ranges=fixed(ranges), sums=fixed(sums))
     assert call.direct.run() == library.OK
     assert sums.tolist() == [15, 2, 1]
     ranges[:] = [[1, 3], [2, 2], [-9, 9]]
@@ -338,17 +338,17 @@ def test_a_call():
 
 
 REFUSED: dict[str, dict[str, Array]] = {
-    "another dtype": {"sums": kept(np.zeros(2, np.float32))},
-    "another length": {"sums": kept(np.zeros(3))},
-    "another capacity": {"priorities": kept(np.ones(17, np.float32))},
-    "a tree of another capacity": {"weights": kept(build_weights(np.ones(17)))},
+    "another dtype": {"sums": fixed(np.zeros(2, np.float32))},
+    "another length": {"sums": fixed(np.zeros(3))},
+    "another capacity": {"priorities": fixed(np.ones(17, np.float32))},
+    "a tree of another capacity": {"weights": fixed(build_weights(np.ones(17)))},
 }
 
 
 @pytest.mark.cpu_only("calls kernels directly")
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_kernel_that_refuses_gives_its_status(case: str):
-    call = tree_call(**{"ranges": kept(np.array([[0, 4], [0, 1]])), "sums": kept(np.zeros(2)), **REFUSED[case]})
+    call = tree_call(**{"ranges": fixed(np.array([[0, 4], [0, 1]])), "sums": fixed(np.zeros(2)), **REFUSED[case]})
     assert call.direct.run() == 1
 
 

@@ -11,7 +11,7 @@ from mindspore import Tensor, nn
 from mindspore_replay import ReplayBuffer
 from mindspore_replay.mindspore_api import address, share
 from mindspore_replay.store.base.random import ALL_ROWS
-from mindspore_replay.store.kernels.call import NO_TENSORS, Array, Call, kept
+from mindspore_replay.store.kernels.call import NO_TENSORS, Array, Call, fixed
 from mindspore_replay.store.kernels.invocations import Invocations
 from mindspore_replay.store.kernels.library import TOO_FEW_ROWS, calls
 
@@ -74,11 +74,11 @@ def test_blocks_are_used_again_beside_batches_that_are_never_dropped():
 def test_blocks_are_used_again_if_more_are_in_use_than_are_kept():
     make = calls.Output(LARGE, FLOAT32)
     held = [make() for _ in range(6)]
-    kept = {array.ctypes.data for array in held[:4]}
+    fixed = {array.ctypes.data for array in held[:4]}
     for i in range(12):
         held[i % 6] = None
         held[i % 6] = make()
-    assert len({array.ctypes.data for array in held} & kept) == 4
+    assert len({array.ctypes.data for array in held} & fixed) == 4
 
 
 class Same(nn.Cell):
@@ -108,11 +108,11 @@ def test_memory_that_something_refers_to_is_not_used_again(keep: Callable[[Tenso
     array[...] = 1
     tensor = share(array)
     del array
-    kept = keep(tensor)
+    fixed = keep(tensor)
     del tensor
     for _ in range(3):
         make()[...] = 2
-    values = kept[0] if isinstance(kept, list) else kept
+    values = fixed[0] if isinstance(fixed, list) else fixed
     assert float(np.asarray(values if isinstance(values, np.ndarray) else values.asnumpy()).min()) == 1
 
 
@@ -153,7 +153,7 @@ def sampling_of(buffer: Any) -> Call:
     """Return a kernel that draws rows, and fails if there are too few."""
     store, plan = buffer._front.calls, buffer.options.plan
     outputs = [Array(shape, dtype) for shape, dtype in plan.specs(store.schema)]
-    given = {"plan": kept(plan.options()), "sample_range": kept(np.array(ALL_ROWS)), "outputs": outputs}
+    given = {"plan": fixed(plan.options()), "sample_range": fixed(np.array(ALL_ROWS)), "outputs": outputs}
     return Call("sample", store.options.groups, store._state | given)
 
 

@@ -78,7 +78,7 @@ def arguments_of(groups: Sequence[LengthGroup], fields: Sequence[int], before: i
     return np.array([len(groups), len(arenas), len(fields), before, *numbers], np.int64)
 
 
-class Form(NamedTuple):
+class Packing(NamedTuple):
     """The form of a sample of rows that differ in length.
 
     Args:
@@ -93,4 +93,4 @@ class Form(NamedTuple):
 
 
 #: Rows that are padded to the longest of the batch.
-LONGEST = Form(longest=True)
+LONGEST = Packing(longest=True)

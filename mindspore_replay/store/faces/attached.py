@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..base.checks import check_size, seconds_of
 from ..base.gone import left_by_forks
-from ..base.length_groups import LONGEST, Form
+from ..base.length_groups import LONGEST, Packing
 from ..base.types import Sample, Values
 from ..folder.folder import Folder
 from ..folder.header import bad_folder
@@ -194,24 +194,24 @@ class AttachedFront(Front):
             return self.calls.try_insert(*given)
 
     def sample(
-        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, pack: Packing | None = None
     ) -> Sample:
         """Draw a batch, as `BaseFront.sample` does; in the default way by one call, if it may go on now."""
-        plain = sample_range is None and beta is None and form is None and not as_dict and not self.keeps_turn
+        plain = sample_range is None and beta is None and pack is None and not as_dict and not self.keeps_turn
         if plain and self.spec.relabelling is None and (self.has_handles or not with_indices):
             with self.lock:
                 self.ready()
                 batch = self.calls.try_sample(self.drops_handles and not with_indices)
             if type(batch) is tuple:
                 return batch
-        return super().sample(sample_range, beta, as_dict, with_indices, form)
+        return super().sample(sample_range, beta, as_dict, with_indices, pack)
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""
         if self.spec.relabelling is not None:
             name = self.spec.cls_name
             raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
-        return super().drawn(bounds, beta, form)
+        return super().drawn(bounds, beta, pack)
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.checks import check_size, one_int, range_of
 from ..base.gone import Gone, Living, forked, left_by_forks
-from ..base.length_groups import Form
+from ..base.length_groups import Packing
 from ..base.naming import named
 from ..base.nested import NO_NAMES, Names
 from ..base.random import ALL_ROWS
@@ -96,35 +96,35 @@ class BaseFront:
     # Rows in and out.
 
     def sample(
-        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, pack: Packing | None = None
     ) -> Sample:
         """Draw a batch, of which the rows' handles are a part if asked for, or if every sample has them.
 
-        `form` is that of rows that differ in length, or ``None`` for the usual one.
+        `pack` is that of rows that differ in length, or ``None`` for the usual one.
         """
         spec = self.spec
-        if form is not None:
+        if pack is not None:
             need_lengths(spec.columns)
         given = None if beta is None else as_beta(spec.options, beta)
         names = spec.sample_names(as_dict, with_indices) if as_dict or with_indices else NO_NAMES
-        if as_dict and form is not None and form.packed:
+        if as_dict and pack is not None and pack.packed:
             own = spec.names_of_lengths  # not columns of that name
             names = Names(f"{name.removesuffix('lengths')}offsets" if name in own else name for name in names)
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         if self.is_limited:
-            decided = form is None or form.max_items is None
-            draw = functools.partial(self.drawn, bounds, given, form)
+            decided = pack is None or pack.max_items is None
+            draw = functools.partial(self.drawn, bounds, given, pack)
             batch = self.in_turn("sample", spec.sample_size, draw, decided)
         else:
             with self.lock:
                 self.ready()
-                batch = self.drawn(bounds, given, form)
+                batch = self.drawn(bounds, given, pack)
         batch = self.relabelled(batch)
         if self.drops_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         return self.calls.sample(bounds, beta)
 
@@ -211,13 +211,13 @@ class Front(BaseFront):
 
         return self.in_turn("insert", rows, store)
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, form: Form | None) -> tuple[Any, ...]:
+    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         calls = self.calls
         if self.keeps_turn and (rows := self.available()) < self.spec.sample_size:
             raise self.too_few(rows)
         try:
-            return calls.sample(bounds, beta) if form is None else calls.sample_as(bounds, beta, form)
+            return calls.sample(bounds, beta) if pack is None else calls.sample_as(bounds, beta, pack)
         except KernelError as error:
             if error.status != TOO_FEW_ROWS:
                 raise
@@ -524,10 +524,10 @@ class LocalFront(LimitedFront, Front):
         return self.calls.try_insert  # type: ignore[no-any-return]
 
     def sample(
-        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, form: Form | None = None
+        self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, pack: Packing | None = None
     ) -> Sample:
         """Draw a batch, as `BaseFront.sample` does."""
-        plain = beta is None and self.relabel is None and form is None and not self.keeps_turn
+        plain = beta is None and self.relabel is None and pack is None and not self.keeps_turn
         if plain and (self.has_handles or not with_indices):
             names = self.spec.sample_names(as_dict, with_indices) if as_dict else NO_NAMES
             skip = self.drops_handles and not with_indices
@@ -537,7 +537,7 @@ class LocalFront(LimitedFront, Front):
                 batch = self.calls.try_sample(skip)
             if type(batch) is tuple:
                 return named(names, batch) if as_dict else batch
-        return super().sample(sample_range, beta, as_dict, with_indices, form)
+        return super().sample(sample_range, beta, as_dict, with_indices, pack)
 
     def update_priorities(self, indices: Values, priorities: Values) -> Any:
         """Set the priorities of rows."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 import numpy as np
 
 from ..base.habits import only_from_python, refuse_change, refuse_item, refuse_iteration, wrong_sample
-from ..base.length_groups import Form
+from ..base.length_groups import Packing
 from ..base.mixins import mixin
 from ..base.types import Experience, Values
 from ..rows.items import with_lengths
@@ -354,7 +354,7 @@ class BufferMethods:
             >>> print(*queue.sample_packed())
             [0 3 5] [0 1 2 0 1] [0.5 1. ]
         """
-        return self._front.sample(None, None, as_dict, with_indices, Form(packed=True, max_items=max_items))
+        return self._front.sample(None, None, as_dict, with_indices, Packing(packed=True, max_items=max_items))
 
     def end_episodes(self) -> Any:
         """End all open episodes. The next row of each environment begins an episode.

@@ -67,10 +67,10 @@ def sync_open(file: "library.calls.File") -> None:
     os.fdatasync(file.fileno())
 
 
-def is_locked(file: "library.calls.File", kind: int) -> bool:
+def is_locked(file: "library.calls.File", operation: int) -> bool:
     """Lock a file if it is free, and return True if so."""
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

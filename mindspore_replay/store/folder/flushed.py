@@ -125,9 +125,9 @@ class Flushed:
         self._state, columns = memory[STATE], memory[COLUMNS]
         self._memory = _Memory(self._state.ctypes.data, size, columns.ctypes.data, columns.nbytes)
         of_rows = [at for name, at in places.items() if name.startswith("column.")]
-        known = [places[name] for name in OF_INSERTION if name in places]
-        self._unknown = min(at.start for at in known)
-        by_row = [(at.start, at.row_bytes) for at in known] + [(size + at.start, at.row_bytes) for at in of_rows]
+        inserted = [places[name] for name in OF_INSERTION if name in places]
+        self._unknown = min(at.start for at in inserted)
+        by_row = [(at.start, at.row_bytes) for at in inserted] + [(size + at.start, at.row_bytes) for at in of_rows]
         self._row_bytes = sum(at.row_bytes for at in of_rows)
         self._by_row = (ctypes.c_int64 * (2 * len(by_row)))(*itertools.chain(*by_row)), ctypes.c_int64(len(by_row))
         self._entry = np.empty(self._logs[0].size, np.uint8)

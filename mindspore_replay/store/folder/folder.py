@@ -155,10 +155,10 @@ class Folder:
             record = self._begun(stopped)
             sharing.register(self.spec, self.arrays, state, self.is_first, beyond, self._maps[STATE])
             library.loaded().replay_watch(self._head, self._watched.fileno())
-            what = self._repaired(record, stopped) if stopped or self._verify else ""
+            repairs = self._repaired(record, stopped) if stopped or self._verify else ""
             if before is not None:
                 check()
-            if what and self._now().updates != record.updates:
+            if repairs and self._now().updates != record.updates:
                 self.flush(bool(record.closed))  # rows have moved, and the last flush looks for them where they were
         except BaseException:
             if before is not None:
@@ -169,7 +169,7 @@ class Folder:
         if self.is_first:
             self.arrays[_BOOT][:], self.arrays[_INODE][:] = _this_boot(), os.fstat(self._lock.fileno()).st_ino
         fcntl.flock(self._lock, fcntl.LOCK_SH)
-        self._notice = what
+        self._notice = repairs
 
     def begin(self, function: str) -> None:
         """Let the learner, if this is its process, and attached processes change rows. Warn of rows that are lost."""
@@ -356,8 +356,8 @@ class Folder:
         """Return True if so many rows were inserted since the last flush."""
         return self._now().inserted - self._last.inserted >= rows
 
-    def end(self, held: Held) -> None:
-        """Flush, and end the use of the folder by all processes. `held` keeps them out.
+    def end(self, others_out: Held) -> None:
+        """Flush, and end the use of the folder by all processes. `others_out` keeps them out.
 
         If the folder was deleted, or a signal interrupts this, all is as it was. A second call gives up the rows.
         """
@@ -365,7 +365,7 @@ class Folder:
             self.gives_up = True
             self.check_place()
         with on_failure(self._begin_again):
-            with held:
+            with others_out:
                 self.arrays["shared.closed"][0] = 1
             library.loaded().replay_wake_all(self._head)
             self.flush_every()

@@ -19,9 +19,9 @@ _START = sum(_NUMBERS)
 _LONGEST = 100_000_000
 
 
-def bad_folder(function: str, folder: Path, what: str) -> ValueError:
+def bad_folder(function: str, folder: Path, defect: str) -> ValueError:
     """Return the error for a folder that cannot be opened."""
-    return ValueError(f"For '{function}', 'folder' must hold a whole buffer, but {folder} {what}.")
+    return ValueError(f"For '{function}', 'folder' must hold a whole buffer, but {folder} {defect}.")
 
 
 def write_header(path: Path, spec: BufferSpec) -> None:
@@ -45,12 +45,12 @@ def read_header(folder: Path, path: Path, function: str) -> BufferSpec:
     if int.from_bytes(data[8:12], "little") != zlib.crc32(data[12:]):
         raise bad_folder(function, folder, "has a header that does not fit its checksum: it was altered")
     if version != _VERSION:
-        what = (
+        defect = (
             f"has the format version {version}, and this library reads {_VERSION}: save() its buffer with the other one"
         )
-        raise bad_folder(function, folder, what)
+        raise bad_folder(function, folder, defect)
     try:
         return read(json.loads(data[_START:])["buffer"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        what = f"has a header that makes no sense ({type(error).__name__}: {error})"
-        raise bad_folder(function, folder, what) from None
+        defect = f"has a header that makes no sense ({type(error).__name__}: {error})"
+        raise bad_folder(function, folder, defect) from None

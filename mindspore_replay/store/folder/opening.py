@@ -39,16 +39,16 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
             f"For '{cls_name}', 'storage' must name a new or empty folder, but {folder} exists. "
             f"{cls_name}.open({str(path)!r}) opens the buffer in it."
         )
-    there = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
-    making = folder if there else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
+    exists = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
+    making = folder if exists else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
     sizes = sizes_of(places_of(spec))
 
-    held: list[library.calls.File | Folder] = []
+    files: list[library.calls.File | Folder] = []
 
     def undo() -> None:
-        for one in held:
+        for one in files:
             one.close()
-        if there:
+        if exists:
             for name in (HEADER, OWNER, *sizes):
                 (making / name).unlink(missing_ok=True)
         else:
@@ -56,24 +56,24 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
 
     try:
         with on_failure(undo):
-            if not there:
+            if not exists:
                 _remove_unfinished(folder)
                 making.mkdir(mode=0o700, parents=True)
             allocate(making / OWNER, 0)
-            held.append(owner := opened_plainly(making / OWNER))
+            files.append(owner := opened_plainly(making / OWNER))
             fcntl.flock(owner, fcntl.LOCK_EX)
             for name, size in sizes.items():
                 allocate(making / name, size)
-            held.append(lock := opened_plainly(making / STATE))
+            files.append(lock := opened_plainly(making / STATE))
             fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
-            held.append(made := Folder(making, spec, owner, True, lock, is_new=True))
-            state.initialize(spec.options, made.arrays)
-            sharing.restart(made.arrays)
-            made.write_first()
+            files.append(new := Folder(making, spec, owner, True, lock, is_new=True))
+            state.initialize(spec.options, new.arrays)
+            sharing.restart(new.arrays)
+            new.write_first()
             write_header(making / HEADER, spec)
             for path in (making / HEADER, making):
                 folder_files.sync(path)
-            if not there:
+            if not exists:
                 os.replace(making, folder)
                 folder_files.sync(folder.parent)
     except OSError as error:
@@ -81,8 +81,8 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
             f"For '{cls_name}', the folder {folder} of {sum(sizes.values())} bytes could not be made: {error.strerror}"
         )
         raise OSError(error.errno, text) from error
-    made.path = folder
-    return made
+    new.path = folder
+    return new
 
 
 def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = False) -> Folder:

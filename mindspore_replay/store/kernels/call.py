@@ -26,7 +26,7 @@ class Array(NamedTuple):
     memory: np.ndarray | None = None
 
 
-def kept(array: np.ndarray) -> Array:
+def fixed(array: np.ndarray) -> Array:
     """Return an argument that is always this array."""
     return Array(array.shape, array.dtype.name, array)
 
@@ -39,14 +39,14 @@ class Tensors(NamedTuple):
     """The Tensors of a framework, which calls accept and return besides arrays. By default there are none.
 
     Args:
-        kind (Union[type, None]): Their class.
+        cls (Union[type, None]): Their class.
         share (Union[Callable, None]): Makes one that shares the memory of an array.
         address_of (Union[Callable, None]): Returns the address of one.
         dtypes (Mapping[str, Any]): Their dtypes by name.
         guard (Union[Guard, None]): Held by calls that lock by themselves, an object of csrc/python/guard.h.
     """
 
-    kind: type | None = None
+    cls: type | None = None
     share: Callable[[np.ndarray], Any] | None = None
     address_of: Callable[[Any], int] | None = None
     dtypes: Mapping[str, Any] = MappingProxyType({})
@@ -85,7 +85,7 @@ class Call:
         arrays: list[Array] = [plan, arguments["head"], arguments["random_state"], *arenas] if length_groups else []
         for item in signature.present(groups):
             if length_groups and item.name == ROWS:
-                arrays[0] = kept(arguments_of(length_groups, fields, len(arrays) - 3 - len(arenas)))
+                arrays[0] = fixed(arguments_of(length_groups, fields, len(arrays) - 3 - len(arenas)))
                 self._places["lengths"] = len(arrays)
                 arrays += [Array((1,), "int32")] * len(length_groups)
             argument = arguments.get(item.name, Array((1,), item.dtype))

@@ -10,7 +10,7 @@ from ..base.schema import Schema
 from ..spec.options import Options
 from ..spec.plan import RELABELLED
 from . import library
-from .call import Array, Call, Tensors, kept
+from .call import Array, Call, Tensors, fixed
 from .signatures import INPUT, OUTPUT, OUTPUTS, ROWS, Item
 
 #: For each kind of call, the operator, and the arguments that come with it in this order. All others stay the same.
@@ -98,7 +98,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
             if item in inputs or item in outputs:
                 arguments[item.name] = self._given(item, chosen)
             elif item.role == INPUT and item.name not in arguments:
-                arguments[item.name] = kept(self._constant(item.name, chosen))
+                arguments[item.name] = fixed(self._constant(item.name, chosen))
         call = Call(operator, self._options.groups, arguments)
         tensors, is_single = self._tensors, len(outputs) == 1 and outputs[0].is_one
         # The caller computes with the outputs of relabelled samples, and makes Tensors of them.
@@ -111,7 +111,7 @@ class Invocations(dict[Key, Callable[..., Any]]):
             tuple(part for item in outputs for part in self._outputs(item, call)),
             is_single,
             share,
-            tensors.kind,
+            tensors.cls,
             tensors.address_of,
         ).now
         return self[key]

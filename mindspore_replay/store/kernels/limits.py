@@ -69,17 +69,17 @@ class Limits:
 
     # Who may go on.
 
-    def may_go(self, what: str, rows: int, available: int) -> bool:
+    def may_go(self, operation: str, rows: int, available: int) -> bool:
         """Return True if rows may go in or out now. `available` are those of a queue, or its room."""
-        number = KINDS.index(what)
+        number = KINDS.index(operation)
         return bool(self._library.replay_may_go(self._head, number, ctypes.c_int64(rows), ctypes.c_int64(available)))
 
-    def begin(self, what: str, rows: int, available: int, block: np.ndarray, holds: bool) -> bool:
+    def begin(self, operation: str, rows: int, available: int, block: np.ndarray, holds: bool) -> bool:
         """Begin a block if rows may go in or out now, and note it, int64 ``[5]``. Else this thread has to `sleep`.
 
         `holds` is whether the caller keeps all others out until it ends.
         """
-        number, *sizes = KINDS.index(what), ctypes.c_int64(rows), ctypes.c_int64(available)
+        number, *sizes = KINDS.index(operation), ctypes.c_int64(rows), ctypes.c_int64(available)
         status = self._library.replay_begin_block(self._head, number, *sizes, int(holds), address_of(block))
         return bool(status == library.OK)
 
@@ -87,26 +87,26 @@ class Limits:
         """End a block, unless it has ended, and count so many of its rows."""
         self._library.replay_end_block(self._head, ctypes.c_int64(done), ctypes.c_int64(rows), address_of(block))
 
-    def count(self, what: str, rows: int) -> None:
+    def count(self, operation: str, rows: int) -> None:
         """Count rows that went in or out elsewhere."""
-        self._library.replay_count(self._head, KINDS.index(what), ctypes.c_int64(rows))
+        self._library.replay_count(self._head, KINDS.index(operation), ctypes.c_int64(rows))
 
     # Threads.
 
-    def is_inside(self, what: str) -> bool:
+    def is_inside(self, operation: str) -> bool:
         """Return True if this thread is in a block."""
-        return self._mode(what, -1) == _INSIDE
+        return self._mode(operation, -1) == _INSIDE
 
-    def leave(self, what: str) -> None:
+    def leave(self, operation: str) -> None:
         """Note that this thread is in no block."""
-        self._mode(what, 0)
+        self._mode(operation, 0)
 
-    def waiting(self, what: str) -> Held:
+    def waiting(self, operation: str) -> Held:
         """Return a block in which calls that may not go on yet let this thread wait, by `sleep`."""
-        return Block(lambda: self._mode(what, _WAITS), lambda _: self.leave(what))
+        return Block(lambda: self._mode(operation, _WAITS), lambda _: self.leave(operation))
 
-    def _mode(self, what: str, mode: int) -> int:
-        return int(self._library.replay_mode(self._head, KINDS.index(what), mode))
+    def _mode(self, operation: str, mode: int) -> int:
+        return int(self._library.replay_mode(self._head, KINDS.index(operation), mode))
 
     def sleep(self, seconds: float) -> None:
         """Sleep until this thread is woken, since the rows are there that it waits for; at most so many seconds."""
@@ -116,20 +116,20 @@ class Limits:
         """Wake all that wait."""
         self._library.replay_wake_all(self._head)
 
-    def awaited(self, what: str) -> list[int]:
+    def awaited(self, operation: str) -> list[int]:
         """Return the rows for which insertions or samples wait."""
         places = self._memory[_NUMBERS:].reshape(_PLACES, _OF_PLACE)
         turns = places[:, 2] >> 32
-        return [rows for rows in places[turns == KINDS.index(what), 0].tolist() if rows]
+        return [rows for rows in places[turns == KINDS.index(operation), 0].tolist() if rows]
 
 
 def on_rows(head: ctypes.c_void_p, update: Call, block: mmap.mmap) -> Limits:
     """Make the limits of a buffer in a block of memory of this process, by a call of `update` for one row."""
     memory = new_memory()
-    made = Limits(memory, head)
+    limits = Limits(memory, head)
     at_the_end(block, "replay_unshare", head, (memory, update))
     library.loaded().replay_limit(head, address_of(memory), *update.raw())
-    return made
+    return limits
 
 
 def new_memory() -> np.ndarray:

@@ -43,10 +43,10 @@ def _block(begin: Callable[[], Any], end: Callable[[bool], Any]) -> Iterator[Any
 @contextlib.contextmanager
 def _locks(*parts: Held) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
-        given = None
+        result = None
         for part in parts:
-            given = stack.enter_context(part)
-        yield given
+            result = stack.enter_context(part)
+        yield result
 
 
 #: ``(begin, end)``: calls ``begin()``, whose result is that of the block, and after the block ``end(succeeded)``, also

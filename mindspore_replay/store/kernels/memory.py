@@ -42,10 +42,10 @@ class Memory(mmap.mmap):
     at_the_end: tuple[object, ...] = ()
 
 
-def at_the_end(block: mmap.mmap, function: str, head: ctypes.c_void_p, kept: object = None) -> None:
+def at_the_end(block: mmap.mmap, function: str, head: ctypes.c_void_p, references: object = None) -> None:
     """Call a function of the kernel library with an address when a block of memory goes; until then keep an object."""
     assert isinstance(block, Memory)
-    undo = library.extension().Undo(library.address_of(function), head.value or 0, kept)
+    undo = library.extension().Undo(library.address_of(function), head.value or 0, references)
     block.at_the_end = (undo, *block.at_the_end)
 
 

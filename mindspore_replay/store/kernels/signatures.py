@@ -97,8 +97,8 @@ def _signature(line: str, groups: Mapping[str, str]) -> Signature:
             role = OUTPUT
         elif group in groups:
             members = (_item(member, STATE, group) for member in groups[group].split())
-            known = {item.name for item in items}
-            items += (m for m in members if m.name not in known and (not listed or m.name in listed.split(",")))
+            names = {item.name for item in items}
+            items += (m for m in members if m.name not in names and (not listed or m.name in listed.split(",")))
             optional |= {group} if word.startswith("?") else set()
         else:
             items.append(_item(word, role))

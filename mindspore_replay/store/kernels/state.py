@@ -210,8 +210,8 @@ def _largest_held(options: Options, state: Arrays) -> float:
     largest = -1.0
     for span in stored_spans(state, options.capacity):
         uses = state["use_counts"][span]
-        kept = (uses >= 0) | pending(uses)
-        largest = max(largest, float(state["priorities"][span].max(where=kept, initial=-1)))
+        valid = (uses >= 0) | pending(uses)
+        largest = max(largest, float(state["priorities"][span].max(where=valid, initial=-1)))
     return largest
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.checks import check_size
 from ..base.late import pending
-from ..base.length_groups import LONGEST, Form, LengthGroup
+from ..base.length_groups import LONGEST, LengthGroup, Packing
 from ..base.nested import at
 from ..base.random import random_bits
 from ..base.ring import stored_slots
@@ -89,8 +89,8 @@ class RaggedStore(ArenaStore):
     @functools.cached_property
     def insertion(self) -> RaggedInsertion:
         """The object that checks and stores rows for `insert`."""
-        held, tensors = weakref.WeakMethod(self.kernels_kept_out), self._tensors._replace(share=self._share_rows)
-        return RaggedInsertion(self._rows_schema, self.options, self._state, tensors, held)
+        exclusion, tensors = weakref.WeakMethod(self.kernels_kept_out), self._tensors._replace(share=self._share_rows)
+        return RaggedInsertion(self._rows_schema, self.options, self._state, tensors, exclusion)
 
     @functools.cached_property
     def try_sample(self) -> Any:
@@ -99,56 +99,56 @@ class RaggedStore(ArenaStore):
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
         """Draw a batch, as `Store.sample` does: lengths, int32, before the columns."""
-        return self.sample_as(bounds, beta, Form())
+        return self.sample_as(bounds, beta, Packing())
 
-    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, form: Form) -> Outputs:
+    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing) -> Outputs:
         """Draw a batch with rows in some form.
 
         Args:
             bounds (Union[tuple[int, int], None]): As for `Store.sample`.
             beta (Union[float, None]): As for `Store.sample`.
-            form (Form): The form. Offsets are int32 ``[B + 1]``.
+            pack (Packing): The form. Offsets are int32 ``[B + 1]``.
         """
-        if form.packed and self._has_windows:
+        if pack.packed and self._has_windows:
             name = self.options.cls_name
             raise ValueError(f"For '{name}', 'sample_packed' needs samples of single rows, but got windows of steps.")
-        with self.held():
-            if form.max_items is not None:
-                drawn = self._drawn_within(form.max_items, bounds, beta)
+        with self.exclusive():
+            if pack.max_items is not None:
+                sampled = self._drawn_within(pack.max_items, bounds, beta)
             else:
-                drawn = super().sample(bounds, beta)
-            batch = self._with_items(drawn, self._first_column, self._sampled, form)
+                sampled = super().sample(bounds, beta)
+            batch = self._with_items(sampled, self._first_column, self._sampled, pack)
         return self._shared(batch)
 
     def read(self, index: Values) -> Outputs:
         """Return the lengths and the rows at logical positions, padded to the longest of them."""
         positions = as_positions(self.options.cls_name, index)
-        with self.held():
+        with self.exclusive():
             rows = self._with_items(super().read(positions), 0, range(len(self.schema)), LONGEST)
         return self._shared(rows)
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does. The lengths follow the mask."""
-        with self.held():
-            drawn = super().sample_groups(column, ordered, groups, size)
-            batch = self._with_items(drawn, 1, range(len(self.schema)), Form())
+        with self.exclusive():
+            batch = super().sample_groups(column, ordered, groups, size)
+            batch = self._with_items(batch, 1, range(len(self.schema)), Packing())
         return self._shared(batch)
 
-    def _with_items(self, drawn: Sequence[Any], first: int, columns: Sequence[int], form: Form) -> Outputs:
+    def _with_items(self, batch: Sequence[Any], first: int, columns: Sequence[int], pack: Packing) -> Outputs:
         """Return drawn arrays with lengths or offsets, and rows in place of references, from the array `first` on."""
         lengths: list[np.ndarray] = []
-        rows = dict(zip(columns, drawn[first:]))
+        rows = dict(zip(columns, batch[first:]))
         for group, items in self._items.items():
             references = rows[group.column]
-            if form.packed:
+            if pack.packed:
                 of_group, arrays = items.packed(references)
-            elif form.longest:
+            elif pack.longest:
                 of_group, arrays = items.padded(references, -1)
             else:
                 of_group, arrays = items.padded(self._cut(group, references), group.sampled)
             lengths.append(of_group)
             rows.update(zip(group.columns, arrays))
-        return *drawn[:first], *lengths, *rows.values()
+        return *batch[:first], *lengths, *rows.values()
 
     def _shared(self, arrays: Outputs) -> Outputs:
         share: Any = self._share_rows
@@ -197,8 +197,8 @@ class RaggedStore(ArenaStore):
         by_priority, places = plan.draw == "priority", {output.kind: i for i, output in enumerate(plan.outputs)}
         if by_priority and beta is None:
             beta = float(self.arrays["beta"][0])  # which the draw moves
-        drawn: Sequence[Any] = super().sample(bounds, beta)
-        slots = self._slots(drawn[places[HANDLE]])
+        sampled: Sequence[Any] = super().sample(bounds, beta)
+        slots = self._slots(sampled[places[HANDLE]])
         order = np.argsort(self._random_bits(plan.n)) if by_priority else np.arange(plan.n)
         _, first = np.unique(slots[order], return_index=True)
         chosen = order[np.sort(first)]
@@ -206,7 +206,7 @@ class RaggedStore(ArenaStore):
         rest = np.setdiff1d(np.arange(plan.n), chosen)
         np.subtract.at(self.arrays["use_counts"], slots[rest], 1)  # they are not delivered
         self.arrays["counts"][COUNTS.index("drawn")] -= len(rest)
-        batch = [np.ascontiguousarray(array[chosen]) for array in drawn]
+        batch = [np.ascontiguousarray(array[chosen]) for array in sampled]
         if by_priority and not plan.by_buffer:  # the largest importance weight is that of a row that stays
             leaves = self.arrays["weights"][slots[chosen]]
             batch[places[WEIGHT]] = ((leaves.min() / leaves) ** beta).astype(np.float32)
@@ -232,41 +232,41 @@ class RaggedStore(ArenaStore):
             TypeError, ValueError: If an argument does not fit, or a row has another length. Nothing is written then.
             RuntimeError: If a row in a folder has its items already: a process that dies would leave a part of them.
         """
-        where, given = self._given(handles, values)
-        with self.held():
-            converted, writes = self._converted(where, given, isinstance(values, Mapping))
+        where, by_column = self._given(handles, values)
+        with self.exclusive():
+            converted, writes = self._converted(where, by_column, isinstance(values, Mapping))
             for write in writes:
                 self.place(*write)
             return self._write(*converted)
 
     def check_update(self, handles: Values, values: Experience) -> None:
         """Raise the errors of `update`, and write nothing."""
-        where, given = self._given(handles, values)
-        with self.held():
-            self._converted(where, given, isinstance(values, Mapping))
+        where, by_column = self._given(handles, values)
+        with self.exclusive():
+            self._converted(where, by_column, isinstance(values, Mapping))
 
     def _given(self, handles: Values, values: Experience) -> tuple[np.ndarray, dict[int, Any]]:
         """Return handles and, for each column given, its rows: `Items`, or an array. No Tensor: see `held`."""
         schema = self._rows_schema
-        given: dict[int, Any] = {}
+        by_column: dict[int, Any] = {}
         for i, path in schema.chosen(values).items():
             value = at(values, path)
-            given[i] = as_items(schema, i, value) if i in self.group_of else schema.fitted(i, value)
-            if is_tensor(given[i]):
-                given[i] = schema.as_array(i, given[i])
-        check_items(schema, "values", given)
-        return as_handles(self.options.cls_name, handles), given
+            by_column[i] = as_items(schema, i, value) if i in self.group_of else schema.fitted(i, value)
+            if is_tensor(by_column[i]):
+                by_column[i] = schema.as_array(i, by_column[i])
+        check_items(schema, "values", by_column)
+        return as_handles(self.options.cls_name, handles), by_column
 
-    def _converted(self, where: np.ndarray, given: Mapping[int, Any], by_name: bool) -> tuple[Any, list[Any]]:
+    def _converted(self, where: np.ndarray, by_column: Mapping[int, Any], by_name: bool) -> tuple[Any, list[Any]]:
         """Return the arguments of the kernel of `update`, and those of `place`, for each column whose rows differ."""
-        schema, stored, writes = self._rows_schema, dict(given), []
+        schema, stored, writes = self._rows_schema, dict(by_column), []
         slots = self._slots(where.reshape(-1))
         slots = np.where(removed(self.arrays, slots), -1, slots)
         last = np.zeros(len(slots), bool)  # of several rows for one slot, the last counts
         last[len(slots) - 1 - np.unique(slots[::-1], return_index=True)[1]] = True
         last &= slots >= 0
-        for i in given.keys() & self.group_of.keys():
-            items, group = given[i], self.group_of[i]
+        for i in by_column.keys() & self.group_of.keys():
+            items, group = by_column[i], self.group_of[i]
             references = np.where(slots[:, None] >= 0, self.references(group)[slots], 0)
             self._check_rows(i, where, slots, items, references)
             of_leader = references.reshape(*where.shape, 2)

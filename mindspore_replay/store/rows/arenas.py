@@ -24,12 +24,12 @@ class ArenaStore(Store):
     group_of: dict[int, LengthGroup]
     _items: "dict[LengthGroup, library.calls.Items]"
 
-    def held(self) -> contextlib.AbstractContextManager[None]:
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Return a block in which no graph and no other process intervenes between kernels and copies of items.
 
         It must not touch Tensors: their arrays wait for graphs, which wait for this block.
         """
-        alone = self.folder is None and self._tensors.kind is None
+        alone = self.folder is None and self._tensors.cls is None
         return contextlib.nullcontext() if alone else self.kernels_kept_out()
 
     # The arenas.

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..base.length_groups import Form
+from ..base.length_groups import Packing
 from ..base.mixins import mixin
 from ..base.random import ALL_ROWS
 from ..base.types import Arrays, Experience, Values
@@ -63,7 +63,7 @@ class BaseCalls(Protocol):
     def reset(self) -> None:
         """Remove all rows."""
 
-    def progress_of(self, what: str) -> list[Any]:
+    def progress_of(self, operation: str) -> list[Any]:
         """Return numbers that change with each insertion, or with each sample."""
 
 
@@ -112,7 +112,7 @@ class Calls(BaseCalls, Protocol):
         """Return how many items the next row may have, for a message, if rows differ in length."""
         return ""
 
-    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, form: Form) -> tuple[Any, ...]:
+    def sample_as(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing) -> tuple[Any, ...]:
         """Draw a batch as `sample` does, with rows that differ in length in some form."""
         return self.sample(bounds, beta)
 
@@ -184,9 +184,9 @@ class Calls(BaseCalls, Protocol):
         """Return numbers that change with each sample, insertion and removal: first the state of the epoch."""
         return self._between(lambda: progress(self._arrays("epoch", "serials", "counts")))
 
-    def progress_of(self, what: str) -> list[Any]:
+    def progress_of(self, operation: str) -> list[Any]:
         """Return numbers that change with each insertion, or with each sample."""
-        names = ("serials",) if what == "insert" else ("random_state", "counts", "epoch")
+        names = ("serials",) if operation == "insert" else ("random_state", "counts", "epoch")
         arrays = self._arrays(*names)
         return [arrays[name].tobytes() for name in names if name in arrays]
 

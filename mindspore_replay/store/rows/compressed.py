@@ -81,13 +81,13 @@ class CompressedColumn:
 
     def _collect(self, n: int) -> None:
         """Find the numbers that no slot uses any more, and make new ones, so that at least n are free. Cost O(C)."""
-        held = np.zeros(len(self._rows), bool)
-        held[np.maximum(self.numbers, ZEROS)] = True
-        held[ZEROS] = True
-        free = np.flatnonzero(~held)
+        used = np.zeros(len(self._rows), bool)
+        used[np.maximum(self.numbers, ZEROS)] = True
+        used[ZEROS] = True
+        free = np.flatnonzero(~used)
         more = max(n, len(self.numbers) // _SHARE) - len(free)
         if more > 0:
-            free = np.append(free, np.arange(len(held), len(held) + more))
+            free = np.append(free, np.arange(len(used), len(used) + more))
             self._rows = np.append(self._rows, np.full(more, None))
         self._free = free
 
@@ -138,8 +138,8 @@ class CompressedInsertion(Insertion):
         given: The arguments of `Insertion`, for the columns that kernels store.
     """
 
-    def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, rows_schema: Schema, compressed: Mapping[int, CompressedColumn], *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._rows_schema, self._compressed = rows_schema, compressed
         self.now, self.rows = lambda *_: False, lambda *_: -1
 
@@ -219,8 +219,8 @@ class CompressedStore(Store):
         for output in self.options.plan.outputs:
             is_of_rows = output.kind in OF_ROWS and output.column in self._by_index
             shape = output.shape(self.options.plan.n, schema)
-            made = library.calls.Output(shape, schema.numpy_types[output.column]) if is_of_rows else None
-            found.append(None if made is None else (output.column, made))
+            empty = library.calls.Output(shape, schema.numpy_types[output.column]) if is_of_rows else None
+            found.append(None if empty is None else (output.column, empty))
         return found
 
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> Outputs:
@@ -233,8 +233,8 @@ class CompressedStore(Store):
 
     def sample_groups(self, column: int, ordered: bool, groups: int, size: int) -> Outputs:
         """Draw groups by a column of ints, as `Store.sample_groups` does."""
-        drawn = super().sample_groups(column, ordered, groups, size)
-        return self._with_rows(drawn, [None, *self._columns_at((groups, size))])
+        numbers = super().sample_groups(column, ordered, groups, size)
+        return self._with_rows(numbers, [None, *self._columns_at((groups, size))])
 
     def _columns_at(self, lead: tuple[int, ...]) -> list[Place]:
         """Return the places of rows with these axes in front of their own."""
@@ -243,14 +243,14 @@ class CompressedStore(Store):
             for i, (shape, dtype) in enumerate(zip(self._rows_schema.shapes, self._rows_schema.numpy_types))
         ]
 
-    def _with_rows(self, drawn: Sequence[Any], places: Sequence[Place]) -> Outputs:
+    def _with_rows(self, numbers: Sequence[Any], places: Sequence[Place]) -> Outputs:
         """Replace the numbers that kernels gave by rows."""
-        arrays = list(drawn)
+        arrays = list(numbers)
         parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         for k, place in enumerate(places):
             if place is not None:
                 arrays[k] = place[1]()
-                parts.setdefault(place[0], []).append((drawn[k], arrays[k]))
+                parts.setdefault(place[0], []).append((numbers[k], arrays[k]))
         for i, of_column in parts.items():
             self._by_index[i].fill(of_column)
         return tuple(arrays if self._share_rows is None else map(self._share_rows, arrays))

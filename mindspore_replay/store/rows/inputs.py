@@ -29,17 +29,17 @@ def is_empty(value: object) -> bool:
 
 
 def _one_or_many(
-    cls_name: str, value: object, kinds: str, what: str, rule: str, shape: str = "[] or [n]"
+    cls_name: str, value: object, dtypes: str, subject: str, rule: str, shape: str = "[] or [n]"
 ) -> np.ndarray:
     """Return numbers of these kinds of dtypes, ``[]`` or ``[n]``. An error names the rule that a value breaks."""
     array = as_array(value)
     if array.shape == (0,):  # the dtype of an empty list says nothing
-        expected = f"{what} must have shape {shape}, but got [0]: name at least one, or leave the call out"
+        expected = f"{subject} must have shape {shape}, but got [0]: name at least one, or leave the call out"
         raise ValueError(f"For '{cls_name}', {expected}.")
-    if array.dtype.kind not in kinds and not (array.dtype.name == "bfloat16" and "f" in kinds):
+    if array.dtype.kind not in dtypes and not (array.dtype.name == "bfloat16" and "f" in dtypes):
         raise TypeError(f"For '{cls_name}', {rule}, but got {array.dtype.name}.")
     if array.ndim > 1:
-        raise ValueError(f"For '{cls_name}', {what} must have shape {shape}, but got {list(array.shape)}.")
+        raise ValueError(f"For '{cls_name}', {subject} must have shape {shape}, but got {list(array.shape)}.")
     return array
 
 
@@ -191,11 +191,11 @@ def as_values(
     return handles.reshape(-1), chosen, rows
 
 
-def _check_length(cls_name: str, array: np.ndarray, rows: int, what: str) -> None:
+def _check_length(cls_name: str, array: np.ndarray, rows: int, subject: str) -> None:
     """Raise a ValueError unless there is one number, or one for each row."""
     if array.shape not in ((), (rows,)):
         raise ValueError(
-            f"For '{cls_name}', the {what} must be one number for all rows or have shape [{rows}], one for each, "
+            f"For '{cls_name}', the {subject} must be one number for all rows or have shape [{rows}], one for each, "
             f"but got shape {list(array.shape)}."
         )
 

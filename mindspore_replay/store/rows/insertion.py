@@ -11,7 +11,7 @@ import numpy as np
 from ..base.checks import no_room
 from ..base.schema import Schema
 from ..kernels import library
-from ..kernels.call import Array, Call, Tensors, kept
+from ..kernels.call import Array, Call, Tensors, fixed
 from ..kernels.invocations import column_inputs, inputs_of
 from ..kernels.state import OF_LARGEST, ROOM, largest_held, pending_note, room, room_in_items
 from ..spec.episodes import END, FINAL
@@ -29,8 +29,8 @@ class Insertion:
         options (Options): Options of the store.
         state (Mapping[str, Union[Array, Sequence[Array]]]): The arrays of the state, as arguments of kernels.
         tensors (Tensors): The Tensors that it accepts, and the guard that it holds.
-        held (WeakMethod): Returns a block in which only this thread changes the rows. A method of the owner of this
-            object, which a strong reference would keep.
+        exclusion (WeakMethod): Returns a block in which only this thread changes the rows. A method of the owner of
+            this object, which a strong reference would keep.
     """
 
     def __init__(
@@ -39,18 +39,18 @@ class Insertion:
         options: Options,
         state: Mapping[str, Any],
         tensors: Tensors,
-        held: weakref.WeakMethod[Callable[[], AbstractContextManager[None]]],
+        exclusion: weakref.WeakMethod[Callable[[], AbstractContextManager[None]]],
     ) -> None:
-        self._schema, self._options, self._state, self._held = schema, options, state, held
+        self._schema, self._options, self._state, self._exclusion = schema, options, state, exclusion
         self._first = np.zeros((), np.int64)
         arguments = {
             **state,
             "rows": [Array((1, *shape), dtype) for shape, dtype in zip(schema.shapes, schema.dtypes)],
-            "first": kept(self._first),
-            "max_staleness": kept(options.stale_after()),
+            "first": fixed(self._first),
+            "max_staleness": fixed(options.stale_after()),
         }
         if "row_state" in options.groups:
-            arguments["priority"] = kept(state["max_priority"].memory.reshape(1))
+            arguments["priority"] = fixed(state["max_priority"].memory.reshape(1))
         of_priority, of_version = inputs_of("insert", ("priority", "version"), tensors)
         fits = library.calls.Insert(
             None if options.largest_held else tensors.guard,  # which waits for graphs, and these for the block
@@ -62,9 +62,9 @@ class Insertion:
             (END, FINAL),
             max(options.streams, 1),
             options.beta is not None,
-            tensors.kind,
+            tensors.cls,
             tensors.address_of,
-            tuple(map(self._kind_number, range(len(schema)))),
+            tuple(map(self._group_number, range(len(schema)))),
             tensors.share,
         )
         #: ``(exp, priority, end, final, version=None, with_indices=False)``: stores rows that obviously fit. It returns
@@ -76,9 +76,9 @@ class Insertion:
     def _kernels(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the kernels without and with versions, and the places of the arguments of a call, -1 for none."""
         groups = self._options.groups
-        kinds = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
+        variants = [groups, groups | {"versions"}] if "row_state" in groups else [groups]
         names = "rows", "ends", "priority", "version", "lengths", "first" if self._options.has_handles else "none"
-        self._calls = [self._call(kind, arguments) for kind in kinds]
+        self._calls = [self._call(variant, arguments) for variant in variants]
         return tuple((call.direct, *map(call.place, names)) for call in self._calls)
 
     def _call(self, groups: Collection[str], arguments: Mapping[str, Any]) -> Call:
@@ -91,7 +91,7 @@ class Insertion:
             inputs[i] = math.prod(self._schema.shapes[i]) * self._schema.numpy_types[i].itemsize
         return tuple(inputs)
 
-    def _kind_number(self, i: int) -> int:
+    def _group_number(self, i: int) -> int:
         """Return the number of the kind of lengths of a column; -1 for rows of one length."""
         return -1
 
@@ -104,9 +104,9 @@ class Insertion:
             return
         state = {name: self._state[name].memory for name in OF_LARGEST}
         arrays = [self._schema.to_array(i, field) for i, field in enumerate(new.fields)]  # not in the block
-        held = self._held()
-        assert held is not None
-        with held():
+        exclusive = self._exclusion()
+        assert exclusive is not None
+        with exclusive():
             priority = np.array(largest_held(self._options, state), np.float32)
             self._check(self._status(new._replace(fields=arrays, priority=priority)), new)
             state["max_priority"][...] = priority

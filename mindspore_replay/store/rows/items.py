@@ -31,15 +31,15 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
     if not schema.length_groups:
         raise ValueError(f"For '{schema.cls_name}', 'lengths' needs a column whose shape begins with None.")
     for group in schema.length_groups:
-        given = of_group(schema.cls_name, schema.names, "lengths", lengths, group.columns)
-        given = given.asnumpy() if is_tensor(given) else np.asarray(given)
-        are_ints = given.dtype.kind in "iu" and given.ndim == 1  # in a graph their values are not known yet
-        if not are_ints or (given < 0).any():
-            found = given.tolist() if are_ints else f"{given.dtype} of shape {list(given.shape)}"
+        counts = of_group(schema.cls_name, schema.names, "lengths", lengths, group.columns)
+        counts = counts.asnumpy() if is_tensor(counts) else np.asarray(counts)
+        are_ints = counts.dtype.kind in "iu" and counts.ndim == 1  # in a graph their values are not known yet
+        if not are_ints or (counts < 0).any():
+            found = counts.tolist() if are_ints else f"{counts.dtype} of shape {list(counts.shape)}"
             raise ValueError(
                 f"For '{schema.cls_name}', 'lengths' must be ints >= 0, one for each row, [B], but got {found}."
             )
-        given = given.astype(np.int64)
+        counts = counts.astype(np.int64)
         for i in set(group.columns) & set(schema.present):
             place = schema.present.index(i)
             field = schema.fitted(i, fields[place])
@@ -47,14 +47,14 @@ def with_lengths(schema: Schema, exp: Experience, lengths: Values | Mapping[str,
                 fields[place] = field
                 continue
             array = schema.as_array(i, field)
-            if array.ndim == len(schema.shapes[i]) + 1 and len(array) == len(given):
-                array = array[np.arange(array.shape[1]) < given[:, None]]
-            if array.ndim < 1 or len(array) != given.sum():
+            if array.ndim == len(schema.shapes[i]) + 1 and len(array) == len(counts):
+                array = array[np.arange(array.shape[1]) < counts[:, None]]
+            if array.ndim < 1 or len(array) != counts.sum():
                 raise ValueError(
-                    f"For '{schema.cls_name}', column {schema.names[i]!r} must hold the {given.sum()} items of all "
-                    f"rows, or padded rows, [{len(given)}, L], but got {list(array.shape)}."
+                    f"For '{schema.cls_name}', column {schema.names[i]!r} must hold the {counts.sum()} items of all "
+                    f"rows, or padded rows, [{len(counts)}, L], but got {list(array.shape)}."
                 )
-            fields[place] = Items(array, given)
+            fields[place] = Items(array, counts)
     return fields
 
 
@@ -105,11 +105,11 @@ def _is_empty(row: Any) -> bool:
     return bool(row.shape[:1] == (0,)) if hasattr(row, "shape") else isinstance(row, (list, tuple)) and not row
 
 
-def check_items(schema: Schema, argument: str, given: Mapping[int, Any]) -> None:
+def check_items(schema: Schema, argument: str, by_column: Mapping[int, Any]) -> None:
     """Raise a TypeError or ValueError unless columns can hold what was found of them, and items have their shapes."""
-    schema.checked(argument, given, given.values())
+    schema.checked(argument, by_column, by_column.values())
     wrong = []
-    for i, (rows, _) in ((i, items) for i, items in given.items() if type(items) is Items):
+    for i, (rows, _) in ((i, items) for i, items in by_column.items() if type(items) is Items):
         if rows.shape[1:] != schema.shapes[i][1:] or not rows.ndim:
             expected = str(("n", *schema.shapes[i][1:])).replace("'", "")
             wrong.append(f"column {schema.names[i]!r}: expected {expected}, but got {rows.shape}")
@@ -119,11 +119,11 @@ def check_items(schema: Schema, argument: str, given: Mapping[int, Any]) -> None
         )
 
 
-def check_lengths(schema: Schema, given: Mapping[int, Items]) -> None:
+def check_lengths(schema: Schema, by_column: Mapping[int, Items]) -> None:
     """Raise a ValueError unless new rows of these columns have lengths that may be stored."""
     name = schema.cls_name
     for group in schema.length_groups:
-        own = [given[i] for i in group.columns if i in given]
+        own = [by_column[i] for i in group.columns if i in by_column]
         for one in own:
             if (longest := int(one.of_rows.max(initial=0))) > group.longest:
                 raise ValueError(
@@ -146,12 +146,12 @@ def split(schema: Schema, exp: object) -> tuple[list[Any], dict[int, np.ndarray]
     """Return the fields of new rows as kernels store them, of which only lengths are set, and the items by column."""
     fields = list(schema.present_fields(exp))
     places = {i: place for place, i in enumerate(schema.present) if i in schema.group_of}
-    given: dict[int, Any] = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
-    check_items(schema, "exp", given)
-    check_lengths(schema, given)
+    by_column: dict[int, Any] = {i: as_items(schema, i, fields[place]) for i, place in places.items()}
+    check_items(schema, "exp", by_column)
+    check_lengths(schema, by_column)
     for i, place in places.items():
-        fields[place] = reference_of(schema, i, given[i])
-    return fields, {i: items.rows for i, items in given.items()}
+        fields[place] = reference_of(schema, i, by_column[i])
+    return fields, {i: items.rows for i, items in by_column.items()}
 
 
 def reference_of(schema: Schema, i: int, items: Items) -> np.ndarray:

@@ -16,7 +16,7 @@ from ..base.schema import Schema
 from ..base.types import Arrays, Experience, Nested, Outputs, Values
 from ..folder.sharing import holding, is_busy
 from ..kernels import library, state
-from ..kernels.call import NO_TENSORS, Array, Call, Tensors, kept
+from ..kernels.call import NO_TENSORS, Array, Call, Tensors, fixed
 from ..kernels.invocations import Invocations, Key
 from ..kernels.limits import Limits, on_rows
 from ..kernels.locks import Held
@@ -115,14 +115,14 @@ class Store(Calls):
             Array(self.arrays[f"column.{name}"].shape, dtype, self.arrays[f"column.{name}"])
             for name, dtype in zip(schema.names, schema.stored_dtypes)
         ]
-        arguments: dict[str, Any] = {name: kept(a) for name, a in self.arrays.items() if not name.startswith("column.")}
-        arguments |= {"columns": columns, "updates": kept(self.updates)}
+        arguments: dict[str, Any] = {key: fixed(a) for key, a in self.arrays.items() if not key.startswith("column.")}
+        arguments |= {"columns": columns, "updates": fixed(self.updates)}
         if options.weighting is not None:
-            arguments["row_rule"] = kept(options.row_rule())
+            arguments["row_rule"] = fixed(options.row_rule())
         if options.rule is not None:
-            arguments["window_rule"] = kept(options.rule.array())
+            arguments["window_rule"] = fixed(options.rule.array())
         if options.epochs is not None:
-            arguments["epoch_rule"] = kept(options.epochs.array())
+            arguments["epoch_rule"] = fixed(options.epochs.array())
         return arguments
 
     @functools.cached_property
@@ -140,10 +140,10 @@ class Store(Calls):
     def _kernels(self) -> Invocations:
         return Invocations(self.schema, self.options, self._state, self._tensors)
 
-    def _run(self, kind: type[_Result], key: Key, *arguments: object) -> _Result:
+    def _run(self, result_type: type[_Result], key: Key, *arguments: object) -> _Result:
         """Call a kernel with arguments that fit, and return its result. Raise a KernelError if it failed."""
         result = self._kernels[key](*arguments)
-        if isinstance(result, kind):
+        if isinstance(result, result_type):
             return result
         raise library.KernelError(f"replay_{self._kernels.operator(key)}", result)
 
