@@ -37,11 +37,11 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("'--env' must name the environment of a Minari dataset to write, such as CartPole-v1.")
     if target != "minari" and Path(options.target).exists() and not options.force:
         raise FileExistsError(f"'target' must be a new file, but {options.target} exists: --force overwrites it.")
-    for option, value, kinds in (
+    for option, value, only_for in (
         ("--env", options.env, "minari"),
         ("--sample-size", options.sample_size, "checkpoint"),
     ):
-        if value is not None and target != kinds:
+        if value is not None and target != only_for:
             raise ValueError(f"'{option}' must not be given for {options.target}, which has none.")
     buffer = _read(options)
     _write(buffer, target, options)
@@ -50,18 +50,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _kind(name: str) -> str:
-    kinds = {".safetensors": "checkpoint", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}
+    formats = {".safetensors": "checkpoint", ".npz": "npz", ".hdf5": "hdf5", ".h5": "hdf5"}
     suffix = Path(name).suffix.lower()
-    if suffix and suffix not in kinds and "/" not in name:
-        raise ValueError(f"'{name}' must end on one of {', '.join(kinds)}, or be the id of a Minari dataset.")
-    return kinds.get(suffix, "minari")
+    if suffix and suffix not in formats and "/" not in name:
+        raise ValueError(f"'{name}' must end on one of {', '.join(formats)}, or be the id of a Minari dataset.")
+    return formats.get(suffix, "minari")
 
 
 def _read(options: argparse.Namespace) -> LocalBuffer:
     from .. import datasets
 
-    kind = _kind(options.source)
-    if kind == "checkpoint":
+    source_format = _kind(options.source)
+    if source_format == "checkpoint":
         if options.sample_size is not None:
             raise ValueError("'--sample-size' must not be given for a checkpoint to read, which has one.")
         buffer = host.load(options.source, progress=options.progress)
@@ -74,15 +74,15 @@ def _read(options: argparse.Namespace) -> LocalBuffer:
         "minari": datasets.from_minari,
     }
     arguments = {"sample_size": options.sample_size, "progress": options.progress, "buffer_cls": host.ReplayBuffer}
-    return readers[kind](options.source, **arguments)
+    return readers[source_format](options.source, **arguments)
 
 
-def _write(buffer: LocalBuffer, kind: str, options: argparse.Namespace) -> None:
+def _write(buffer: LocalBuffer, file_format: str, options: argparse.Namespace) -> None:
     from .. import datasets
 
-    if kind == "checkpoint":
+    if file_format == "checkpoint":
         host.save(buffer, options.target, progress=options.progress)
-    elif kind == "npz":
+    elif file_format == "npz":
         datasets.to_npz(buffer, options.target, progress=options.progress)
     else:
         datasets.to_minari(buffer, options.target, env=options.env, progress=options.progress)

@@ -62,9 +62,9 @@ class RingOperator(Operator):
         self.random_state = self._parameter("random_state", initial_state(seed))
         self.check_ring = self._check_in_graph(self._check_ring, "Ring")
 
-    def _check_in_graph(self, check: Callable[..., bool], what: str) -> Callable[..., bool]:
+    def _check_in_graph(self, check: Callable[..., bool], subject: str) -> Callable[..., bool]:
         """Return a check for compiled bodies. The compiler caches checks by name, so the name is unique."""
-        return ops.constexpr(check, name=f"Check{what}Of{type(self).__name__}{self.number}")
+        return ops.constexpr(check, name=f"Check{subject}Of{type(self).__name__}{self.number}")
 
     def _parameter(self, name: str, value: np.ndarray) -> Parameter:
         """Make a Parameter of the operator, under a unique name: a graph may use any number of operators."""

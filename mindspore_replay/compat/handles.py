@@ -39,14 +39,14 @@ class _Create(Operator):
 class _OnHandle(Operator):
     """An operator on the buffer that a handle identifies."""
 
-    kind: type[Buffer]
+    buffer_cls: type[Buffer]
 
     def __init__(self, handle: int) -> None:
         name = type(self).__name__
         buffer = _buffers.get(check_size(name, "handle", handle, minimum=0))
-        if not isinstance(buffer, self.kind):
+        if not isinstance(buffer, self.buffer_cls):
             raise ValueError(
-                f"For '{name}', 'handle' must be that of a {self.kind.__name__} that was not destroyed, but got "
+                f"For '{name}', 'handle' must be that of a {self.buffer_cls.__name__} that was not destroyed, but got "
                 f"{handle}."
             )
         self.buffer, self.number = buffer, int(handle)
@@ -148,7 +148,7 @@ class PriorityReplayBufferPush(_Push):
         TypeError, ValueError: If the row does not fit, or no buffer has this handle.
     """
 
-    kind = PrioritizedReplayBuffer
+    buffer_cls = PrioritizedReplayBuffer
 
 
 @ms.jit_class
@@ -173,7 +173,7 @@ class PriorityReplayBufferSample(_Sample):
             `beta` outside [0, 1].
     """
 
-    kind = PrioritizedReplayBuffer
+    buffer_cls = PrioritizedReplayBuffer
 
     def __call__(self, beta):
         """Return handles, importance weights and rows of a sample."""
@@ -196,7 +196,7 @@ class PriorityReplayBufferUpdate(_OnHandle):
             on a priority that is negative, NaN or infinite.
     """
 
-    kind = PrioritizedReplayBuffer
+    buffer_cls = PrioritizedReplayBuffer
 
     def __call__(self, indices, priorities):
         """Set the priorities, and return the handle of the buffer."""
@@ -216,7 +216,7 @@ class PriorityReplayBufferDestroy(_Destroy):
         RuntimeError: If the buffer was already destroyed.
     """
 
-    kind = PrioritizedReplayBuffer
+    buffer_cls = PrioritizedReplayBuffer
 
 
 @ms.jit_class
@@ -249,7 +249,7 @@ class ReservoirReplayBufferPush(_Push):
     Args, Inputs, Raises: As for `PriorityReplayBufferPush`.
     """
 
-    kind = ReservoirReplayBuffer
+    buffer_cls = ReservoirReplayBuffer
 
 
 @ms.jit_class
@@ -267,7 +267,7 @@ class ReservoirReplayBufferSample(_Sample):
         RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
     """
 
-    kind = ReservoirReplayBuffer
+    buffer_cls = ReservoirReplayBuffer
 
     def __call__(self):
         """Return the rows of a sample."""
@@ -281,4 +281,4 @@ class ReservoirReplayBufferDestroy(_Destroy):
     Args, Raises: As for `PriorityReplayBufferDestroy`.
     """
 
-    kind = ReservoirReplayBuffer
+    buffer_cls = ReservoirReplayBuffer

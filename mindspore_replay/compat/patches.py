@@ -252,11 +252,11 @@ def _logsumexp() -> Iterator[_Change]:
 
 def _tensor_type() -> Iterator[_Change]:
     """Patch ``__instancecheck__`` of the class, so that the object may be the second argument of isinstance."""
-    kind = type(ms.tensor_type)
+    metaclass = type(ms.tensor_type)
     if not isinstance(ms.tensor_type, type):
         purpose = "MAPPO asks isinstance(x, mstype.tensor_type), which was a class"
-        patch = Patch("tensor_type", f"{kind.__module__}.{kind.__name__}.__instancecheck__", purpose)
-        yield _Change(patch, kind, "__instancecheck__", lambda self, value: isinstance(value, type(self)))
+        patch = Patch("tensor_type", f"{metaclass.__module__}.{metaclass.__name__}.__instancecheck__", purpose)
+        yield _Change(patch, metaclass, "__instancecheck__", lambda self, value: isinstance(value, type(self)))
 
 
 _on_cpu = ops.constexpr(lambda: ms.get_context("device_target") == "CPU")

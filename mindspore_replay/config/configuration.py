@@ -294,15 +294,15 @@ def _arguments(buffer_cls: type, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_records(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with the columns and priorities, which a YAML file has as mappings, as records."""
-    made = dict(values)
-    columns = made.get("columns")
+    arguments = dict(values)
+    columns = arguments.get("columns")
     if isinstance(columns, Mapping):
-        made["columns"] = {name: _record(Column, f"columns.{name}", column) for name, column in columns.items()}
+        arguments["columns"] = {name: _record(Column, f"columns.{name}", column) for name, column in columns.items()}
     elif isinstance(columns, (list, tuple)):
-        made["columns"] = [_record(Column, f"columns.{i}", column) for i, column in enumerate(columns)]
-    if "priorities" in made:
-        made["priorities"] = _record(Priorities, "priorities", made["priorities"])
-    return made
+        arguments["columns"] = [_record(Column, f"columns.{i}", column) for i, column in enumerate(columns)]
+    if "priorities" in arguments:
+        arguments["priorities"] = _record(Priorities, "priorities", arguments["priorities"])
+    return arguments
 
 
 def _record(cls: type, name: str, value: object) -> object:
@@ -322,9 +322,9 @@ def _check_mapping(name: str, value: object) -> None:
         raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r} ({type(value).__name__}).")
 
 
-def _check_known(keys: Iterable[Any], known: Iterable[str]) -> None:
-    known = list(known)
-    meant = [key for key in known if key not in di_engine.REFUSED]
-    unknown = [f"{key!r}{hint(str(key), meant)}" for key in keys if key not in known]
+def _check_known(keys: Iterable[Any], allowed: Iterable[str]) -> None:
+    allowed = list(allowed)
+    meant = [key for key in allowed if key not in di_engine.REFUSED]
+    unknown = [f"{key!r}{hint(str(key), meant)}" for key in keys if key not in allowed]
     if unknown:
         raise ValueError(f"For 'create_buffer', the configuration has unknown keys: {'; '.join(unknown)}.")

@@ -70,8 +70,8 @@ def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], 
     names = "ReplayBuffer", "PrioritizedReplayBuffer"
     if priority is None or buffer_cls not in map(find, names):
         return buffer_cls
-    made: type = find(names[check_bool("create_buffer", "priority", priority)])
-    return made
+    cls: type = find(names[check_bool("create_buffer", "priority", priority)])
+    return cls
 
 
 def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[st
         raise ValueError(f"For 'create_buffer', there is no counterpart of {'; of '.join(refused)}.")
     for key in IGNORED:
         if key in foreign and not isinstance(values[key], IGNORED[key]):
-            kind = IGNORED[key][0].__name__
-            raise TypeError(f"For 'create_buffer', {key!r} must be of type {kind}, but got {values[key]!r}.")
-    kept = {key: value for key, value in values.items() if key not in foreign or key in (*RENAMED, *SWITCHES)}
-    return _renamed(accepted, _switched(buffer_cls, accepted, kept))
+            expected = IGNORED[key][0].__name__
+            raise TypeError(f"For 'create_buffer', {key!r} must be of type {expected}, but got {values[key]!r}.")
+    others = {key: value for key, value in values.items() if key not in foreign or key in (*RENAMED, *SWITCHES)}
+    return _renamed(accepted, _switched(buffer_cls, accepted, others))
 
 
 def _switched(buffer_cls: type, accepted: Collection[str], values: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs:
     }
 
 
-def _check_keys(name: str, value: Any, known: Collection[str]) -> None:
+def _check_keys(name: str, value: Any, allowed: Collection[str]) -> None:
     need(isinstance(value, Mapping), TypeError, "create_buffer", f"{name!r} must be a mapping", value)
-    unknown = sorted(map(str, set(value) - set(known)))
-    need(not unknown, ValueError, "create_buffer", f"{name!r} must hold some of {list(known)}", unknown)
+    unknown = sorted(map(str, set(value) - set(allowed)))
+    need(not unknown, ValueError, "create_buffer", f"{name!r} must hold some of {list(allowed)}", unknown)

@@ -282,8 +282,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         need(isinstance(row, dict), TypeError, self._class, "a row must be a dict", row)
         collected = row.get("collect_iter")
         collected = min(collected) if isinstance(collected, (list, tuple)) else collected
-        kept = {key: one for key, one in row.items() if key not in (*_ADDED, "priority", "replay_unique_id")}
-        return kept, {"priority": row.get("priority"), "train_iter_data_collected": collected}
+        data = {key: one for key, one in row.items() if key not in (*_ADDED, "priority", "replay_unique_id")}
+        return data, {"priority": row.get("priority"), "train_iter_data_collected": collected}
 
     def _range(self, sample_range: slice | None, cur_learner_iter: int) -> slice | None:
         self._table.advance_to(cur_learner_iter)
@@ -291,14 +291,14 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
 
     def _returned(self, rows: list[BufferedData], cur_learner_iter: int) -> list[Any]:
         for row in rows:
-            row.data |= {key: row.meta[known] for key, known in _ADDED.items()}
+            row.data |= {key: row.meta[meta_key] for key, meta_key in _ADDED.items()}
             row.data |= {"replay_unique_id": f"{self._name}_{row.index}", "priority": row.meta["priority"]}
             if row.meta.get("train_iter_data_collected") is None:
                 row.data["staleness"] = -1
-        drawn = [row.data for row in rows]
-        if drawn:
-            self._monitor.sampled(drawn, self.beta, cur_learner_iter, self._envstep)
-        return drawn
+        data = [row.data for row in rows]
+        if data:
+            self._monitor.sampled(data, self.beta, cur_learner_iter, self._envstep)
+        return data
 
     def update(self, info: Any) -> None:
         """Set the priorities of rows by their lists of `info`, if ``"priority"`` is one. Skip rows that are gone."""
@@ -306,7 +306,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             own, prefix = info["replay_unique_id"], f"{self._name}_"
             handles = self._table.handles(one[len(prefix) :] if one.startswith(prefix) else None for one in own)
             handles[handles % self.buffer.size != np.array(info["replay_buffer_idx"], int)] = -1
-            self._table.held.update_priorities(handles, [float(one) for one in info["priority"]])
+            self._table.buffer.update_priorities(handles, [float(one) for one in info["priority"]])
 
 
 class DequeBufferWrapper(NaiveReplayBuffer):
@@ -369,10 +369,10 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type:
     for name in cfg.get("import_names") or ():
         if not name.startswith("ding."):  # where DI-engine's own are
             importlib.import_module(name)
-    kind = cfg.get("type")
-    made: Any = kind if isinstance(kind, type) else _CLASSES.get(kind)
-    need(made, ValueError, "create_buffer", f"'type' must be a class or one of {list(_CLASSES)}", kind)
-    return made  # type: ignore[no-any-return]
+    wanted = cfg.get("type")
+    buffer_cls: Any = wanted if isinstance(wanted, type) else _CLASSES.get(wanted)
+    need(buffer_cls, ValueError, "create_buffer", f"'type' must be a class or one of {list(_CLASSES)}", wanted)
+    return buffer_cls  # type: ignore[no-any-return]
 
 
 def create_buffer(cfg: Mapping[str, Any], *arguments: object, **more: object) -> Any:

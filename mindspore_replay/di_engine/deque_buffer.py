@@ -105,7 +105,7 @@ class DequeBuffer(Buffer):
     def meta_index(self) -> Mapping[str, list[Any]]:
         """What `meta` has by the keys of the dict that was set here, and of `groupby`: a list of all rows', by key."""
         with self.table.lock:
-            metas = [self.table.known(handle).meta for handle in self.table.live().tolist()]
+            metas = [self.table.entry(handle).meta for handle in self.table.live().tolist()]
             return MappingProxyType({key: [meta.get(key) for meta in metas] for key in self.table.indexed})
 
     @meta_index.setter
@@ -120,9 +120,9 @@ class DequeBuffer(Buffer):
 
     def view(self) -> "DequeBuffer":
         """Return a buffer of the same rows without middleware."""
-        made = object.__new__(type(self))
-        vars(made).update(vars(self), _middleware=[])
-        return made
+        view = object.__new__(type(self))
+        vars(view).update(vars(self), _middleware=[])
+        return view
 
     __copy__ = view
 
@@ -192,9 +192,9 @@ class DequeBuffer(Buffer):
             )
         if len(rows) == size:
             return rows
-        kind = "rows" if groupby is None else f"groups by {groupby!r}"
-        there = len(range(self.count())[sample_range or slice(None)])
-        text = f"For '{name}', there must be {size} {kind} to sample, but got too few in {there} rows."
+        units = "rows" if groupby is None else f"groups by {groupby!r}"
+        number = len(range(self.count())[sample_range or slice(None)])
+        text = f"For '{name}', there must be {size} {units} to sample, but got too few in {number} rows."
         text += f" There are less than {size} of them."  # DI-engine's words
         if not ignore_insufficient:
             raise ValueError(text)
@@ -207,7 +207,7 @@ class DequeBuffer(Buffer):
         groups: dict[object, list[int]] = {}
         self.table.indexed = tuple(dict.fromkeys((*self.table.indexed, key)))
         for handle in self.table.live()[sample_range or slice(None)].tolist():
-            groups.setdefault(self.table.known(handle).meta.get(key), []).append(handle)
+            groups.setdefault(self.table.entry(handle).meta.get(key), []).append(handle)
         long = [group for group in groups.values() if len(group) >= (length or 1)]
         if not long or (len(long) < size and not replace):
             return []

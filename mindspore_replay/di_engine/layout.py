@@ -49,14 +49,14 @@ def _values(row: Any) -> Iterator[object]:
 
 
 def _typed(value: object) -> tuple[str, np.ndarray] | None:
-    """Return the kind and the array of a value, or ``None`` if it cannot be in a column."""
+    """Return the tag and the array of a value, or ``None`` if it cannot be in a column."""
     if isinstance(value, (bool, int, float)):
-        kind, array = "number", np.array(value, np.float32 if type(value) is float else None)
+        tag, array = "number", np.array(value, np.float32 if type(value) is float else None)
     elif is_tensor(value) or isinstance(value, (np.ndarray, np.generic)):
-        kind, array = "Tensor" if is_tensor(value) else "array", as_array(value)
+        tag, array = "Tensor" if is_tensor(value) else "array", as_array(value)
     else:
         return None
-    return (kind, array) if array.dtype.kind in "biuf" and array.itemsize <= 8 and array.size else None
+    return (tag, array) if array.dtype.kind in "biuf" and array.itemsize <= 8 and array.size else None
 
 
 def _tensors(array: np.ndarray) -> Iterator[object]:
@@ -85,7 +85,7 @@ def _filled(row: Mapping[Any, object], values: Iterator[object]) -> dict[Any, ob
 class RowLayout:
     """Columns of rows that are dicts, also nested ones, of arrays, Tensors and numbers."""
 
-    kinds: tuple[str, ...]
+    tags: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     types: list[np.dtype]
     #: A row with the columns' names as its values; ``None`` if those are its keys.
@@ -98,9 +98,9 @@ class RowLayout:
         typed = {name: found for name, value in values if (found := _typed(value))}
         if not isinstance(row, Mapping) or not typed or len(typed) < len(values):
             return None
-        kinds, arrays = zip(*typed.values())
+        tags, arrays = zip(*typed.values())
         nested = None if row.keys() == typed.keys() else _filled(row, iter(typed))
-        return cls(kinds, {name: array.shape for name, array in zip(typed, arrays)}, [a.dtype for a in arrays], nested)
+        return cls(tags, {name: array.shape for name, array in zip(typed, arrays)}, [a.dtype for a in arrays], nested)
 
     def fields(self, owner: str, rows: Sequence[object]) -> dict[str, Any]:
         """Return the columns of rows for `insert`. Raise a ValueError if keys or shapes differ."""
@@ -119,8 +119,8 @@ class RowLayout:
 
     def rows(self, fields: Sequence[Any]) -> list[dict[Any, Any]]:
         """Return the rows of columns, each a dict like the first row."""
-        arrays = zip(self.kinds, map(as_array, fields))
-        columns = ({"number": np.ndarray.tolist, "Tensor": _tensors}.get(kind, iter)(array) for kind, array in arrays)
+        arrays = zip(self.tags, map(as_array, fields))
+        columns = ({"number": np.ndarray.tolist, "Tensor": _tensors}.get(tag, iter)(array) for tag, array in arrays)
         rows = zip(*columns)
         if self.nested:
             return [_filled(self.nested, iter(row)) for row in rows]

@@ -71,7 +71,7 @@ class PriorityExperienceReplay(_Middleware):
         if isinstance(row, BufferedData):
             row.meta["priority_idx"] = int(row.index) % self._buffer.size
             if row.meta.get("priority") is None:
-                row.meta["priority"] = float(self._buffer.table.held.info(int(row.index))[0])
+                row.meta["priority"] = float(self._buffer.table.buffer.info(int(row.index))[0])
         return row
 
     def _update(self, chain: _Chain, index: str, data: object = None, meta: Any = None, **more: Any) -> Any:

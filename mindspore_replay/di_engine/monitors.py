@@ -43,9 +43,9 @@ class Monitor:
         self._pushed = self._sampled = 0.0  # of late
 
     def __deepcopy__(self, memo: object) -> "Monitor":
-        made = copy.copy(self)  # a SummaryWriter has threads
-        made._last = self._last.copy()  # noqa: SLF001
-        return made
+        clone = copy.copy(self)  # a SummaryWriter has threads
+        clone._last = self._last.copy()  # noqa: SLF001
+        return clone
 
     def say(self, text: str) -> None:
         """Log a line of text."""
@@ -54,8 +54,8 @@ class Monitor:
     def write(self, values: Mapping[str, float], **steps: int) -> None:
         """Log numbers, with a tag for each kind of step that is known."""
         self.say(", ".join(f"{key} {value:g}" for key, value in values.items()))
-        for kind, step in steps.items():
-            tagged = {f"{self._name}_{kind}/{key}": value for key, value in values.items() if step >= 0}
+        for clock, step in steps.items():
+            tagged = {f"{self._name}_{clock}/{key}": value for key, value in values.items() if step >= 0}
             if hasattr(self._tb_logger, "add_scalar"):
                 for tag, value in tagged.items():
                     self._tb_logger.add_scalar(tag, value, step)

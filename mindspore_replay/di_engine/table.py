@@ -43,8 +43,8 @@ class RowTable:
         self.lock, self._in_graphs, self.by_priority = threading.RLock(), False, False
         self._hold(self._make(None), None)
 
-    def _hold(self, held: Any, layout: RowLayout | None) -> None:
-        self.held, self.layout = held, layout
+    def _hold(self, buffer: Any, layout: RowLayout | None) -> None:
+        self.buffer, self.layout = buffer, layout
 
     def _given(self) -> dict[str, Any]:
         return {key: value for key, value in self._arguments.items() if value != inf}
@@ -52,22 +52,22 @@ class RowTable:
     def _make(self, layout: RowLayout | None) -> Any:
         arguments = self._given()
         factors = {key: arguments.pop(key) for key in _OF_PRIORITIES if key in arguments}
-        name, given = "ReplayBuffer", _UNIFORM
+        name, options = "ReplayBuffer", _UNIFORM
         if self.by_priority:
             priorities = Priorities(epsilon=1e-5, normalize="buffer", **factors)
-            name, given = "ElasticReplayBuffer", {"priorities": priorities}
-        made = find(name) if self._in_graphs or library_for("CPU").reason else getattr(host, name)
+            name, options = "ElasticReplayBuffer", {"priorities": priorities}
+        buffer_class = find(name) if self._in_graphs or library_for("CPU").reason else getattr(host, name)
         names, shapes = (list(layout.shapes), list(layout.shapes.values())) if layout else (["object"], [()])
         types = layout.types if layout else ["uint8"]  # a number in place of each object
-        return made(1, self.size, shapes, types, names=names, **given, **arguments)
+        return buffer_class(1, self.size, shapes, types, names=names, **options, **arguments)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowTable":
         with self.lock:
-            made = memo[id(self)] = copy.copy(self)
-            kept, gone = copy.deepcopy((self._kept, self.gone), memo)
-            vars(made).update(lock=threading.RLock(), _kept=kept, gone=gone)
-            made._hold(copy.deepcopy(self.held, memo), self.layout)  # noqa: SLF001
-        return made
+            clone = memo[id(self)] = copy.copy(self)
+            rows, gone = copy.deepcopy((self._kept, self.gone), memo)
+            vars(clone).update(lock=threading.RLock(), _kept=rows, gone=gone)
+            clone._hold(copy.deepcopy(self.buffer, memo), self.layout)  # noqa: SLF001
+        return clone
 
     @property
     def replay(self) -> Any:
@@ -77,15 +77,15 @@ class RowTable:
                 raise RuntimeError(f"For '{self.owner}', 'replay' is made from the first row: push a row first.")
             self._in_graphs = True
             if self._is_on_arrays:
-                made = self._make(self.layout)
-                made.load_state_dict(self.held.state_dict())
-                self._hold(made, self.layout)
-            return self.held
+                cell = self._make(self.layout)
+                cell.load_state_dict(self.buffer.state_dict())
+                self._hold(cell, self.layout)
+            return self.buffer
 
     def limit(self, **arguments: Any) -> None:
         """Set arguments of the buffer underneath, of limits the smallest so far. Stored rows stay."""
         with self.lock:
-            before, given = dict(vars(self)), self._given()
+            before, limits = dict(vars(self)), self._given()
             for key in arguments.keys() & {"max_use", "max_staleness"}:
                 limit = min(any_number(self.owner, key, arguments[key]), self._arguments.get(key, inf))
                 arguments[key] = int(limit) if limit % 1 == 0 else limit
@@ -93,7 +93,7 @@ class RowTable:
             try:
                 if not self._in_graphs:
                     self._make_again(before["by_priority"])
-                elif given != self._given():
+                elif limits != self._given():
                     raise RuntimeError(
                         f"For '{self.owner}', set limits and priorities before you read 'replay': add middleware first."
                     )
@@ -103,24 +103,24 @@ class RowTable:
 
     def _make_again(self, weighted: bool) -> None:
         """Make the buffer underneath for other arguments, with the same rows, handles, time and priorities, if any."""
-        handles, live, clock, before = self._all(), self.live(), self._state("clock")[0], self.held
+        handles, live, clock, before = self._all(), self.live(), self._state("clock")[0], self.buffer
         first = self.pushed()[0] - handles.size
         self._hold(self._make(self.layout), self.layout)
         begun = {"serials": np.array([first, first]), "clock": np.array([clock, first, 0])}
-        self.held.load_state_dict(self.held.state_dict() | begun)
+        self.buffer.load_state_dict(self.buffer.state_dict() | begun)
         if handles.size:
-            metas = [self.known(handle).meta for handle in handles.tolist()]
+            metas = [self.entry(handle).meta for handle in handles.tolist()]
             described = self._described(metas)
             if weighted and self.by_priority:
                 described["priority"] = as_array(before.info(handles)[0])
-            self.held.insert(before.get_item(handles - first), **described)
+            self.buffer.insert(before.get_item(handles - first), **described)
             self.remove(np.setdiff1d(handles, live))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows and the whole state."""
         with self.lock:
-            known = {"kept": list(self._kept), "indexed": self.indexed, "alpha": self._arguments.get("alpha")}
-            return {"state": self.held.state_dict(), "layout": self.layout, **known}
+            rows = {"kept": list(self._kept), "indexed": self.indexed, "alpha": self._arguments.get("alpha")}
+            return {"state": self.buffer.state_dict(), "layout": self.layout, **rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned, into the same `replay` if columns are the same. Errors change nothing."""
@@ -129,10 +129,10 @@ class RowTable:
         with self.lock:
             fits = layout == self.layout or not self._in_graphs
             need(fits, ValueError, self.owner, "the state must have the columns of 'replay'", layout and layout.shapes)
-            held = self.held if layout == self.layout else self._make(layout)
-            held.load_state_dict(self._of_this_kind(state))
+            buffer = self.buffer if layout == self.layout else self._make(layout)
+            buffer.load_state_dict(self._of_this_kind(state))
             self._kept, self.indexed = copy.deepcopy(state["kept"]), state["indexed"]
-            self._hold(held, layout)
+            self._hold(buffer, layout)
 
     def _of_this_kind(self, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the arrays of a state, made anew if its rows are weighted otherwise: by alpha, or not at all."""
@@ -142,24 +142,24 @@ class RowTable:
         other._arguments = {} if state["alpha"] is None else {"alpha": state["alpha"]}
         other.by_priority, other._kept = bool(other._arguments), state["kept"]
         other._hold(other._make(state["layout"]), state["layout"])
-        other.held.load_state_dict(state["state"])
+        other.buffer.load_state_dict(state["state"])
         weighted, other.by_priority, other._arguments = other.by_priority, self.by_priority, self._arguments
         other._make_again(weighted)
-        return other.held.state_dict()  # type: ignore[no-any-return]
+        return other.buffer.state_dict()  # type: ignore[no-any-return]
 
     @property
     def _is_on_arrays(self) -> bool:
-        return package_of(self.held) == host.__name__
+        return package_of(self.buffer) == host.__name__
 
     # Which rows there are.
 
     def _state(self, name: str) -> np.ndarray:
-        held = self.held
-        return held.arrays[name] if self._is_on_arrays else held.state.state_arrays()[name].asnumpy()  # type: ignore[no-any-return]
+        buffer = self.buffer
+        return buffer.arrays[name] if self._is_on_arrays else buffer.state.state_arrays()[name].asnumpy()  # type: ignore[no-any-return]
 
     def count(self) -> int:
         """Return the number of rows that were not removed."""
-        return self.held.eligible()  # type: ignore[no-any-return]
+        return self.buffer.eligible()  # type: ignore[no-any-return]
 
     def pushed(self) -> tuple[int, int]:
         """Return the number of rows pushed, in all and since the last `clear`."""
@@ -169,10 +169,10 @@ class RowTable:
     def _all(self) -> np.ndarray:
         """Return the handles of all rows, also of those that were removed, oldest first."""
         total = self.pushed()[0]
-        return np.arange(total - len(self.held), total)
+        return np.arange(total - len(self.buffer), total)
 
     def _stored(self, handles: np.ndarray) -> np.ndarray:
-        number = len(self.held)
+        number = len(self.buffer)
         positions = handles - (self.pushed()[0] - number)
         removed = self._state("use_counts")[(int(self._state("head")) + positions) % self.size] < 0
         return (positions >= 0) & (positions < number) & ~removed
@@ -197,17 +197,17 @@ class RowTable:
 
     # Rows in.
 
-    def extend(self, known: Sequence[tuple[Any, dict[str, Any]]]) -> list[BufferedData]:
+    def extend(self, pairs: Sequence[tuple[Any, dict[str, Any]]]) -> list[BufferedData]:
         """Append rows, each with its `meta`. After an error nothing is stored."""
         with self.lock:
-            if not known:
+            if not pairs:
                 return []
-            first, (rows, metas) = self.pushed()[0], zip(*known)
+            first, (rows, metas) = self.pushed()[0], zip(*pairs)
             if not first:  # columns are those of the first row that is stored
                 layout = None if self._objects else RowLayout.of(rows[0])
                 self._hold(self._make(layout), layout)
             self._with_fields("insert", rows=rows, **self._described(metas))
-            pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(known)]
+            pushed = [BufferedData(row, str(first + i), meta) for i, (row, meta) in enumerate(pairs)]
             for handle, row in enumerate(pushed, first):
                 self._keep(handle, BufferedData(None, row.index, row.meta) if self.layout else row)
             return pushed
@@ -218,12 +218,12 @@ class RowTable:
         priority = None if priority is None else as_priority(self.owner, priority, 1)
         if data is not None and self.layout:
             self._with_fields("update", handle, rows=[data])
-        kept = self.known(handle)
+        entry = self.entry(handle)
         if data is not None and not self.layout:
-            kept.data = data
+            entry.data = data
         if priority is not None:
-            self.held.update_priorities(handle, priority)
-        kept.meta, self._kept[handle % self.size] = kept.meta if meta is None else meta, kept
+            self.buffer.update_priorities(handle, priority)
+        entry.meta, self._kept[handle % self.size] = entry.meta if meta is None else meta, entry
 
     def _with_fields(self, method: str, *arguments: Any, rows: Sequence[object], **more: Any) -> None:
         """Call a method of the buffer underneath with the columns of rows.
@@ -232,7 +232,7 @@ class RowTable:
         """
         objects = [0] if len(rows) == 1 else [[0] * len(rows)]
         try:
-            getattr(self.held, method)(
+            getattr(self.buffer, method)(
                 *arguments, self.layout.fields(self.owner, rows) if self.layout else objects, **more
             )
         except (TypeError, ValueError) as error:
@@ -240,10 +240,10 @@ class RowTable:
                 raise
             if self._in_graphs:
                 raise type(error)(f"{error} {_HINT}") from None
-            held = self._make(None)
-            empty = held.state_dict()
-            held.load_state_dict(empty | {key: one for key, one in self.held.state_dict().items() if key in empty})
-            getattr(held, method)(*arguments, objects, **more)  # refuses what is wrong besides
+            buffer = self._make(None)
+            empty = buffer.state_dict()
+            buffer.load_state_dict(empty | {key: one for key, one in self.buffer.state_dict().items() if key in empty})
+            getattr(buffer, method)(*arguments, objects, **more)  # refuses what is wrong besides
             warn_caller(
                 f"For '{self.owner}', all rows are stored as objects from now on, since one does not fit the first's "
                 "columns. Compiled graphs cannot sample the values of objects, and a batch of tensors takes ten times "
@@ -251,7 +251,7 @@ class RowTable:
             )
             for row in self.items(self.live()):
                 self._kept[int(row.index) % self.size] = row
-            self._hold(held, None)
+            self._hold(buffer, None)
 
     def _described(self, metas: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the priorities and versions of rows for `insert`."""
@@ -259,8 +259,8 @@ class RowTable:
         priorities = [meta.get("priority") for meta in metas] if self.by_priority else []
         if any(one is not None for one in priorities):
             largest = float(self._state("max_priority"))
-            given = [largest if one is None else float(one) for one in priorities]
-            described["priority"] = as_priority(self.owner, given, len(given))
+            numbers = [largest if one is None else float(one) for one in priorities]
+            described["priority"] = as_priority(self.owner, numbers, len(numbers))
         aged = "max_staleness" in self._arguments
         versions = [meta.get("train_iter_data_collected") for meta in metas] if aged else []
         if any(one is not None for one in versions):
@@ -273,7 +273,7 @@ class RowTable:
         with self.lock:
             now = int(self._state("clock")[0])
             if clock > now:
-                self.held.advance(clock - now)
+                self.buffer.advance(clock - now)
             return max(clock, now)
 
     def _keep(self, handle: int, row: BufferedData | None) -> None:
@@ -285,7 +285,7 @@ class RowTable:
     def remove(self, handles: np.ndarray) -> None:
         """Remove stored rows."""
         if handles.size:
-            self.held.delete(handles)
+            self.buffer.delete(handles)
             for handle in set(handles.tolist()):
                 self._keep(handle, None)
 
@@ -294,24 +294,24 @@ class RowTable:
         with self.lock:
             for place in range(self.size):
                 self._keep(place, None)
-            self.held.reset()
+            self.buffer.reset()
 
     # Rows out.
 
-    def known(self, handle: int) -> BufferedData:
+    def entry(self, handle: int) -> BufferedData:
         """Return what is kept of a row: its index alone, if a graph inserted it."""
-        kept = self._kept[handle % self.size]
-        return kept if kept is not None and kept.index == str(handle) else BufferedData(None, str(handle), {})
+        entry = self._kept[handle % self.size]
+        return entry if entry is not None and entry.index == str(handle) else BufferedData(None, str(handle), {})
 
     def items(self, handles: np.ndarray) -> list[BufferedData]:
         """Return stored rows."""
-        return self._rows(handles, self.held.get_item(handles - self._all()[0]) if handles.size else ())
+        return self._rows(handles, self.buffer.get_item(handles - self._all()[0]) if handles.size else ())
 
     def _rows(self, handles: np.ndarray, fields: Sequence[Any]) -> list[BufferedData]:
-        kept = [self.known(handle) for handle in handles.tolist()]
+        entries = [self.entry(handle) for handle in handles.tolist()]
         if self.layout is None:
-            return kept
-        return [BufferedData(row, one.index, one.meta) for one, row in zip(kept, self.layout.rows(fields))]
+            return entries
+        return [BufferedData(row, one.index, one.meta) for one, row in zip(entries, self.layout.rows(fields))]
 
     @property
     def beta(self) -> float:
@@ -320,7 +320,7 @@ class RowTable:
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        state = self.held.state
+        state = self.buffer.state
         with state.exclusive():
             state.state_arrays()["beta"].overwrite(np.array([beta]))
 
@@ -329,9 +329,9 @@ class RowTable:
         with self.lock:
             check_size(self.owner, "size", size, minimum=0)
             chosen = sample_range or slice(None)
-            there = len(range(self.count())[chosen])
+            available = len(range(self.count())[chosen])
             once = not again and ("max_use" in self._given() or not self.by_priority)
-            if not there or not size or (there < size and once):
+            if not available or not size or (available < size and once):
                 return []
             if self.by_priority:
                 return _independent(self._by_priority(size, sample_range))
@@ -347,29 +347,29 @@ class RowTable:
         fits = live[sample_range][-1] == live[-1] and sample_range.step in (None, 1)
         rule = "'sample_range' must be slice(-n, None) where priorities decide"
         need(fits, ValueError, self.owner, rule, sample_range)
-        self.held.set_window(self.pushed()[0] - int(live[sample_range][0]))
+        self.buffer.set_window(self.pushed()[0] - int(live[sample_range][0]))
         try:
             return self._drawn(size)
         finally:
-            self.held.set_window(window)
+            self.buffer.set_window(window)
 
     def _drawn(self, n: int, position: int | None = None) -> list[BufferedData]:
         """Draw rows: by priority, otherwise from all, or the one at a position."""
-        replay, known = self.held.with_sample_size(n), {}
+        replay, more = self.buffer.with_sample_size(n), {}
         if self.by_priority:
-            handles, known["priority_IS"], *fields = replay.sample()
-            known["priority_idx"] = as_array(handles) % self.size
+            handles, more["priority_IS"], *fields = replay.sample()
+            more["priority_idx"] = as_array(handles) % self.size
         else:
             bounds = None if position is None else (position, position + 1)
             handles, *fields = replay.sample(bounds, with_indices=True)
-        return self._shown(self._rows(as_array(handles), fields), handles, **known)
+        return self._shown(self._rows(as_array(handles), fields), handles, **more)
 
-    def _shown(self, rows: list[BufferedData], handles: Any, **known: Any) -> list[BufferedData]:
+    def _shown(self, rows: list[BufferedData], handles: Any, **more: Any) -> list[BufferedData]:
         """Return rows of a sample, with what is known of them in `meta`."""
         if self._arguments:
-            shown = zip(_SHOWN.items(), self.held.info(handles))
-            known |= {name: values for (key, name), values in shown if key in self._arguments}
-        for key, values in known.items():
+            shown = zip(_SHOWN.items(), self.buffer.info(handles))
+            more |= {name: values for (key, name), values in shown if key in self._arguments}
+        for key, values in more.items():
             for row, value in zip(rows, as_array(values).tolist()):
                 row.meta[key] = value
         return rows

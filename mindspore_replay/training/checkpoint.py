@@ -82,15 +82,15 @@ class TrainingCheckpoint:
         self._random = RandomStates({name: part for name, part in parts.items() if isinstance(part, GENERATORS)})
         self._buffers = _buffers(parts)
         _, found = self._contents()
-        held = [one for part in found for one in part.arrays().values()]
-        known = {id(one.parameter) for one in held if isinstance(one, Held)}
+        values = [one for part in found for one in part.arrays().values()]
+        identities = {id(one.parameter) for one in values if isinstance(one, Held)}
         # Those in folders stay there with all of their state; a file holds the numbers of their rows alone.
         self._in_folders = [part.owner for part in found if part.is_buffer and part.owner.folder is not None]
         self._parts = [part for part in found if part.owner not in self._in_folders]
         for name, part in parts.items():
             if not isinstance(part, (Mapping, *GENERATORS)):  # a buffer has no other Parameters
                 parameters = list(part.parameters_and_names()) if isinstance(part, nn.Cell) else []
-                self._parts.append(Part(f"{name}.", _Weights(name, parameters, known)))
+                self._parts.append(Part(f"{name}.", _Weights(name, parameters, identities)))
         self._values = _Values()
 
     def save(self, **values: object) -> None:
@@ -180,7 +180,7 @@ class TrainingCheckpoint:
         return content
 
     def _check_kinds(self, source: Source) -> None:
-        path, saved, given = source.path, source.header.description, self._contents()[0]
+        path, saved, contents = source.path, source.header.description, self._contents()[0]
         if not any(map(is_value, source.header.entries)):
             raise ValueError(
                 f"For 'TrainingCheckpoint', 'path' must be a file that it wrote, but {path} was written by the "
@@ -188,10 +188,10 @@ class TrainingCheckpoint:
             )
         if saved != {"dict": {}}:
             check_description(path, saved)
-        if summary(given) != summary(saved):
+        if summary(contents) != summary(saved):
             raise ValueError(
                 f"For 'TrainingCheckpoint', the buffers must be those that were saved in {path}, {summary(saved)}, but "
-                f"got {summary(given)}."
+                f"got {summary(contents)}."
             )
 
 
@@ -218,10 +218,10 @@ def _buffers(parts: Mapping[str, Any]) -> dict[str, Any]:
         for key, cell in part.cells_and_names()
         if isinstance(cell, _BUFFERS)
     ]
-    known = _identities(found) if found else set()
+    identities = _identities(found) if found else set()
     for key, cell in sorted(inside, key=lambda item: isinstance(item[1], LocalBuffer)):  # those of others come first
-        if not _identities(cell) & known:
-            known |= _identities(cell)
+        if not _identities(cell) & identities:
+            identities |= _identities(cell)
             found[key] = cell
     return found
 
@@ -236,14 +236,14 @@ class _Weights:
     Args:
         name (str): Name of the Cell.
         parameters (Sequence[tuple[str, Parameter]]): Its Parameters by name.
-        known (set[int]): Identities of Parameters saved elsewhere. Those of the Cell are added.
+        identities (set[int]): Identities of Parameters saved elsewhere. Those of the Cell are added.
     """
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, Parameter]], known: set[int]) -> None:
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Parameter]], identities: set[int]) -> None:
         self._parameters: dict[str, Parameter] = {}
         for key, parameter in parameters:
-            if id(parameter) not in known:
-                known.add(id(parameter))
+            if id(parameter) not in identities:
+                identities.add(id(parameter))
                 self._parameters[key] = parameter
         wrong = {key: dtype for key, p in self._parameters.items() if (dtype := p.asnumpy().dtype.name) not in CODES}
         if wrong:

@@ -130,11 +130,11 @@ class Collector:
         wanted = None if episodes is None else check_size("Collector", "episodes", episodes)
         if self.buffer is None and wanted is not None:
             return self._evaluated(wanted)
-        made = 0
+        taken = 0
         try:
-            while made != limit and (wanted is None or len(self._ended) < wanted):
+            while taken != limit and (wanted is None or len(self._ended) < wanted):
                 self._step()
-                made += 1
+                taken += 1
         except BaseException:
             if self._observation is None:
                 self._break_off()

@@ -89,16 +89,16 @@ class _Drawing:
             if not self._going or self._ready or self.ending.is_set():
                 break
             self._signals.wait(seen, _LONGEST_WAIT)
-        drawn = self._ready.popleft() if self._ready else None
+        draw = self._ready.popleft() if self._ready else None
         self._signals.send()
         self.check_open()
-        if drawn is None or isinstance(drawn.error, RuntimeError):  # too few rows, for example; perhaps enough by now
-            drawn = self._draw()
-        if drawn.error is not None:
+        if draw is None or isinstance(draw.error, RuntimeError):  # too few rows, for example; perhaps enough by now
+            draw = self._draw()
+        if draw.error is not None:
             self.check_open()
-            raise drawn.error
+            raise draw.error
         self._go_on()
-        return drawn
+        return draw
 
     def check_open(self) -> None:
         """Raise a RuntimeError if the `Prefetch` was closed."""
@@ -139,10 +139,10 @@ class _Drawing:
             if self._has_work():
                 break
             self._signals.wait(seen, math.inf)
-        drawn = self._draw()
+        draw = self._draw()
         with self._lock:
-            self._ready.append(drawn)
-            self._going = drawn.error is None
+            self._ready.append(draw)
+            self._going = draw.error is None
         self._signals.send()
         return True
 
@@ -249,21 +249,21 @@ class Prefetch(Closing):
             [11 12]
         """
         if _misplaced or _unknown:
-            given = [*map(repr, _misplaced), *map("{}=...".format, _unknown)]
+            passed = [*map(repr, _misplaced), *map("{}=...".format, _unknown)]
             raise TypeError(
-                f"For 'Prefetch', 'sample' takes no arguments, but got sample({', '.join(given)}): give them to the "
+                f"For 'Prefetch', 'sample' takes no arguments, but got sample({', '.join(passed)}): give them to the "
                 "constructor, as Prefetch(buffer, as_dict=True), and for n rows Prefetch(buffer.with_sample_size(n))."
             )
         with self._turn:
             self._drawing.check_open()
             start = time.perf_counter()
-            drawn = self._drawing.oldest()
+            draw = self._drawing.oldest()
             waited = time.perf_counter() - start
             self._batches += 1
-            self._sampling += drawn.seconds
+            self._sampling += draw.seconds
             self._waited += waited
-            self._hidden += max(0.0, drawn.seconds - waited)
-            return drawn.batch
+            self._hidden += max(0.0, draw.seconds - waited)
+            return draw.batch
 
     def __iter__(self) -> Iterator[Any]:
         return self

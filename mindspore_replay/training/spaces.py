@@ -117,15 +117,15 @@ def _spaces(envs: object, action_space: object) -> tuple[object, object]:
     return envs, action_space
 
 
-def leaves(what: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
-    """Iterate over the spaces of arrays in a space, with dotted names. Raise a TypeError that names `what`."""
+def leaves(call: str, name: str, space: object) -> Iterator[tuple[str, Leaf]]:
+    """Iterate over the spaces of arrays in a space, with dotted names. Raise a TypeError that names `call`."""
     inner = getattr(space, "spaces", None)
     if isinstance(space, (Mapping, Sequence)) and inner is not None:  # not OneOf, whose values are pairs
         for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-            yield from leaves(what, f"{name}.{key}", part)
+            yield from leaves(call, f"{name}.{key}", part)
     elif getattr(space, "shape", None) is None:
         raise TypeError(
-            f"For '{what}', {name!r} must be of a space whose values are arrays of one shape, which are Box, Discrete, "
+            f"For '{call}', {name!r} must be of a space whose values are arrays of one shape, which are Box, Discrete, "
             f"MultiBinary and MultiDiscrete, or of Dict or Tuple of those, but got {space!r}."
         )
     else:

@@ -54,12 +54,12 @@ def _decoded(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return [_decoded(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
-    ((kind, content),) = value.items()
-    if kind in ("array", "scalar"):
-        return arrays[content] if kind == "array" else arrays[content][()]
-    if kind == "float":
+    ((tag, content),) = value.items()
+    if tag in ("array", "scalar"):
+        return arrays[content] if tag == "array" else arrays[content][()]
+    if tag == "float":
         return float(content)
-    if kind == "tuple":
+    if tag == "tuple":
         return tuple(_decoded(content, arrays))
     return {key: _decoded(item, arrays) for key, item in content.items()}
 

@@ -231,12 +231,12 @@ class VectorRows:
         now = {name: path for name, path in before.items() if name != self._achieved}
         then = {f"next_{name}": path for name, path in after.items()}
         then |= {str(self._achieved): path for name, path in after.items() if self._is_achieved(name)}
-        known = {"action": action, "reward": reward, "terminated": terminated, "truncated": truncated}
+        outcome = {"action": action, "reward": reward, "terminated": terminated, "truncated": truncated}
         exp = self._rows(
             single,
             {name: at(observation, path) for name, path in now.items()},
             {name: at(next_observation, path) for name, path in then.items()},
-            leaves(known, ()),
+            leaves(outcome, ()),
             leaves(columns, self._types),
         )
         if self.autoreset_mode == SAME_STEP:

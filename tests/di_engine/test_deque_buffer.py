@@ -567,8 +567,8 @@ def test_rows_are_held_on_arrays_until_a_graph_may_draw_them(limits, objects):
         buffer.push({"step": step}, {"label": step})
     buffer.sample(3)
     other = copy.deepcopy(buffer)
-    assert not isinstance(buffer.table.held, nn.Cell)
-    assert buffer.replay is buffer.view().replay is buffer.table.held
+    assert not isinstance(buffer.table.buffer, nn.Cell)
+    assert buffer.replay is buffer.view().replay is buffer.table.buffer
     assert isinstance(buffer.replay, ElasticReplayBuffer if limits else ReplayBuffer)
     for _ in range(2):
         assert buffer.sample(4) == other.sample(4)

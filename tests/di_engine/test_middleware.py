@@ -404,7 +404,7 @@ def test_a_file_loads_behind_other_middleware(saved, loading, objects, tmp_path)
         replay = loaded.replay if loaded.count() else None
         loaded.load_data(tmp_path / "rows")
         assert replay in (None, loaded.replay)
-        loaded.table.held.check_valid()
+        loaded.table.buffer.check_valid()
         assert [(row.index, row.data["step"]) for row in loaded] == [(row.index, row.data["step"]) for row in buffer]
         row = sample(loaded, loading, 1)[0]
         assert all(SHOWN[name] in row.meta for name in loading)
