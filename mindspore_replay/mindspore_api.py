@@ -83,12 +83,12 @@ def not_found() -> list[str]:
     return [f"mindspore_api.{name}: {found}" for name, found in NAMES.items() if not found.found]
 
 
-def need(what: str, *names: str) -> None:
+def need(feature: str, *names: str) -> None:
     """Raise a RuntimeError if one of the names that something needs was not found."""
     gone = [NAMES[name].places[0].replace(":", ".") for name in names if not NAMES[name].found]
     if gone:
         raise RuntimeError(
-            f"{what} needs {' and '.join(gone)}, which MindSpore {ms.__version__} lacks. The versions that it was "
+            f"{feature} needs {' and '.join(gone)}, which MindSpore {ms.__version__} lacks. The versions that it was "
             f"tested with are {', '.join(TESTED)}."
         )
 

@@ -184,9 +184,9 @@ def _contents_of(function: str, buffers: Any, in_folders: bool) -> tuple[dict[st
     descriptions, owners = [one for one, _ in found], [owner for _, own in found for owner in own]
     if isinstance(buffers, MixedReplay):
         if type(buffers).__name__ == MIXTURE:
-            given = given_arguments(buffers)
-            given["ratios"] = [ratio for _, ratio in given.pop("parts")]
-            more: dict[str, Any] = {"arguments": {k: encoded(value) for k, value in given.items()}}
+            arguments = given_arguments(buffers)
+            arguments["ratios"] = [ratio for _, ratio in arguments.pop("parts")]
+            more: dict[str, Any] = {"arguments": {k: encoded(value) for k, value in arguments.items()}}
         else:
             more = {"reason": f"{type(buffers).__name__} is no class of mindspore_replay"}
         return {"class": type(buffers).__name__, "sources": descriptions, **more}, [buffers, *owners]

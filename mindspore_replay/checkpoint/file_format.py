@@ -22,7 +22,7 @@ FORMAT, VERSION = "mindspore_replay", 2
 
 #: Safetensors' names of the dtypes.
 CODES = {
-    **{f"{kind}{bits}": f"{kind[0].upper()}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{f"{name}{bits}": f"{name[0].upper()}{bits}" for name in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
     "bfloat16": "BF16",
     "bool": "BOOL",
@@ -138,9 +138,9 @@ def _crc32(text: bytes) -> bytes:
     return f"{isal_zlib.crc32(text[_CHECKED_FROM:]):08x}".encode()
 
 
-def damaged(path: str | os.PathLike[str], what: str) -> ValueError:
+def damaged(path: str | os.PathLike[str], defect: str) -> ValueError:
     """Return the error for a file that cannot be loaded."""
-    return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {what}.")
+    return ValueError(f"For 'load', 'path' must be a whole file that 'save' wrote, but {os.fspath(path)} {defect}.")
 
 
 @contextlib.contextmanager
@@ -158,9 +158,9 @@ def read_header(file: FileIO, path: str | os.PathLike[str]) -> Header:
     """Return the header of a file. Raise a ValueError if it is damaged or of another kind."""
     size, start = os.fstat(file.fileno()).st_size, file.read(8 + len(_START))
     if start[8:] != _START:
-        kind = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), None)
-        known = f"is {kind} reads; `mindspore-replay convert` makes a checkpoint of it"
-        otherwise = known if kind else "begins otherwise: it is of another kind, cut off or altered"
+        reader = next((reader for magic, reader in _OTHER_KINDS.items() if start.startswith(magic)), None)
+        hint = f"is {reader} reads; `mindspore-replay convert` makes a checkpoint of it"
+        otherwise = hint if reader else "begins otherwise: it is of another kind, cut off or altered"
         raise damaged(path, otherwise if size else "is empty")
     length = int.from_bytes(start[:8], "little")
     if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:
@@ -183,15 +183,15 @@ def _parsed(path: str | os.PathLike[str], header: dict[str, Any], size: int) -> 
     if version != str(VERSION):
         raise damaged(path, f"has the format version {version}, and this library reads version {VERSION}")
     entries, end = {}, 0
-    for name, given in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):  # without gaps
-        _check_ints("shape", given["shape"])
-        _check_ints("data_offsets", given["data_offsets"])
-        entry = entries[name] = Entry(_NAMES[given["dtype"]], tuple(given["shape"]), end)
+    for name, fields in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):  # without gaps
+        _check_ints("shape", fields["shape"])
+        _check_ints("data_offsets", fields["data_offsets"])
+        entry = entries[name] = Entry(_NAMES[fields["dtype"]], tuple(fields["shape"]), end)
         if len(entry.shape) > MOST_AXES or math.prod(max(axis, 1) for axis in entry.shape) > _MOST_ELEMENTS:
-            raise ValueError(f"{name!r} has the shape {given['shape']}"[:200])
+            raise ValueError(f"{name!r} has the shape {fields['shape']}"[:200])
         end += entry.nbytes
-        if given["data_offsets"] != [entry.start, end]:
-            raise ValueError(f"{name!r} lies at {given['data_offsets']}, not at {[entry.start, end]}")
+        if fields["data_offsets"] != [entry.start, end]:
+            raise ValueError(f"{name!r} lies at {fields['data_offsets']}, not at {[entry.start, end]}")
     checksums = {name: int(value, 16) for name, value in _json(metadata["checksums"]).items()}
     if checksums.keys() != entries.keys():
         raise ValueError("its checksums belong to other arrays")
@@ -199,9 +199,9 @@ def _parsed(path: str | os.PathLike[str], header: dict[str, Any], size: int) -> 
     return Header(entries, checksums, description, note, size, str(metadata["library_version"]))
 
 
-def _check_ints(what: str, values: object) -> None:
+def _check_ints(name: str, values: object) -> None:
     if not isinstance(values, list) or [value for value in values if type(value) is not int or value < 0]:
-        raise ValueError(f"{what} {values!r}")
+        raise ValueError(f"{name} {values!r}")
 
 
 def named_descriptions(description: dict[str, Any], name: str = "") -> list[tuple[str, dict[str, Any]]]:

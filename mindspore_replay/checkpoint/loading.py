@@ -174,8 +174,8 @@ class Restored:
         references = self._source.array(self.part.prefix + key)
         size, *others = {len(self._row_state[f"items.{name}"]) for name in group.names}
         if others or not size:
-            what = f"has different numbers of items in the columns {list(group.names)}, or none"
-            raise damaged(self._source.path, what)
+            defect = f"has different numbers of items in the columns {list(group.names)}, or none"
+            raise damaged(self._source.path, defect)
         as_saved = group._replace(items=size, longest=size)
         check_references(self.part.owner.options.cls_name, as_saved, references)
         newest = references[::-1, 1].cumsum()
@@ -203,8 +203,8 @@ class Restored:
 def check_same(source: Source, description: Mapping[str, Any]) -> None:
     """Raise a ValueError if a file is of other buffers than those described, or of none."""
     check_description(source.path, source.header.description)
-    if (given := summary(description)) != (saved := summary(source.header.description)):
-        raise ValueError(f"For 'load', 'buffer' must be what was saved in {source.path}, {saved}, but got {given}.")
+    if (passed := summary(description)) != (saved := summary(source.header.description)):
+        raise ValueError(f"For 'load', 'buffer' must be what was saved in {source.path}, {saved}, but got {passed}.")
 
 
 def load_parts(

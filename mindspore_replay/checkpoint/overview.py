@@ -73,8 +73,8 @@ def _one(source: Source, prefix: str, name: str, node: dict[str, Any]) -> Overvi
     state = {key: source.array(prefix + key) for key in own if "." not in key}
     state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
     if not int(state["count"]) == own[columns[0]].shape[0] <= node["capacity"]:
-        what = f"has {state['count']} rows of {own[columns[0]].shape[0]} in a capacity of {state['capacity']}"
-        raise damaged(source.path, what)
+        defect = f"has {state['count']} rows of {own[columns[0]].shape[0]} in a capacity of {state['capacity']}"
+        raise damaged(source.path, defect)
     in_time = "row_serials" not in state
     found = {label: key for key, label in labels.items() if in_time and len(own[key].shape) == 1}
     column = lambda label: source.array(prefix + found[label])  # noqa: E731

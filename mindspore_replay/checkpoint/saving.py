@@ -97,10 +97,10 @@ class _View:
         if part.is_buffer and is_in_folder(part.owner):
             return
         changed = ["updates"] if part.updates() != self._updates else []
-        for key, held in part.arrays().items():
+        for key, stored in part.arrays().items():
             # Not columns; nor a limiter, which counts calls that wait for the lock.
             if not (part.is_buffer and "." in key):
-                name, array = part.prefix + key, held.asnumpy()
+                name, array = part.prefix + key, stored.asnumpy()
                 now = arrays[name]._replace(memory=array if part.is_by_row(key) else bytes_of(array))
                 crc32 = functools.reduce(lambda crc32, chunk: isal_zlib.crc32(chunk, crc32), now.chunks(), 0)
                 changed += [key] if crc32 != checksums[name] else []

@@ -29,7 +29,7 @@ _SAMPLE_SIZE = 256
 _MOST_ROWS = np.iinfo(np.int32).max
 
 
-class Source(NamedTuple):
+class Dataset(NamedTuple):
     """A dataset: its columns, and its episodes in order.
 
     Attributes:
@@ -38,7 +38,7 @@ class Source(NamedTuple):
         transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
         observations (Sequence[str]): The columns that are observations, each of which has a next one.
         length (numpy.ndarray): Steps of each episode. Shape ``[n]``, int64.
-        known (numpy.ndarray): Whether the observation after it is known. Shape ``[n]``, bool.
+        has_next (numpy.ndarray): Whether the observation after it is known. Shape ``[n]``, bool.
         lost (numpy.ndarray): Whether it is needed but unknown. Shape ``[n]``, bool.
         steps (Callable): Returns the steps of the episodes for which an array is true, bool ``[n]``, or ``None`` for
             all; the second argument is as the one of `Recording.pieces`.
@@ -51,15 +51,15 @@ class Source(NamedTuple):
     transitions: dict[str, Field]
     observations: Sequence[str]
     length: np.ndarray
-    known: np.ndarray
+    has_next: np.ndarray
     lost: np.ndarray
     steps: Callable[[np.ndarray | None, bool], Iterator[Steps]]
     table: Callable[[], EpisodeTable] | None = None
 
 
 def fill(
-    what: str,
-    source: Source,
+    call: str,
+    source: Dataset,
     buffer: Any,
     episodes: Episodes,
     types: Mapping[str, object] | None,
@@ -67,44 +67,44 @@ def fill(
     arguments: dict[str, Any],
 ) -> Any:
     """Insert the chosen episodes of a dataset into a buffer. ``None`` makes one."""
-    chosen = choose(what, source, episodes)
+    chosen = choose(call, source, episodes)
     if buffer is None:
-        buffer = make_buffer(what, source, chosen, types, arguments)
-        check_buffer(what, buffer, attached=True)
+        buffer = make_buffer(call, source, chosen, types, arguments)
+        check_buffer(call, buffer, attached=True)
     else:
-        check_given(what, buffer, types, arguments)
-    check_one_length(what, buffer.spec.columns)
-    names, columns = match(what, source, buffer), buffer.spec.columns
+        check_given(call, buffer, types, arguments)
+    check_one_length(call, buffer.spec.columns)
+    names, columns = match(call, source, buffer), buffer.spec.columns
     # Rows with next observations; else single observations, with one more row at the end of each episode.
     whole = bool(source.observations) and any(name.startswith("next_") for name in names.values())
     before, rows = int(buffer.size()), 0
     if buffer.has_episodes and before:
         buffer.end_episodes()
     length, lost = (int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.lost))
-    with progress_bar(what, length, progress, "row", "datasets") as done:
-        parts = _laid_out(what, source, buffer, names, whole, chosen, done)
+    with progress_bar(call, length, progress, "row", "datasets") as done:
+        parts = _laid_out(call, source, buffer, names, whole, chosen, done)
         for part in _in_chunks(parts, chunk_rows(column_fields(columns).values())):
-            given = [part[name].view(dtype) for name, dtype in zip(columns.names, columns.numpy_types)]
-            buffer.insert(given, **({"end": part[END], "final": part[FINAL]} if buffer.has_episodes else {}))
+            values = [part[name].view(dtype) for name, dtype in zip(columns.names, columns.numpy_types)]
+            buffer.insert(values, **({"end": part[END], "final": part[FINAL]} if buffer.has_episodes else {}))
             rows += len(part[END])
         done(lost if whole else 0)
     over = 0 if isinstance(buffer, ReservoirReplayBuffer) else max(0, before + rows - buffer.capacity)
     total, unknown = rows + lost * whole, "their next observation is not in the dataset"
     if lost and whole:
         text = "%s: %s: %d of %d steps dropped: they are the last of an episode that did not terminate, and %s"
-        log.warning(text, what, source.label, lost, total, unknown)
+        log.warning(text, call, source.label, lost, total, unknown)
     elif lost and buffer.has_episodes and source.observations:
         text = "%s: %s: %d of %d steps stored as final rows, which are read but not drawn as single rows: %s"
-        log.warning(text, what, source.label, lost, total, unknown)
+        log.warning(text, call, source.label, lost, total, unknown)
     if over:
         text = "%s: %s: %d of %d rows overwritten: the buffer's capacity is %d"
-        log.warning(text, what, source.label, over, total, buffer.capacity)
+        log.warning(text, call, source.label, over, total, buffer.capacity)
     return buffer
 
 
 def _laid_out(
-    what: str,
-    source: Source,
+    call: str,
+    source: Dataset,
     buffer: Any,
     names: Mapping[str, str],
     whole: bool,
@@ -118,35 +118,35 @@ def _laid_out(
         final = np.zeros_like(end) if steps.final is None else steps.final
         if whole:
             for name, array in steps.following.items():
-                known = steps.known.reshape(-1, *[1] * (array.ndim - 1))
-                columns[f"next_{name}"] = array if steps.known.all() else np.where(known, array, columns[name])
+                has_next = steps.has_next.reshape(-1, *[1] * (array.ndim - 1))
+                columns[f"next_{name}"] = array if steps.has_next.all() else np.where(has_next, array, columns[name])
         elif steps.following and buffer.has_episodes:  # the observation after an episode, if known, is a row of its own
-            last = np.flatnonzero(end & steps.known)
-            final = np.insert(end & ~steps.known & ~steps.flag("terminated"), last + 1, True)
+            last = np.flatnonzero(end & steps.has_next)
+            final = np.insert(end & ~steps.has_next & ~steps.flag("terminated"), last + 1, True)
             for name, array in columns.items():
                 value = steps.following[name][last] if name in steps.following else np.zeros((), array.dtype)
                 columns[name] = np.insert(array, last + 1, value, axis=0)
             end = end.copy()
             end[last] = False
             end = np.insert(end, last + 1, False)
-        rows = {k: fit(what, source.label, name, columns[name], fields[k]) for k, name in names.items()}
+        rows = {k: fit(call, source.label, name, columns[name], fields[k]) for k, name in names.items()}
         yield {**rows, END: end, FINAL: final}
         done(len(steps.end))
 
 
 def _in_chunks(parts: Iterable[Arrays], rows: int) -> Iterator[Arrays]:
     """Return rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only."""
-    held: list[Arrays] = []
+    rest: list[Arrays] = []
     for part in parts:
-        held.append(part)
-        if (number := sum(len(one[END]) for one in held)) < rows:
+        rest.append(part)
+        if (number := sum(len(one[END]) for one in rest)) < rows:
             continue
-        joined = {name: np.concatenate([one[name] for one in held]) for name in part} if held[1:] else part
+        joined = {name: np.concatenate([one[name] for one in rest]) for name in part} if rest[1:] else part
         for begin in range(0, number - rows + 1, rows):
             yield {name: array[begin : begin + rows] for name, array in joined.items()}
-        held = [{name: array[number - number % rows :].copy() for name, array in joined.items()}]
-    if any(len(one[END]) for one in held):
-        yield {name: np.concatenate([one[name] for one in held]) for name in held[0]}
+        rest = [{name: array[number - number % rows :].copy() for name, array in joined.items()}]
+    if any(len(one[END]) for one in rest):
+        yield {name: np.concatenate([one[name] for one in rest]) for name in rest[0]}
 
 
 def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
@@ -158,7 +158,7 @@ def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[
 
 
 def make_buffer(
-    what: str, source: Source, chosen: np.ndarray | None, types: Mapping[str, object] | None, arguments: dict[str, Any]
+    call: str, source: Dataset, chosen: np.ndarray | None, types: Mapping[str, object] | None, arguments: dict[str, Any]
 ) -> Any:
     """Make a buffer for the chosen episodes, of the requested class and arguments. `types` overrides dtypes."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
@@ -167,32 +167,32 @@ def make_buffer(
     relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
     single = knows_episodes(buffer_cls, arguments) and not relabels
     fields = {k: field for k, field in source.transitions.items() if not single or k in source.fields}
-    length, known, lost = (
-        int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.known, source.lost)
+    length, nexts, lost = (
+        int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.has_next, source.lost)
     )
     if not length:
-        raise ValueError(f"For '{what}', {source.label} must have a step in the chosen episodes, but got none.")
+        raise ValueError(f"For '{call}', {source.label} must have a step in the chosen episodes, but got none.")
     if taken := sorted({"shapes", "types", "names", "num_envs"} & arguments.keys()):
-        raise TypeError(f"For '{what}', {taken} come from the dataset and cannot be given.")
-    wanted = _types(what, fields, types)
+        raise TypeError(f"For '{call}', {taken} come from the dataset and cannot be given.")
+    wanted = _types(call, fields, types)
     arguments = {"shapes": [shape for shape, _ in fields.values()], "types": wanted, "names": list(fields), **arguments}
     if "capacity" not in arguments:
         # An episode has one more row, for its last observation. A transition without a next observation is left out.
-        rows = length + (known if single and source.observations else 0)
+        rows = length + (nexts if single and source.observations else 0)
         rows -= lost if fields.keys() - source.fields.keys() else 0
         with contextlib.suppress(TypeError, ValueError):  # those of the constructor below
             outline = {"sample_size": 1, "capacity": _MOST_ROWS, "types": list(map(given_type_name, wanted))}
             rows = max(rows, spec_of(buffer_cls, {**arguments, **outline}).reach)  # of a sample
         arguments["capacity"] = max(1, rows)
-    capacity = check_size(what, "capacity", arguments["capacity"])
-    window = check_size(what, "sequence_length", arguments.get("sequence_length", 1))
+    capacity = check_size(call, "capacity", arguments["capacity"])
+    window = check_size(call, "sequence_length", arguments.get("sequence_length", 1))
     return buffer_cls(**{"sample_size": max(1, min(_SAMPLE_SIZE, capacity - window + 1)), **arguments})
 
 
-def unmarked(what: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
+def unmarked(call: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
     """Return the error for rows of which nobody knows where episodes were cut off."""
     return ValueError(
-        f"For '{what}', {label} must mark where episodes end without termination, by {marks}, but it has {names}."
+        f"For '{call}', {label} must mark where episodes end without termination, by {marks}, but it has {names}."
     )
 
 
@@ -206,10 +206,10 @@ def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
     return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
 
 
-def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object]:
+def _types(call: str, fields: Mapping[str, Field], types: object) -> list[object]:
     """Return the dtype of each column: the dataset's, unless `types` names it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
-        raise TypeError(f"For '{what}', 'types' must be a dict of dtypes by column, but got {types!r}.")
+        raise TypeError(f"For '{call}', 'types' must be a dict of dtypes by column, but got {types!r}.")
     by_name: Mapping[str, object] = types or {}
     left, wanted = set(by_name), []
     for name, (_, dtype) in fields.items():
@@ -218,16 +218,16 @@ def _types(what: str, fields: Mapping[str, Field], types: object) -> list[object
         wanted.append(by_name[key] if key is not None else "bfloat16" if dtype == BFLOAT16 else dtype.name)
         left.discard(key)
     if left:
-        raise ValueError(f"For '{what}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
+        raise ValueError(f"For '{call}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
     return wanted
 
 
-def check_buffer(what: str, buffer: object, attached: bool = False) -> None:
+def check_buffer(call: str, buffer: object, attached: bool = False) -> None:
     """Raise a TypeError unless rows can be read from a buffer, or written into it if one that is `attached` will do."""
     if not isinstance(buffer, (LocalBuffer, AttachedBuffer) if attached else LocalBuffer):
         way_out = ": its learner can write it" if isinstance(buffer, AttachedBuffer) else ""
         raise TypeError(
-            f"For '{what}', 'buffer' must be a buffer of mindspore_replay or mindspore_replay.host, but got "
+            f"For '{call}', 'buffer' must be a buffer of mindspore_replay or mindspore_replay.host, but got "
             f"{type(buffer).__module__}.{type(buffer).__name__}{way_out}."
         )
 
@@ -238,29 +238,29 @@ def column_fields(columns: Schema) -> dict[str, Field]:
     return dict(zip(columns.names, zip(columns.shapes, types)))
 
 
-def check_one_length(what: str, columns: Schema) -> None:
+def check_one_length(call: str, columns: Schema) -> None:
     """Raise a ValueError if rows differ in length."""
     if groups := columns.length_groups:
         raise ValueError(
-            f"For '{what}', the rows of a buffer must have one length, but those of {groups[0].name!r} differ: "
+            f"For '{call}', the rows of a buffer must have one length, but those of {groups[0].name!r} differ: "
             "use an npz file, which from_npz reads into such a buffer."
         )
 
 
-def check_given(what: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:
+def check_given(call: str, buffer: Any, types: object, arguments: Mapping[str, Any]) -> None:
     """Raise an error if a buffer cannot be filled, or was passed with arguments for a new one."""
-    check_buffer(what, buffer, attached=True)
+    check_buffer(call, buffer, attached=True)
     superfluous = sorted(key for key, value in {**arguments, "types": types}.items() if value is not None)
     if superfluous:
-        raise TypeError(f"For '{what}', with 'buffer' there must be no arguments of a new one, but got {superfluous}.")
+        raise TypeError(f"For '{call}', with 'buffer' there must be no arguments of a new one, but got {superfluous}.")
     if buffer.num_envs != 1:
         raise ValueError(
-            f"For '{what}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "
+            f"For '{call}', 'buffer' must be made with num_envs=1, since episodes come one after the other, but got "
             f"{buffer.num_envs}."
         )
 
 
-def match(what: str, source: Source, buffer: Any) -> dict[str, str]:
+def match(call: str, source: Dataset, buffer: Any) -> dict[str, str]:
     """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
     fields = source.transitions
     names = {name: name for name in fields}
@@ -273,7 +273,7 @@ def match(what: str, source: Source, buffer: Any) -> dict[str, str]:
     missing = [name for name in columns if name not in names]
     if missing:
         raise ValueError(
-            f"For '{what}', {source.label} must have each column of the buffer, but got none for {missing}; it has "
+            f"For '{call}', {source.label} must have each column of the buffer, but got none for {missing}; it has "
             f"{list(fields)}."
         )
     achieved = buffer.achieved_goal
@@ -282,7 +282,7 @@ def match(what: str, source: Source, buffer: Any) -> dict[str, str]:
     return {name: names[name] for name in columns}
 
 
-def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
+def choose(call: str, source: Dataset, episodes: Episodes) -> np.ndarray | None:
     """Return the episodes that `episodes` selects, bool ``[n]``, or ``None`` for all."""
     if episodes is None:
         return None
@@ -293,7 +293,7 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
         episodes = np.asarray(episodes)
         if episodes.ndim != 1 or (episodes.size and episodes.dtype.kind not in "biu"):
             raise TypeError(
-                f"For '{what}', 'episodes' must be a slice, ints, one bool for each episode, or a function that gives "
+                f"For '{call}', 'episodes' must be a slice, ints, one bool for each episode, or a function that gives "
                 f"these, but got {episodes!r}."
             )
         episodes = episodes if episodes.size else episodes.astype(np.int64)
@@ -301,14 +301,14 @@ def choose(what: str, source: Source, episodes: Episodes) -> np.ndarray | None:
         chosen[episodes] = True
     except IndexError:
         raise IndexError(
-            f"For '{what}', 'episodes' must name episodes of the {count} in {source.label}, but got {episodes!r}."
+            f"For '{call}', 'episodes' must name episodes of the {count} in {source.label}, but got {episodes!r}."
         ) from None
     if not chosen.any():
-        raise ValueError(f"For '{what}', 'episodes' must name at least one of the {count} in {source.label}.")
+        raise ValueError(f"For '{call}', 'episodes' must name at least one of the {count} in {source.label}.")
     return chosen
 
 
-def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
+def fit(call: str, label: str, name: str, array: np.ndarray, field: Field) -> np.ndarray:
     """Cast and reshape an array to a column.
 
     The dtype must be one that the column holds, and shapes may differ in axes of length 1 only.
@@ -316,7 +316,7 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     shape, dtype = field
     if _long_axes(array.shape[1:]) != _long_axes(shape):
         raise ValueError(
-            f"For '{what}', {name!r} of {label} must have rows of shape {shape}, but got {array.shape[1:]}."
+            f"For '{call}', {name!r} of {label} must have rows of shape {shape}, but got {array.shape[1:]}."
         )
     array = array.reshape(len(array), *shape)
     if array.dtype == dtype:
@@ -324,9 +324,9 @@ def fit(what: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     array, column = numbers_of(array), "bfloat16" if dtype == BFLOAT16 else dtype.name
     if not holds(column, array.dtype.name):
         raise TypeError(
-            f"For '{what}', {name!r} of {label} must have a dtype that {column} holds, but got {array.dtype}."
+            f"For '{call}', {name!r} of {label} must have a dtype that {column} holds, but got {array.dtype}."
         )
-    return cast(array, column, dtype, f"For '{what}', {name!r} of {label} must fit {column}, but got")
+    return cast(array, column, dtype, f"For '{call}', {name!r} of {label} must fit {column}, but got")
 
 
 def _long_axes(shape: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ from ..store.base.optional import optional
 from ..store.faces.classes import ReservoirReplayBuffer
 from ..training.spaces import leaves as leaves_of_spaces
 from .export import StoredRows
-from .filling import Source, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
+from .filling import Dataset, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
 from .steps import Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, chunks, is_whole
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def from_minari(
     return fill("from_minari", source, buffer, episodes, types, progress, arguments)
 
 
-def _source(what: str, dataset: "MinariDataset") -> Source:
-    """Return a Minari dataset as a `Source`."""
+def _source(call: str, dataset: "MinariDataset") -> Dataset:
+    """Return a Minari dataset as a `Dataset`."""
     label, indices = f"the dataset {dataset.id!r}", np.asarray(dataset.episode_indices)
     if not len(indices):
-        raise ValueError(f"For '{what}', {label} must have an episode, but got none.")
-    observation = _leaves(what, dataset.observation_space, "observation")
+        raise ValueError(f"For '{call}', {label} must have an episode, but got none.")
+    observation = _leaves(call, dataset.observation_space, "observation")
     flag, reward = np.dtype(np.bool_), np.asarray(dataset[0].rewards).dtype
-    fields = {**observation, **_leaves(what, dataset.action_space, "action")}
+    fields = {**observation, **_leaves(call, dataset.action_space, "action")}
     fields |= {"reward": ((), reward), "terminated": ((), flag), "truncated": ((), flag)}
     transitions = with_next(fields, list(observation))
     metadata = dataset.storage.get_episode_metadata(indices)
@@ -138,7 +138,7 @@ def _source(what: str, dataset: "MinariDataset") -> Source:
 
     def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
         for episode in episodes(chosen):
-            arrays, number = _arrays(what, label, episode, fields), len(episode.rewards)
+            arrays, number = _arrays(call, label, episode, fields), len(episode.rewards)
             for part in chunks(number, piece):  # copies, so that the episode is free before the next is read
                 after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
                 following = {name: arrays[name][after].copy() for name in observation}
@@ -147,10 +147,10 @@ def _source(what: str, dataset: "MinariDataset") -> Source:
             del arrays, episode
 
     every = np.ones(len(length), np.bool_)
-    return Source(label, fields, transitions, list(observation), length, every, ~every, steps, table)
+    return Dataset(label, fields, transitions, list(observation), length, every, ~every, steps, table)
 
 
-def _arrays(what: str, label: str, episode: "EpisodeData", fields: Mapping[str, Field]) -> Arrays:
+def _arrays(call: str, label: str, episode: "EpisodeData", fields: Mapping[str, Field]) -> Arrays:
     """Return the columns of one episode, of observations one more."""
     nested = {"observation": episode.observations, "action": episode.actions}
     arrays = {key: np.asarray(value) for key, value in leaves_of_values(nested, ()).items()}
@@ -162,15 +162,15 @@ def _arrays(what: str, label: str, episode: "EpisodeData", fields: Mapping[str, 
             wrong.append(f"{name!r}: expected {expected}, but got {arrays[name].shape}")
     if wrong:
         raise ValueError(
-            f"For '{what}', episode {episode.id} of {label} must have arrays for its {n} steps, and one observation "
+            f"For '{call}', episode {episode.id} of {label} must have arrays for its {n} steps, and one observation "
             f"more. {'; '.join(wrong)}."
         )
     return arrays
 
 
-def _leaves(what: str, space: object, name: str) -> dict[str, Field]:
+def _leaves(call: str, space: object, name: str) -> dict[str, Field]:
     """Return shape and dtype of each leaf of a space, by name: ``"observation.arm.position"``, ``"observation.0"``."""
-    found = leaves_of_spaces(what, name, space)
+    found = leaves_of_spaces(call, name, space)
     return {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in found}
 
 
@@ -184,13 +184,13 @@ def _nested(space: object, columns: Mapping[str, np.ndarray], name: str) -> obje
     return list(columns[name])
 
 
-def _opened(what: str, dataset: object) -> "MinariDataset":
+def _opened(call: str, dataset: object) -> "MinariDataset":
     """Open a dataset, which is passed itself, or as its folder or id."""
-    minari = optional("minari", what, "datasets")
+    minari = optional("minari", call, "datasets")
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, (str, os.PathLike)):
-        raise TypeError(f"For '{what}', 'dataset' must be a MinariDataset, a folder or an id, but got {dataset!r}.")
+        raise TypeError(f"For '{call}', 'dataset' must be a MinariDataset, a folder or an id, but got {dataset!r}.")
     for folder in (Path(dataset), Path(dataset) / "data"):
         if (folder / "metadata.json").is_file():
             return minari.MinariDataset(folder)
@@ -198,7 +198,7 @@ def _opened(what: str, dataset: object) -> "MinariDataset":
         return minari.load_dataset(os.fspath(dataset))
     except (FileNotFoundError, ValueError) as error:
         raise FileNotFoundError(
-            f"For '{what}', 'dataset' must be a folder with a Minari dataset or the id of a local one, but got "
+            f"For '{call}', 'dataset' must be a folder with a Minari dataset or the id of a local one, but got "
             f"{os.fspath(dataset)!r}: {error}"
         ) from error
 
@@ -312,16 +312,16 @@ def _episode_buffers(
     fields = {**observations, **_leaves("to_minari", env_spaces["action"], "action")}
     for steps in episodes:
         done(len(steps.end))
-        known, whole = steps.known[-1], bool(steps.known[-1] or steps.flag("terminated")[-1])
+        has_next, whole = steps.has_next[-1], bool(steps.has_next[-1] or steps.flag("terminated")[-1])
         n = len(steps.end) - (not whole)
         lost["dropped"] += not whole
         if not n:
             continue
         lost["written"] += 1
-        lost["repeated"] += whole and not known
+        lost["repeated"] += whole and not has_next
         columns = {name: steps.columns[name][:n] for name in fields}
         for name in observations:  # and the one after the last step
-            following = steps.following[name] if known else steps.columns[name]
+            following = steps.following[name] if has_next else steps.columns[name]
             columns[name] = np.concatenate((columns[name], following[-1:]))
         reward = steps.columns["reward"][:n]
         columns["reward"], wanted = reward, {**fields, "reward": ((), reward.dtype)}
@@ -346,8 +346,8 @@ def _spaces(env: object, observation_space: object, action_space: object) -> dic
     if env is None:
         raise ValueError("For 'to_minari', either 'env' or both 'observation_space' and 'action_space' are needed.")
     if not hasattr(env, "action_space"):
-        with contextlib.closing(optional("gymnasium", "to_minari", "datasets").make(env)) as made:
-            return _spaces(made, observation_space, action_space)
+        with contextlib.closing(optional("gymnasium", "to_minari", "datasets").make(env)) as environment:
+            return _spaces(environment, observation_space, action_space)
     return {key: getattr(env, f"{key}_space") if space is None else space for key, space in env_spaces.items()}
 
 

@@ -190,10 +190,10 @@ def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any
     expected, bounds = dict.fromkeys((*columns.names, *keys, *flags), number), {}
     of: dict[str, np.ndarray] = {}
     for group, key in zip(columns.length_groups, keys):
-        given = arrays[key]
-        if given.ndim != 1 or given.dtype.kind not in "iu" or given.min(initial=0) < 0:
-            raise ValueError(f"For 'from_npz', {key!r} of {label} must hold ints >= 0, but got {given!r}.")
-        bounds[group] = np.append(0, np.cumsum(given.astype(np.int64)))
+        counts = arrays[key]
+        if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.min(initial=0) < 0:
+            raise ValueError(f"For 'from_npz', {key!r} of {label} must hold ints >= 0, but got {counts!r}.")
+        bounds[group] = np.append(0, np.cumsum(counts.astype(np.int64)))
         expected |= dict.fromkeys(group.names, int(bounds[group][-1]))
         of |= dict.fromkeys(group.names, bounds[group])
     if wrong := {key: len(arrays[key]) for key, size in expected.items() if len(arrays[key]) != size}:

@@ -64,8 +64,8 @@ class Steps(NamedTuple):
 
     Args:
         columns (dict): Arrays ``[n, *F]`` by name.
-        following (dict): The next observations, by the name of the observation; where `known` is False, any.
-        known (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at the end of an episode.
+        following (dict): The next observations, by the name of the observation; where `has_next` is False, any.
+        has_next (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at ends of episodes.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
         final (Union[numpy.ndarray, None]): For rows stored by a buffer: whether a row contains only the observation
             after an episode, bool ``[n]``. Default: ``None``, for steps.
@@ -73,7 +73,7 @@ class Steps(NamedTuple):
 
     columns: Arrays
     following: Arrays
-    known: np.ndarray
+    has_next: np.ndarray
     end: np.ndarray
     final: np.ndarray | None = None
 
@@ -135,7 +135,7 @@ class Recording:
     Attributes:
         rows (numpy.ndarray): The row of each step. Shape ``[n]``, int64.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
-        known (numpy.ndarray): Whether the observation after it is known, bool ``[n]``.
+        has_next (numpy.ndarray): Whether the observation after it is known, bool ``[n]``.
         terminated (numpy.ndarray): bool ``[n]``.
         stops (numpy.ndarray): For each episode, the number of the first step behind it. Shape ``[episodes]``, int64.
     """
@@ -153,12 +153,12 @@ class Recording:
         done = terminated | self._flag("truncated")
         final, end = self._flag(FINAL), self._flag(END) if END in fields else done.copy()
         end[-1:] = True
-        known, filler = (np.ones(number, np.bool_), final) if self._whole else (~end, final & ~done)
+        has_next, filler = (np.ones(number, np.bool_), final) if self._whole else (~end, final & ~done)
         if self._whole:
             self._end_where_observations_differ(end)
         end[:-1] |= filler[1:]
         self.rows = np.flatnonzero(~filler)
-        self.end, self.known, self.terminated = (flags[self.rows] for flags in (end, known, terminated))
+        self.end, self.has_next, self.terminated = (flags[self.rows] for flags in (end, has_next, terminated))
         self.stops = np.flatnonzero(self.end) + 1
 
     def _flag(self, name: str) -> np.ndarray:
@@ -178,8 +178,8 @@ class Recording:
         """The episodes."""
         rewards = np.zeros(len(self.rows))
         if "reward" in self._fields and len(self.rows):
-            given = numbers_of(self._read("reward", slice(0, self._number)))[self.rows].astype(np.float64)
-            rewards = given.sum(tuple(range(1, given.ndim)))
+            rewards = numbers_of(self._read("reward", slice(0, self._number)))[self.rows].astype(np.float64)
+            rewards = rewards.sum(tuple(range(1, rewards.ndim)))
         begins = np.append(0, self.stops[:-1])[: len(self.stops)]
         total = np.add.reduceat(rewards, begins)
         last = self.stops - 1
@@ -191,13 +191,13 @@ class Recording:
 
         With `drops`, without those whose next observation is needed but unknown; the step before ends its episode.
         """
-        end, kept = self.end, np.ones(len(self.rows), np.bool_)
+        end, wanted = self.end, np.ones(len(self.rows), np.bool_)
         if chosen is not None:
-            kept = np.repeat(chosen, np.diff(self.stops, prepend=0))
+            wanted = np.repeat(chosen, np.diff(self.stops, prepend=0))
         if drops:
-            lost = ~self.known & ~self.terminated
-            end, kept = end | np.append(lost[1:], False), kept & ~lost
-        picked = np.flatnonzero(kept)
+            lost = ~self.has_next & ~self.terminated
+            end, wanted = end | np.append(lost[1:], False), wanted & ~lost
+        picked = np.flatnonzero(wanted)
         for part in chunks(len(picked), chunk_rows(self._fields.values())):
             yield self.steps(picked[part], end)
 
@@ -213,4 +213,4 @@ class Recording:
                 following[name] = values[after - first]
         for name in self._observations if self._whole else ():
             following[name] = columns.pop(f"next_{name}")
-        return Steps(columns, following, self.known[numbers], (self.end if end is None else end)[numbers])
+        return Steps(columns, following, self.has_next[numbers], (self.end if end is None else end)[numbers])

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..store.base.checks import check_no_pipe
 from ..store.base.optional import optional
-from .filling import Source, fill, unmarked, with_next
+from .filling import Dataset, fill, unmarked, with_next
 from .steps import END, FINAL, Episodes, Field, Recording, Steps, chunk_rows, chunks, ends_said, is_whole
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ _CACHED = 2**25
 _MOST_EXPANDED = 1032
 
 
-def check_expanded(what: str, label: str, nbytes: int, size: int) -> None:
+def check_expanded(call: str, label: str, nbytes: int, size: int) -> None:
     """Raise a ValueError for a file whose arrays would be larger than its bytes allow."""
     if nbytes > _MOST_EXPANDED * size:
         raise ValueError(
-            f"For '{what}', {label} must hold its arrays, but it has {size} bytes, and they would have {nbytes}."
+            f"For '{call}', {label} must hold its arrays, but it has {size} bytes, and they would have {nbytes}."
         )
 
 
@@ -49,18 +49,18 @@ def read_native(array: Any, rows: slice) -> np.ndarray:
 
 
 def table_source(
-    what: str,
+    call: str,
     label: str,
     arrays: Mapping[str, Any],
     names: Mapping[str, str],
     by_episode: bool = False,
     always: Sequence[str] = (),
     reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Source:
-    """Return a file whose columns have equal lengths as a `Source`.
+) -> Dataset:
+    """Return a file whose columns have equal lengths as a `Dataset`.
 
     Args:
-        what (str): Function to name in errors.
+        call (str): Function to name in errors.
         label (str): Name of the file, for errors.
         arrays (Mapping[str, Any]): Its arrays by key, of NumPy or h5py.
         names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
@@ -69,7 +69,7 @@ def table_source(
         reading (Callable): Returns a block to read in, with errors of its own. Default: ``nullcontext``.
     """
     flags = {END, FINAL, *always}
-    _check(what, label, {names[name]: arrays[names[name]] for name in names}, [names[n] for n in names if n in flags])
+    _check(call, label, {names[name]: arrays[names[name]] for name in names}, [names[n] for n in names if n in flags])
     types = {name: arrays[key].dtype.newbyteorder("=") for name, key in names.items()}
     rows: dict[str, Field] = {name: (tuple(arrays[names[name]].shape[1:]), types[name]) for name in names}
     size, always_fields = len(arrays[next(iter(names.values()))]), dict.fromkeys(always, ((), np.dtype(np.bool_)))
@@ -81,7 +81,7 @@ def table_source(
         flag = array.astype(np.bool_) if name in flags else array
         if array.dtype != flag.dtype and not np.array_equal(flag, array):
             raise ValueError(
-                f"For '{what}', {names[name]!r} of {label} must hold bools or 0 and 1, but got "
+                f"For '{call}', {names[name]!r} of {label} must hold bools or 0 and 1, but got "
                 f"{array[flag != array][0]}."
             )
         return flag
@@ -95,12 +95,12 @@ def table_source(
 
     if not by_episode:
         nothing = np.zeros(1, np.bool_)
-        return Source(label, columns, columns, (), np.array([size]), nothing, nothing, as_stored)
+        return Dataset(label, columns, columns, (), np.array([size]), nothing, nothing, as_stored)
     observations = [name for name in names if name.split(".")[0] == "observation"]
     whole, following = is_whole(names, observations), {f"next_{name}" for name in observations}
     if not whole and not {END, "truncated"} & names.keys():
         key = names.get("truncated", "timeouts" if always else "truncated")
-        raise unmarked(what, label, f"{key!r} or next observations", list(names.values()))
+        raise unmarked(call, label, f"{key!r} or next observations", list(names.values()))
     fields = {name: field for name, field in columns.items() if name not in following}
     found = Recording(size, rows, read, observations)
 
@@ -110,33 +110,33 @@ def table_source(
             yield one._replace(columns={**one.columns, **lacking})
 
     last, transitions = found.stops - 1, columns if whole else with_next(fields, observations)
-    length, known = np.diff(found.stops, prepend=0), found.known[last]
-    lost = ~(known | found.terminated[last])
-    return Source(label, fields, transitions, observations, length, known, lost, steps, lambda: found.table)
+    length, has_next = np.diff(found.stops, prepend=0), found.has_next[last]
+    lost = ~(has_next | found.terminated[last])
+    return Dataset(label, fields, transitions, observations, length, has_next, lost, steps, lambda: found.table)
 
 
-def _check(what: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> None:
+def _check(call: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> None:
     """Raise an error for arrays that cannot be columns or flags."""
     if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
-        raise TypeError(f"For '{what}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
+        raise TypeError(f"For '{call}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
     lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise ValueError(
-            f"For '{what}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
+            f"For '{call}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
         )
     size = next(iter(lengths.values()))
     if not size:
-        raise ValueError(f"For '{what}', {label} must hold a row, but got none.")
+        raise ValueError(f"For '{call}', {label} must hold a row, but got none.")
     if wrong := {key: arrays[key].shape for key in flags if arrays[key].shape != (size,)}:
-        raise ValueError(f"For '{what}', flags of {label} must have shape ({size},), but got {wrong}.")
+        raise ValueError(f"For '{call}', flags of {label} must have shape ({size},), but got {wrong}.")
 
 
 def d4rl_source(
-    what: str,
+    call: str,
     label: str,
     arrays: Mapping[str, Any],
     reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Source:
+) -> Dataset:
     """Make the source of a file with D4RL's keys."""
     split = [(key, *key.partition("/")[::2]) for key in arrays]
     names = {  # each array in a group is a column
@@ -149,9 +149,9 @@ def d4rl_source(
     missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in present]
     if missing:
         raise ValueError(
-            f"For '{what}', {label} must have D4RL's keys, but lacks {missing}; it has {list(arrays)[:20]}."
+            f"For '{call}', {label} must have D4RL's keys, but lacks {missing}; it has {list(arrays)[:20]}."
         )
-    return table_source(what, label, arrays, names, True, ("terminated", "truncated"), reading)
+    return table_source(call, label, arrays, names, True, ("terminated", "truncated"), reading)
 
 
 def from_hdf5(

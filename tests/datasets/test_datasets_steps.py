@@ -86,9 +86,9 @@ def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
         assert steps.columns[name].dtype == array.dtype
     last = np.concatenate([np.arange(n) == n - 1 for n in lengths])
     np.testing.assert_array_equal(steps.end, last)
-    np.testing.assert_array_equal(steps.known, ~last if layout == "plain" else np.ones_like(last))
+    np.testing.assert_array_equal(steps.has_next, ~last if layout == "plain" else np.ones_like(last))
     following = np.concatenate([e["observation"][1:] for e in episodes])
-    np.testing.assert_array_equal(steps.following["observation"][steps.known], following[steps.known])
+    np.testing.assert_array_equal(steps.following["observation"][steps.has_next], following[steps.has_next])
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,7 +111,7 @@ def test_steps_are_chosen_and_summed_by_episode(plan: list[tuple[int, str]], pie
     assert table.total_reward.tolist() == [e["reward"].sum() for e in episodes]
     assert table.terminated.tolist() == [end == "terminated" for end in ends]
     assert table.truncated.tolist() == [end == "truncated" for end in ends]
-    assert found.known.all()
+    assert found.has_next.all()
 
 
 def test_steps_without_the_observation_after_them_are_dropped():
@@ -147,9 +147,9 @@ def test_a_final_row_with_flags_of_its_own_is_a_step():
     }
     steps = together(list(recording(rows).pieces(None, False)))
     assert steps.columns["action"].tolist() == [0, 1, 2]
-    assert steps.known.tolist() == [True, False, True]
+    assert steps.has_next.tolist() == [True, False, True]
     assert steps.end.tolist() == [False, True, True]
-    assert steps.following["observation"][steps.known].tolist() == [1, 3]
+    assert steps.following["observation"][steps.has_next].tolist() == [1, 3]
 
 
 def test_rows_without_a_step():

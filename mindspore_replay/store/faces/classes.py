@@ -411,8 +411,8 @@ class EpisodeReplayBuffer(LocalBuffer, public=True):
             [[1 3 4]
              [0 2 0]]
         """
-        given = key, groups, size_in_group, ordered
-        return self._front.sample_groups(given, as_dict, lambda name: self.state.state_arrays()[name].asnumpy())
+        grouping = key, groups, size_in_group, ordered
+        return self._front.sample_groups(grouping, as_dict, lambda name: self.state.state_arrays()[name].asnumpy())
 
 
 @mixin

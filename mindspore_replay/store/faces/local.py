@@ -195,15 +195,15 @@ class LocalBuffer(BufferMethods):
             >>> print(buffer.sample()[0].shape, larger.sample()[0].shape, larger.size())
             (2,) (3,) 3
         """
-        size, known = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
+        size, sizes = check_size(type(self).__name__, "sample_size", sample_size), vars(self).setdefault("_sizes", {})
         with self.lock:  # not of a closed buffer
-            made = known.pop(size, None)
-        if made is None:
-            made = self._resized(size)
-        known[size] = made
-        if len(known) > _MOST_SIZES:
-            known.pop(next(iter(known)), None)
-        return made  # type: ignore[no-any-return]
+            buffer = sizes.pop(size, None)
+        if buffer is None:
+            buffer = self._resized(size)
+        sizes[size] = buffer
+        if len(sizes) > _MOST_SIZES:
+            sizes.pop(next(iter(sizes)), None)
+        return buffer  # type: ignore[no-any-return]
 
     @property
     def folder(self) -> Path | None:
@@ -350,15 +350,15 @@ class LocalBuffer(BufferMethods):
         return BufferState(self._front)
 
     def _resized(self: _Local, size: int) -> _Local:
-        made, front, spec = self._copied(), self._front, self.spec.resized(size)
+        buffer, front, spec = self._copied(), self._front, self.spec.resized(size)
         resized = self._front_on(front.calls.resized(spec.options), spec, front.shared)
-        describe(made, spec, resized)
-        return made
+        describe(buffer, spec, resized)
+        return buffer
 
     def _copied(self: _Local) -> _Local:
-        made: _Local = object.__new__(type(self))
-        vars(made).update({key: value for key, value in vars(self).items() if key != "_sizes"})
-        return made
+        clone: _Local = object.__new__(type(self))
+        vars(clone).update({key: value for key, value in vars(self).items() if key != "_sizes"})
+        return clone
 
     def __deepcopy__(self: _Local, memo: dict[Any, Any]) -> _Local:
         """Make an independent buffer with the same rows in memory, and a copy of the limiter.
@@ -367,19 +367,19 @@ class LocalBuffer(BufferMethods):
         """
         rows = "rows", id(self._front.shared)
         if rows in memo:
-            memo[id(self)] = made = memo[rows].with_sample_size(self.sample_size)
-            return made  # type: ignore[no-any-return]
+            memo[id(self)] = clone = memo[rows].with_sample_size(self.sample_size)
+            return clone  # type: ignore[no-any-return]
         with self.state.snapshot(columns=True) as arrays:
-            memo[id(self)] = memo[rows] = made = self._copied()
-            made._make(self.spec, HOST, "native")
+            memo[id(self)] = memo[rows] = clone = self._copied()
+            clone._make(self.spec, HOST, "native")
             if isinstance(self.limiter, RateLimiter):
-                made.limiter = copy.deepcopy(self.limiter, memo)
-            for key, one in made.state.state_arrays().items():  # no kernel may run: the block may keep it out too
+                clone.limiter = copy.deepcopy(self.limiter, memo)
+            for key, one in clone.state.state_arrays().items():  # no kernel may run: the block may keep it out too
                 if isinstance(one.array, CompressedColumn):
                     one.array.load_checked(arrays[key])
                 else:
                     one.array[...] = arrays[key]
-        return made
+        return clone
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copy the whole state, as `Buffer.state_dict` does."""

@@ -119,9 +119,9 @@ def open_buffer(
                 f"For '{function}', 'views' must be those that the buffer in {opened.path} was made with, since "
                 f"{spec.incomplete}."
             )
-        given = {} if views is None else {"views": views}
+        options = {} if views is None else {"views": views}
         try:
-            buffer = make(capacity=spec.capacity, seed=0, storage=opened, **{**spec.arguments(), **given})
+            buffer = make(capacity=spec.capacity, seed=0, storage=opened, **{**spec.arguments(), **options})
             buffer.check_valid()
             limits = Limits(opened.arrays["shared.limits"], address_of(opened.arrays["head"]))
             if limits.kind == BY_RULE:

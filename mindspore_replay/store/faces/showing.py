@@ -49,10 +49,10 @@ def title(buffer: Described) -> str:
         rows = f"{buffer.size()} of {spec.capacity} rows"
     except RuntimeError:
         rows = "closed"
-    kind = "" if name == spec.cls_name else f" of {spec.cls_name}"
+    of_class = "" if name == spec.cls_name else f" of {spec.cls_name}"
     place = "" if folder is None else f" in {folder}"
     backend = ", composite backend" if getattr(buffer, "backend", None) == "composite" else ""
-    return f"{name}{kind}{place}: {rows}{backend}"
+    return f"{name}{of_class}{place}: {rows}{backend}"
 
 
 def _columns(spec: BufferSpec) -> list[tuple[str, str, str]]:

@@ -107,8 +107,8 @@ class BufferState:
 
     def checked_state(self, state_dict: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Check a state, with the errors of `load_state_dict`, and return the arrays for `load_checked`."""
-        held = self.state_arrays().items()
-        others = {key: (one.shape, one.dtype) for key, one in held if key.startswith("limiter.")}
+        stored = self.state_arrays().items()
+        others = {key: (one.shape, one.dtype) for key, one in stored if key.startswith("limiter.")}
         arrays = state.checked(self.spec.columns, self.spec.options, state_dict, STATE_VERSION, others)
         self._check_limiter(arrays)
         return arrays
@@ -123,14 +123,14 @@ class BufferState:
         """Copy checked arrays into the state. The caller has `sole_use` for them."""
         with self._front.lock:
             self._front.ready()
-            held = self.state_arrays()
-            memory = {key: one.asnumpy() for key, one in held.items() if one.in_memory}
+            stored = self.state_arrays()
+            memory = {key: one.asnumpy() for key, one in stored.items() if one.in_memory}
             with self.exclusive():  # graphs may wait for this, and nothing here for them
                 arrays = self.begin_replacing(arrays)
                 for key, array in memory.items():
                     array[...] = arrays[key]
-                for key in held.keys() - memory.keys():
-                    held[key].overwrite(arrays[key])
+                for key in stored.keys() - memory.keys():
+                    stored[key].overwrite(arrays[key])
 
     def begin_replacing(self, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Declare that all rows are about to be replaced, and return the state to write, without its columns.
