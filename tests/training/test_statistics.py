@@ -100,8 +100,8 @@ def operate(buffer: Any, rng: np.random.Generator) -> None:
     kind = rng.integers(6)
     if kind < 2:
         n = int(rng.integers(1, 9))
-        lists = [[np.zeros(rng.integers(6), np.float32) for _ in range(n)]]
-        buffer.insert(lists if buffer.columns.kinds else rows(n), priority=rng.exponential(10.0, n).astype(np.float32))
+        lists = [[np.zeros(rng.integers(6), np.float32) for _ in range(n)]] if buffer.columns.length_groups else rows(n)
+        buffer.insert(lists, priority=rng.exponential(10.0, n).astype(np.float32))
     elif kind == 2 and buffer.can_sample():
         buffer.sample()
     elif kind == 3 and rng.random() < 0.3:
