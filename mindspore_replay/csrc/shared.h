@@ -309,11 +309,11 @@ class Shared : public ProcessLock {
   // others overtake for too long asks as such a call does. Nobody waits for a turn that is not taken: whoever is asked to
   // let others go first does so once, for a short time, and whoever stands in line only delays those behind.
   int Acquire(bool inserts) {
-    constexpr int64_t kPatience = 1000000, kLongest = 2000000;  // nanoseconds
+    constexpr int64_t kInLine = 20000000, kAgain = 1000000, kLongest = 2000000;  // nanoseconds
     int result = EBUSY;
     if (!inserts) {
       result = lock_.TryLock();
-    } else if (const int stood = line_.LockWithin(kPatience); stood == 0 || stood == EOWNERDEAD) {
+    } else if (const int stood = line_.LockWithin(kInLine); stood == 0 || stood == EOWNERDEAD) {
       if (stood == EOWNERDEAD) line_.Repaired();
       const uint32_t asking = __atomic_load_n(&journal_.asking, __ATOMIC_SEQ_CST);
       if (asking != 0) {
@@ -328,7 +328,7 @@ class Shared : public ProcessLock {
     do {
       __atomic_store_n(&journal_.asking, __atomic_add_fetch(&journal_.asks, 1, __ATOMIC_SEQ_CST) | 1u << 31,
                        __ATOMIC_SEQ_CST);
-      result = lock_.LockWithin(kPatience);
+      result = lock_.LockWithin(kAgain);
     } while (result == ETIMEDOUT);
     __atomic_store_n(&journal_.asking, 0, __ATOMIC_SEQ_CST);
     WakeUp(&journal_.asking);
