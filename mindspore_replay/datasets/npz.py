@@ -49,8 +49,8 @@ def from_npz(
     Where rows differ in length, a column holds the items of all rows, and ``<column>_lengths`` the lengths. Give the
     buffer for such a file.
 
-    Arrays are mapped into memory and read in pieces; those that are compressed are read whole. Objects are never
-    unpickled.
+    Arrays are mapped into memory and read in pieces, so do not cut the file meanwhile; those that are compressed are
+    read whole. Objects are never unpickled.
 
     Args:
         path (Union[str, Path]): The file.
