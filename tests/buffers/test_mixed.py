@@ -322,6 +322,11 @@ def test_kernels_alone_draw_where_they_can(monkeypatch: pytest.MonkeyPatch, tmp_
             host.MixedReplay([(filled(0), 1), (other, 1)], 4).sample()
 
 
+def test_a_source_may_give_all_of_its_rows():
+    mixed = host.MixedReplay([(filled(0, replace=False), 1), (filled(1), 1)], 16)
+    assert sorted(mixed.sample()[1][:8].tolist()) == list(range(8))
+
+
 def test_a_limiter_that_is_set_later_counts():
     source, other = filled(0), filled(1)
     mixed = host.MixedReplay([(source, 1), (other, 1)], 4)
