@@ -46,7 +46,8 @@ class BuildKernels(build_ext):
         target.parent.mkdir(parents=True, exist_ok=True)
         if ext is calls:
             made_by = [getattr(self.compiler, name, None) for name in sorted(self.compiler.executables)]
-            made_by += [ext.define_macros, ext.extra_compile_args, numpy.__version__, sys.version]
+            made_by += [run([*self.compiler.compiler_so, "--version"]), numpy.__version__, sys.version]
+            made_by += [ext.define_macros, ext.extra_compile_args]
             keep(ext, target, made_by, lambda: super(BuildKernels, self).build_extension(ext) or "")
             return
         reason = self.compile(ext, target) if ext is kernels else self.compile_cuda(ext, target)
@@ -68,7 +69,7 @@ class BuildKernels(build_ext):
         compiler = shlex.split(os.environ.get("CXX", "")) or [next(filter(shutil.which, ("g++", "c++", "clang++")), "")]
         if not compiler[0]:
             return "no C++ compiler was found (g++, c++, clang++ or $CXX)"
-        return library(ext, target, [*compiler, *FLAGS, "-I", CSRC])
+        return library(ext, target, compiler, FLAGS)
 
     def compile_cuda(self, ext, target):
         """Return the reason why the CUDA library could not be built; empty if it was. Takes minutes."""
@@ -84,7 +85,7 @@ class BuildKernels(build_ext):
         if wrong:
             return wrong
         threads = ["--threads", "0"] if "--threads" in text else []  # not before CUDA 11.2
-        return library(ext, target, [*compiler, *CUDA_FLAGS, "-I", CSRC, *threads, *cuda_kinds(text, there)])
+        return library(ext, target, compiler, [*CUDA_FLAGS, *threads, *cuda_kinds(text, there)])
 
     def copy_extensions_to_source(self):
         """For an editable installation. Copies notes too, and removes what an earlier build left behind."""
@@ -120,11 +121,11 @@ def run(command):
     return (f"{command[0]} failed: {result.stderr.strip()[-2000:]}" if result.returncode else ""), result.stdout
 
 
-def library(ext, target, command):
-    """Make a library by a compiler's command, and return the reason why that failed; empty if it did not."""
+def library(ext, target, compiler, flags):
+    """Make a library, and return the reason why its compiler failed; empty if it did not."""
     more = [os.environ.get(f"NVCC_{place}_FLAGS") for place in ("PREPEND", "APPEND")]
-    made_by = [command, run([command[0], "--version"]), more]
-    return keep(ext, target, made_by, lambda: run([*command, *ext.sources, "-o", str(target)])[0])
+    command = [*compiler, *flags, "-I", CSRC, *ext.sources, "-o", str(target)]
+    return keep(ext, target, [compiler, flags, run([*compiler, "--version"]), more], lambda: run(command)[0])
 
 
 def keep(ext, target, made_by, make):

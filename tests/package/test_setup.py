@@ -12,25 +12,25 @@ from places import ROOT
 pytest.importorskip("setuptools", reason="setup.py is run with the setuptools that are installed")
 
 
-#: Lists the architectures that it supports, and writes its arguments to the library.
-NVCC = """#!/bin/sh
-if [ "$1" = --help ]; then echo "{help}"; exit; fi
-if [ "$1" = --version ]; then exit; fi
+#: Lists the kinds of GPU that it supports, and writes its arguments to the library.
+COMPILER = """#!/bin/sh
+case "$*" in *--help) echo "{help}"; exit;; *--version) exit;; esac
 {fail}
 for last; do :; done
 echo "$@" >"$last"
 """
-#: Compiles as nvcc does, and counts.
-CXX = NVCC.format(help="", fail="echo >>compilations")
-
 HELPS = {
     "CUDA 11.1": "values: 'compute_35','compute_70','compute_86','sm_35','sm_70','sm_75','sm_80','sm_86'.",
     "CUDA 13": "--threads (-t) values: 'compute_75','sm_75','sm_80','sm_86','sm_89','sm_90','sm_90a','sm_100'.",
 }
+NVCC = COMPILER.format(help=HELPS["CUDA 13"], fail="")
+#: Counts how often it compiles.
+CXX = COMPILER.format(help="", fail="echo >>compilations")
+WITHOUT_GPU = "nvidia-smi found no GPU at installation; CUDAARCHS=all pip install -e . compiles them all the same"
 
 
 def build(
-    folder: Path, nvcc: str = "", at: str = "bin/nvcc", gpus: str = "", **variables: str
+    folder: Path, nvcc: str = NVCC, at: str = "bin/nvcc", gpus: str = "", **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Build the extensions into ``out``, where nvcc is at this place, on a machine with these GPUs."""
     shutil.copytree(ROOT / "mindspore_replay" / "csrc", folder / "mindspore_replay" / "csrc")
@@ -38,7 +38,7 @@ def build(
         shutil.copy(ROOT / name, folder / name)
     (folder / "mindspore_replay" / "__init__.py").touch()
     list_gpus = f"#!/bin/sh\nprintf '{gpus}'" if gpus else "#!/bin/sh\necho 'no driver' >&2; exit 9"
-    for place, text in ((at, nvcc), ("cxx", CXX), ("bin/nvidia-smi", list_gpus)):
+    for place, text in (("bin/nvcc", "exit 1"), (at, nvcc), ("cxx", CXX), ("bin/nvidia-smi", list_gpus)):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(text)
         (folder / place).chmod(0o755)
@@ -50,12 +50,9 @@ def build_again(folder: Path, **variables: str) -> subprocess.CompletedProcess[s
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("CUDA", "NVCC"))}
     environment |= {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CXX": str(folder / "cxx"), "CC": "false"}
     command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "-b", "out"]
-    return subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True)
-
-
-def compilations(folder: Path) -> int:
-    """Return how often the C++ compiler was called."""
-    return len((folder / "compilations").read_text().splitlines())
+    result = subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def code_of(folder: Path) -> list[str]:
@@ -87,8 +84,7 @@ def kinds_of(arguments: list[str]) -> list[int]:
 def test_code_for_the_kinds_of_gpu_that_are_asked_for_or_there(
     version: str, asked: str, gpus: str, kinds: list[int], tmp_path: Path
 ):
-    result = build(tmp_path, NVCC.format(help=HELPS[version], fail=""), "bin/nvcc", gpus=gpus, CUDAARCHS=asked)
-    assert result.returncode == 0, result.stderr
+    build(tmp_path, COMPILER.format(help=HELPS[version], fail=""), gpus=gpus, CUDAARCHS=asked)
     arguments = code_of(tmp_path)
     assert not (tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.txt").exists()
     assert kinds_of(arguments) == kinds
@@ -97,87 +93,75 @@ def test_code_for_the_kinds_of_gpu_that_are_asked_for_or_there(
     assert {"--fmad=false", "-shared", "static"} <= set(arguments)
 
 
-def test_cudacxx_asks_too(tmp_path: Path):
-    nvcc = NVCC.format(help=HELPS["CUDA 13"], fail="")
-    result = build(tmp_path, nvcc, "mine", CUDACXX=str(tmp_path / "mine"))
-    assert result.returncode == 0, result.stderr
-    assert kinds_of(code_of(tmp_path)) == [75, 80, 90]
-
-
 def test_without_a_gpu_nvcc_waits_to_be_asked(tmp_path: Path):
-    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail=""))
-    assert result.returncode == 0, result.stderr
-    out = tmp_path / "out" / "mindspore_replay"
-    assert not (out / "_kernels_cuda.akg_kernel_meta.so").exists()
-    reason = "nvidia-smi found no GPU at installation; CUDAARCHS=all pip install -e . compiles them all the same"
-    assert (out / "_kernels_cuda.akg_kernel_meta.txt").read_text() == f"{reason}\n"
-    assert f"the CUDA kernels are left out: {reason}\n" in result.stdout
-    assert build_again(tmp_path, CUDAARCHS="all").returncode == 0
+    result = build(tmp_path)
+    note = tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.txt"
+    assert not note.with_suffix(".so").exists()
+    assert note.read_text() == f"{WITHOUT_GPU}\n"
+    assert f"the CUDA kernels are left out: {WITHOUT_GPU}\n" in result.stdout
+    build_again(tmp_path, CUDAARCHS="all")
     assert kinds_of(code_of(tmp_path)) == [75, 80, 90]
-    assert not (out / "_kernels_cuda.akg_kernel_meta.txt").exists()
+    assert not note.exists()
 
 
-def test_the_nvcc_that_mindspore_looks_for(tmp_path: Path):
-    """In the folder of CUDA_HOME, before any other."""
-    nvcc, home = NVCC.format(help=HELPS["CUDA 13"], fail=""), tmp_path / "cuda"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "nvcc").symlink_to("/bin/false")
-    result = build(tmp_path, nvcc, "cuda/bin/nvcc", "8.0\\n", CUDA_HOME=str(home))
-    assert result.returncode == 0, result.stderr
-    assert "--fmad=false" in code_of(tmp_path)
+@pytest.mark.parametrize(
+    ("at", "variable", "gpus", "kinds"),
+    [("mine", "CUDACXX", "", [75, 80, 90]), ("cuda/bin/nvcc", "CUDA_HOME", "8.0\\n", [80])],
+)
+def test_the_nvcc_of_a_variable_comes_before_others(
+    at: str, variable: str, gpus: str, kinds: list[int], tmp_path: Path
+):
+    """CUDACXX asks for the kernels too; MindSpore itself looks for CUDA at CUDA_HOME."""
+    build(tmp_path, NVCC, at, gpus, **{variable: str(tmp_path / at.removesuffix("/bin/nvcc"))})
+    assert kinds_of(code_of(tmp_path)) == kinds
 
 
 def test_what_was_compiled_is_not_compiled_again(tmp_path: Path):
-    """Unless a source, a header, the command or the compiler is another; then by what was last, wherever it lies."""
-    build(tmp_path)
+    """Unless a source, a header, the command or the compiler is another; what went before stays."""
     library = tmp_path / "out" / "mindspore_replay" / "_kernels.akg_kernel_meta.so"
+
+    def compilations(**variables: str) -> int:
+        build_again(tmp_path, **variables)
+        return len((tmp_path / "compilations").read_text().splitlines())
+
+    build(tmp_path)
     first = library.read_text()
-    assert compilations(tmp_path) == 1
+    sources = [tmp_path / "mindspore_replay" / "csrc" / name for name in ("cpu/items.cc", "core/ring.h")]
     shutil.rmtree(tmp_path / "out")
-    for name in ("cpu/kernels.cc", "core/ring.h"):
-        (tmp_path / "mindspore_replay" / "csrc" / name).touch()
-    build_again(tmp_path)
-    assert compilations(tmp_path) == 1
-    assert library.read_text() == first
-    before = {}
-    for count, name in enumerate(("cpu/kernels.cc", "core/ring.h"), 2):
-        source = tmp_path / "mindspore_replay" / "csrc" / name
-        before[source] = source.read_text()
-        source.write_text(before[source] + "// more\n")
-        build_again(tmp_path)
-        assert compilations(tmp_path) == count
-    build_again(tmp_path, CXX=f"{tmp_path / 'cxx'} -g")
-    assert compilations(tmp_path) == 4
-    assert " -g " in f" {library.read_text()}"
-    (tmp_path / "cxx").write_text(CXX.replace("--version ]; then", "--version ]; then echo 13;"))
-    build_again(tmp_path)
-    assert compilations(tmp_path) == 5
-    for source, text in before.items():
-        source.write_text(text)
-    (tmp_path / "cxx").write_text(CXX)
-    build_again(tmp_path)
-    assert compilations(tmp_path) == 5
+    for source in sources:
+        source.touch()
+    assert compilations() == 1
+    texts = [source.read_text() for source in sources]
+    for count, (source, text) in enumerate(zip(sources, texts), 2):
+        source.write_text(text + "// more\n")
+        assert compilations() == count
+    assert compilations(CXX=f"{tmp_path / 'cxx'} -g") == 4
+    assert library.read_text().startswith("-g ")
+    (tmp_path / "cxx").write_text(CXX.replace("n) exit", "n) echo 13; exit"))
+    assert compilations() == 5
+    for path, text in zip([*sources, tmp_path / "cxx"], [*texts, CXX]):
+        path.write_text(text)
+    assert compilations() == 5
     assert library.read_text() == first
 
 
 def test_the_libraries_that_are_kept_are_few(tmp_path: Path):
     build(tmp_path)
     kept = tmp_path / "build" / "compiled"
-    assert len(list(kept.iterdir())) == 1
     for age in range(20):
         (kept / f"{age}.so").touch()
         os.utime(kept / f"{age}.so", (age, age))
     build_again(tmp_path, CXX=f"{tmp_path / 'cxx'} -g")
-    assert {path.stem for path in kept.iterdir()} >= {str(age) for age in range(10, 20)}
+    assert {path.stem for path in kept.iterdir() if path.stat().st_size == 0} == {str(age) for age in range(10, 20)}
     assert len(list(kept.iterdir())) == 12
 
 
 def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):
-    result = build(tmp_path, NVCC.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2"), CUDAARCHS="80")
-    assert result.returncode == 0, result.stderr
-    out = tmp_path / "out" / "mindspore_replay"
-    assert not (out / "_kernels_cuda.akg_kernel_meta.so").exists()
+    fails = COMPILER.format(help=HELPS["CUDA 13"], fail="echo 'some error' >&2; exit 2")
+    result = build(tmp_path, fails, CUDAARCHS="80")
+    note = tmp_path / "out" / "mindspore_replay" / "_kernels_cuda.akg_kernel_meta.txt"
+    assert not note.with_suffix(".so").exists()
     reason = f"{tmp_path / 'bin' / 'nvcc'} failed: some error"
-    assert (out / "_kernels_cuda.akg_kernel_meta.txt").read_text() == reason + "\n"
+    assert note.read_text() == reason + "\n"
     said = "the CUDA kernels are left out, on a GPU the composite backend serves"
     assert f"{said}: {reason}" in result.stdout + result.stderr
