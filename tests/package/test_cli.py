@@ -29,8 +29,8 @@ from mindspore_replay import (
     save,
 )
 from mindspore_replay.buffers.parameters import overwrite
-from mindspore_replay.checkpoint.overview import overview
-from mindspore_replay.cli import main
+from mindspore_replay.checkpoint.overview import Overview, overview
+from mindspore_replay.cli import doctor, main, mindspore_report
 from mindspore_replay.store.kernels import library
 from mindspore_replay.training.statistics import statistics_of
 
@@ -95,13 +95,8 @@ def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[st
 
 def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
     expert, agent = ReplayBuffer(sample_size=4, capacity=10, **COLUMNS), used()
-    save(
-        {
-            "mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4),
-            "other": ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"]),
-        },
-        "all",
-    )
+    other = ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"])
+    save({"mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4), "other": other}, "all")
     assert main(["inspect", "all"]) == 0
     text = capsys.readouterr().out
     assert "\nmixed/0: PrioritizedReplayBuffer(" in text
@@ -122,35 +117,28 @@ def test_an_overview_of_a_ring_that_went_round(folder: Path):
     assert part.returns.tolist() == [35, 60]  # 5 to 9 and 10 to 14; of 0 to 4 only the last is left
 
 
+def part_of(buffer: ReplayBuffer) -> Overview:
+    """Save a buffer, and return the overview of its file."""
+    save(buffer, "buffer")
+    return overview("buffer")[0][0]
+
+
 def test_returns_of_several_environments(folder: Path):
     """Rows of two environments in turn: 0, 2, 4, ... have their numbers as rewards, and so do 1, 3, 5, ..."""
     buffer = SequenceReplayBuffer(sample_size=1, capacity=40, sequence_length=2, num_envs=2, **COLUMNS)
-    ends = np.zeros(14, bool)
-    ends[[4, 7, 10]] = True
-    insert(buffer, 0, 14, 99, end=ends)
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
-    assert part.returns.tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
+    insert(buffer, 0, 14, 99, end=np.isin(np.arange(14), [4, 7, 10]))
+    assert part_of(buffer).returns.tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
     buffer.buffer[1].asnumpy()[...] *= -1
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
-    assert part.returns.tolist() == [-6, -16, -24]  # in the order of their ends
-    assert list(part.fields) == NAMES
+    assert part_of(buffer).returns.tolist() == [-6, -16, -24]  # in the order of their ends
+    assert list(part_of(buffer).fields) == NAMES
 
 
 def test_truncated_episodes_end(folder: Path):
-    buffer = ReplayBuffer(
-        sample_size=1,
-        capacity=9,
-        shapes=[(), (), ()],
-        types=["float32", "bool", "bool"],
-        names=["reward", "terminated", "truncated"],
-    )
+    names, types = ["reward", "terminated", "truncated"], ["float32", "bool", "bool"]
+    buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[(), (), ()], types=types, names=names)
     ends = np.arange(6)
     buffer.insert([np.ones(6, np.float32), ends == 1, ends == 4])
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
-    assert part.returns.tolist() == [2, 3]
+    assert part_of(buffer).returns.tolist() == [2, 3]
 
 
 def test_returns_of_rows_that_know_their_episode(folder: Path):
@@ -159,9 +147,7 @@ def test_returns_of_rows_that_know_their_episode(folder: Path):
     for _ in range(3):
         buffer.insert([np.zeros((2, 2), np.float32), np.float32([1, 2]), np.zeros(2, bool)], end=[False, False])
         buffer.insert([np.zeros(2, np.float32), 100.0, False], final=True)
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
-    assert part.returns.tolist() == [3, 3]
+    assert part_of(buffer).returns.tolist() == [3, 3]
 
 
 def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -170,9 +156,7 @@ def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: py
     column = buffer.buffer[1].asnumpy().copy()
     column[2] = np.nan
     overwrite(buffer.buffer[1], column)
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
-    assert part.returns[1:].tolist() == [35, 60]
+    assert part_of(buffer).returns[1:].tolist() == [35, 60]
     assert main(["inspect", "buffer", "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (found["episodes"], found["return_mean"]) == (3, None)
@@ -181,18 +165,15 @@ def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: py
 def test_inspect_of_what_cannot_be_made_from_a_file(folder: Path, capsys: pytest.CaptureFixture[str]):
     buffer = type("Mine", (ReplayBuffer,), {})(1, 20, **COLUMNS)
     insert(buffer, 0, 10)
-    save(buffer, "buffer")
+    assert set(part_of(buffer).fields) == set(NAMES)
     assert main(["inspect", "buffer"]) == 0
     assert "Mine(" in capsys.readouterr().out
-    (part,), _ = overview("buffer")
-    assert set(part.fields) == set(NAMES)
 
 
 def test_a_reservoir_has_no_returns(folder: Path):
     buffer = ReservoirReplayBuffer(sample_size=2, capacity=6, **COLUMNS)
     insert(buffer, 0, 30)
-    save(buffer, "buffer")
-    (part,), _ = overview("buffer")
+    part = part_of(buffer)
     assert part.returns.size == 0
     assert statistics_of(part.state).values == statistics_of(buffer.state_dict()).values
 
@@ -273,17 +254,12 @@ def test_doctor(capsys: pytest.CaptureFixture[str]):
     assert "\ndevices\n  CPU: in use\n  GPU: " in text
     cuda = r"the CUDA kernels for one are built, and they load|the CUDA kernel library .+"
     assert re.search(rf"^  GPU: .+; ({cuda})$", text, re.MULTILINE)
+    missing = r'is not there: pip install -e "\.\[\w+\]" in a checkout of mindspore_replay'
     for package in ("lz4", "minari", "ray", "rich"):
-        assert re.search(
-            rf'^  {package} (\d.*|is not there: pip install -e "\.\[\w+\]" in a checkout of mindspore_replay)$',
-            text,
-            re.MULTILINE,
-        )
+        assert re.search(rf"^  {package} (\d.*|{missing})$", text, re.MULTILINE)
 
 
 def test_doctor_lists_private_names_if_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from mindspore_replay.cli import mindspore_report
-
     monkeypatch.setattr(mindspore_report, "_devices", dict)
     monkeypatch.setattr(mindspore_report, "_try", lambda backend: "")
     names = "".join(f"\n  {name}: {found}" for name, found in mindspore_api.NAMES.items())
@@ -294,8 +270,6 @@ def test_doctor_lists_private_names_if_asked(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    from mindspore_replay.cli import mindspore_report
-
     monkeypatch.setattr(mindspore_report, "_devices", dict)
     monkeypatch.setattr(ReplayBuffer, "size", lambda self: 3)
     monkeypatch.setattr(mindspore_report.np, "__version__", "2.1.0")
@@ -304,17 +278,13 @@ def test_doctor_finds_what_does_not_work(monkeypatch: pytest.MonkeyPatch, capsys
     assert "\nbackend: native: it gives wrong rows\n" in captured.out
     assert captured.out.splitlines()[2:6] == [f"MindSpore {ms.__version__}", "NumPy 2.1.0", "3 problems", ""]
     assert "PROBLEM: the native backend: it gives wrong rows\n" in captured.err
-    assert (
-        "PROBLEM: NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'\n"
-        in captured.err
-    )
+    told = "NumPy 2.1.0: MindSpore is compiled against NumPy 1: pip install 'numpy<2' 'scipy<1.14'"
+    assert f"PROBLEM: {told}\n" in captured.err
 
 
 def test_doctor_finds_a_source_folder_that_shadows_the_package(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    from mindspore_replay.cli import mindspore_report
-
     monkeypatch.setattr(mindspore_report, "_devices", dict)
     monkeypatch.setattr(mindspore_report, "_try", lambda backend: "")
     source, used = folder / "mindspore_replay", Path(mindspore_replay.__file__).parent
@@ -341,8 +311,6 @@ def test_doctor_finds_a_source_folder_that_shadows_the_package(
 def test_doctor_finds_an_installed_package_that_was_not_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    from mindspore_replay.cli import mindspore_report
-
     monkeypatch.setattr(mindspore_report, "report", lambda everything: ([], [], []))
     monkeypatch.setattr(mindspore_report, "_devices", dict)
     installed, used = folder / "site" / "mindspore_replay", Path(mindspore_replay.__file__).parent
@@ -391,8 +359,7 @@ def test_doctor_without_mindspore():
 
 def test_doctor_with_a_mindspore_that_cannot_be_imported(folder: Path):
     (folder / "mindspore.py").write_text("import numpy\nraise ImportError('numpy.core.multiarray failed to import')\n")
-    command = [sys.executable, "-c", NO_MINDSPORE, str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", NO_MINDSPORE, str(folder)], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stdout.splitlines()[4] == "1 problem"
     assert result.stderr == (
@@ -434,8 +401,6 @@ def test_numpy_2_says_what_to_install(folder: Path, error: str):
 
 
 def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
-    from mindspore_replay.cli import doctor
-
     cards = subprocess.CompletedProcess([], 0, "A card, 550.1, 24564 MiB\nAnother, 550.1, 8192 MiB\n", "")
     monkeypatch.setattr(doctor.shutil, "which", lambda name: name)
     monkeypatch.setattr(doctor.subprocess, "run", lambda *args, **kwargs: cards)
@@ -454,8 +419,6 @@ def test_doctor_describes_the_machine(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
-    from mindspore_replay.cli import mindspore_report
-
     found = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(mindspore_report.subprocess, "run", lambda *args, **kwargs: found)
     assert mindspore_report._devices() == {
