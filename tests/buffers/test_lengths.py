@@ -88,4 +88,4 @@ def test_what_cannot_use_them_says_so(tmp_path: Path):
     with pytest.raises(ValueError, match=r"must have an array of rows for each of \['tokens', .*'tokens_lengths'\]"):
         from_npz(tmp_path / "d4rl.npz", buffer=buffer)
     with pytest.raises(ValueError, match="a column whose shape begins with None needs the kernels of the CPU"):
-        ReplayBuffer(1, 9, **COLUMNS, backend="composite")
+        ReplayBuffer(1, 9, **flat(**COLUMNS, backend="composite"))
