@@ -15,7 +15,7 @@ import numpy as np
 from measuring import MICRO, arguments, measure, once, show
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import Column, PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay import Column, MixedReplay, PrioritizedReplayBuffer, ReplayBuffer
 from mindspore_replay.mindspore_api import share
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.store.base.random import ALL_ROWS
@@ -122,7 +122,9 @@ def beside() -> dict[str, Callable[[], Any]]:
     )
     items = Column((None,), "int32", longest=8, items=8 * CAPACITY)
     lengths = ReplayBuffer(BATCH, CAPACITY, columns=[items, Column((), "float32")], seed=0)
-    uniform.insert(rows(CAPACITY))
+    second = ReplayBuffer(BATCH, CAPACITY, **columns)
+    for buffer in (uniform, second):
+        buffer.insert(rows(CAPACITY))
     row: dict[str, Any] = {"o": np.ones(4, np.float32), "a": 1, "n": np.ones(4, np.float32), "d": False}
     one = np.arange(5, dtype=np.int32)
     several = [[one] * 4, np.zeros(4, np.float32)]
@@ -135,6 +137,7 @@ def beside() -> dict[str, Callable[[], Any]]:
         "can_sample": uniform.can_sample,
         "sample 64 rows of the newest 100": lambda: uniform.sample((-100, None)),
         "sample 64 rows as a dict": lambda: uniform.sample(as_dict=True),
+        "sample 64 rows of two buffers": MixedReplay([(uniform, 0.5), (second, 0.5)], BATCH).sample,
     }
 
 
