@@ -13,7 +13,7 @@ from bodies import Kept
 from bodies import filled as filled_by
 from checks import assert_frequencies, assert_rows, assert_weights, legal_handles, same_states, uniform
 from goals import GOALS, achieved_goals, goal_buffer, goal_shares, insert_goals
-from mindspore import ops
+from mindspore import Tensor, ops
 from model import Model
 from model_rows import Views
 from model_views import chain_of, is_transition
@@ -449,6 +449,20 @@ def test_functions_that_serve_mixtures():
     for _ in range(2):
         _, achieved, goal, reward, _ = (part.asnumpy() for part in mixed.sample())
         np.testing.assert_allclose(reward, -np.abs(achieved - goal).sum(-1), rtol=1e-6)
+
+
+def test_functions_get_bfloat16_as_float32():
+    found: list[Any] = []
+    view = HindsightRelabel("final", 1.0, lambda *goals: found.append(goals) or distance(*goals))
+    options = {"names": GOALS, "views": [view], "seed": 0, "backend": "native"}
+    buffer = ReplayBuffer(4, 16, [(2,), (2,), ()], ["bfloat16"] * 3, **options)
+    places = Tensor(np.arange(16).reshape(8, 2), ms.bfloat16)
+    buffer.insert([places, places * 0, Tensor(np.arange(8), ms.bfloat16)], end=np.arange(8) == 7)
+    achieved, goal, reward = buffer.sample()
+    assert reward.dtype == ms.bfloat16
+    assert [part.dtype for part in found[-1]] == [np.float32] * 2
+    expected = distance(*(part.astype(ms.float32).asnumpy() for part in (achieved, goal)))
+    np.testing.assert_array_equal(reward.astype(ms.float32).asnumpy(), expected)
 
 
 def test_numpy_functions_run_no_graph():
