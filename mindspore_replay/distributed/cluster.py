@@ -152,7 +152,7 @@ def actors(
     specs: Sequence[BufferSpec], settings: Mapping[str, Any], resume: bool
 ) -> tuple[list[ShardActor], list[ShardActor]]:
     """Make the shards, or find those that run under the name. Return all, and those that were made."""
-    made = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
+    shard_class = ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
     begun, new = [], []
@@ -163,7 +163,7 @@ def actors(
             with contextlib.suppress(ValueError):  # there is none
                 begun.append(ray_module().get_actor(options["name"], NAMESPACE))
                 continue
-        begun.append(made.options(**options).remote(spec, path, resume))
+        begun.append(shard_class.options(**options).remote(spec, path, resume))
         new.append(begun[-1])
     return begun, new
 
@@ -230,9 +230,9 @@ class Links:
     def check_open(self) -> None:
         """Raise a RuntimeError if the shards were closed or Ray was shut down: a call would start a new cluster."""
         if self._closed or session() is not self._session:
-            what = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
+            cause = "its shards were ended by close()" if self._closed else "Ray was shut down, and with it the shards"
             raise RuntimeError(
-                f"For 'ShardedReplay', {what}. Make a new one. With resume=True it continues from the last save() to "
+                f"For 'ShardedReplay', {cause}. Make a new one. With resume=True it continues from the last save() to "
                 "its folder."
             )
 

@@ -20,12 +20,12 @@ _KEYS = ("number", "folder", "timeout", "name", "batch", "in_flight", "resources
 _NAME = "ShardedReplay"
 
 
-def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(config: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a configuration into that of one buffer and the arguments of the shards.
 
     Args:
         config (Mapping): Configuration, with or without ``shards``.
-        given (Mapping): Arguments that override those of the configuration, where they are not ``None``.
+        arguments (Mapping): Arguments that override those of the configuration, where they are not ``None``.
 
     Returns:
         tuple[dict, dict]: The configuration of one buffer, and the arguments of the shards.
@@ -45,7 +45,7 @@ def split(config: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str
     unknown = [f"{key!r}{hint(str(key), _KEYS)}" for key in settings if key not in _KEYS]
     if unknown:
         raise ValueError(f"For '{_NAME}', 'shards' has unknown keys: {'; '.join(unknown)}.")
-    settings |= {key: value for key, value in given.items() if value is not None}
+    settings |= {key: value for key, value in arguments.items() if value is not None}
     if "number" not in settings:
         raise ValueError(f"For '{_NAME}', the configuration must say how many 'shards', or 'num_shards' must.")
     return config, settings

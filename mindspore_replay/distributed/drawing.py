@@ -23,13 +23,13 @@ class Piece(NamedTuple):
     Attributes:
         places (numpy.ndarray): Positions in the batch, ascending. Shape ``[n]``, int64.
         link (Link): The shard.
-        drawn (Drawn): Its rows, of which the first ``n`` are used.
+        answer (Drawn): Its rows, of which the first ``n`` are used.
         share (float): The shard's expected share of the batch, among the shards that had any rows.
     """
 
     places: np.ndarray
     link: Link
-    drawn: Drawn
+    answer: Drawn
     share: float
 
     def probabilities(self) -> np.ndarray:
@@ -37,12 +37,12 @@ class Piece(NamedTuple):
 
         It is :math:`s \cdot w_i / W`: the shard's share, times the row's share of the shard's weight when it was drawn.
         """
-        assert self.drawn.weights is not None
-        return self.share * self.drawn.weights[: len(self.places)] / self.drawn.before.total
+        assert self.answer.weights is not None
+        return self.share * self.answer.weights[: len(self.places)] / self.answer.before.total
 
     def least(self) -> float:
         """Return the smallest probability of any row of the shard."""
-        return self.share * self.drawn.before.least / self.drawn.before.total
+        return self.share * self.answer.before.least / self.answer.before.total
 
 
 class Batches:
@@ -81,41 +81,41 @@ class Batches:
             RuntimeError: If there are too few rows, or no shard answers.
         """
         plan, pieces, left = self.plan, list[Piece](), np.arange(self.plan.n)
-        known, final = self._totals()
+        reports, final = self._totals()
         while left.size:
-            self._check_enough(known, 1 if any(len(piece.places) for piece in pieces) else plan.needed)
-            asked = self._allocated(known, left)
+            self._check_enough(reports, 1 if any(len(piece.places) for piece in pieces) else plan.needed)
+            asked = self._allocated(reports, left)
             answers = self.exchange.draw({link: len(places) for link, places in asked.items()})
-            drawn = {link: part for link, part in answers.items() if part.report.identity == known[link].identity}
-            again = not final and self._misses_rows(known, {link: part.before for link, part in drawn.items()})
+            answers = {link: part for link, part in answers.items() if part.report.identity == reports[link].identity}
+            again = not final and self._misses_rows(reports, {link: part.before for link, part in answers.items()})
             if not again:
-                pieces += self._pieces(known, asked, drawn)
+                pieces += self._pieces(reports, asked, answers)
                 left = np.setdiff1d(left, np.concatenate([piece.places for piece in pieces] or [left[:0]]))
             if again or (left.size and not plan.replace):  # a row delivered before must not be drawn again
                 left, pieces = np.arange(plan.n), []
-            known, final = self.exchange.known(), final or again
+            reports, final = self.exchange.latest(), final or again
         return self._merged(pieces, beta)
 
     def _totals(self) -> tuple[dict[Link, Report], bool]:
         """Return the reports to draw by, and whether they are new. New ones are requested only if needed."""
-        known = self.exchange.known()
-        usable = (self._repeats or all(r.total for r in known.values())) if self._weighs else self._steady
-        if usable and not self.exchange.outdated and _eligible(known) >= self.plan.needed:
-            return known, False
+        reports = self.exchange.latest()
+        usable = (self._repeats or all(r.total for r in reports.values())) if self._weighs else self._steady
+        if usable and not self.exchange.outdated and _eligible(reports) >= self.plan.needed:
+            return reports, False
         now = self.exchange.reports()
-        same = {link: report.total for link, report in now.items()} == {k: report.total for k, report in known.items()}
+        same = {link: report.total for link, report in now.items()} == {k: one.total for k, one in reports.items()}
         self._steady = same and self._repeats
         return now, True
 
-    def _misses_rows(self, known: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
+    def _misses_rows(self, reports: Mapping[Link, Report], before: Mapping[Link, Report]) -> bool:
         """Return True if changed totals made some rows impossible to draw, or gave them a wrong probability."""
         if not self._repeats:
             return False
-        if len(before) == len(known) and _eligible(before) < self.plan.needed:
+        if len(before) == len(reports) and _eligible(before) < self.plan.needed:
             return True
         if self._weighs:
-            return any(report.total and not known[link].total for link, report in before.items())
-        self._steady = all(report.total == known[link].total for link, report in before.items())
+            return any(report.total and not reports[link].total for link, report in before.items())
+        self._steady = all(report.total == reports[link].total for link, report in before.items())
         return not self._steady
 
     def _check_enough(self, reports: Mapping[Link, Report], needed: int) -> None:
@@ -125,36 +125,36 @@ class Batches:
             counts = self.plan, self._has_handles, _eligible(reports), sum(r.rows for r in reports.values())
             raise too_few_rows(_NAME, *counts, place=f" in the {len(reports)} shards that answer")
 
-    def _allocated(self, known: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
+    def _allocated(self, reports: Mapping[Link, Report], left: np.ndarray) -> dict[Link, np.ndarray]:
         """Return the positions in the batch that each shard is asked to fill."""
         how = "once" if not self.plan.replace else "strata" if self._weighs else "replace"
-        chosen = choose(self.rng, [report.total for report in known.values()], left.size, how)
-        return {link: left[chosen == i] for i, link in enumerate(known)}
+        chosen = choose(self.rng, [report.total for report in reports.values()], left.size, how)
+        return {link: left[chosen == i] for i, link in enumerate(reports)}
 
     def _pieces(
-        self, known: Mapping[Link, Report], asked: Mapping[Link, np.ndarray], drawn: Mapping[Link, Drawn]
+        self, reports: Mapping[Link, Report], asked: Mapping[Link, np.ndarray], answers: Mapping[Link, Drawn]
     ) -> list[Piece]:
-        whole = sum(known[link].total for link, part in drawn.items() if part.before.total)
+        whole = sum(reports[link].total for link, part in answers.items() if part.before.total)
         return [
-            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], link, part, known[link].total / whole)
-            for link, part in drawn.items()
-            if known[link].total and part.before.total
+            Piece(asked[link][: len(part.parts[0]) if part.parts else 0], link, part, reports[link].total / whole)
+            for link, part in answers.items()
+            if reports[link].total and part.before.total
         ]
 
     def _merged(self, pieces: Sequence[Piece], beta: float) -> list[Tensor]:
-        given = [piece for piece in pieces if len(piece.places)]
+        used = [piece for piece in pieces if len(piece.places)]
         if self._outputs is None:
-            parts = given[0].drawn.parts
+            parts = used[0].answer.parts
             self._outputs = tuple(library.calls.Output((self.plan.n, *p.shape[1:]), p.dtype) for p in parts)
         batch = [make() for make in self._outputs]
         probabilities = np.empty(self.plan.n)
-        for piece in given:
-            rows, drawn = piece.places, piece.drawn
+        for piece in used:
+            rows, answer = piece.places, piece.answer
             places = slice(rows[0], rows[-1] + 1) if len(rows) == rows[-1] - rows[0] + 1 else rows
-            for target, part in zip(batch, drawn.parts):
+            for target, part in zip(batch, answer.parts):
                 target[places] = part
             if self._has_handles:
-                batch[0][places] = joined(piece.link.number, piece.link.lives[drawn.report.identity], drawn.parts[0])
+                batch[0][places] = joined(piece.link.number, piece.link.lives[answer.report.identity], answer.parts[0])
             if self._weighs:
                 probabilities[places] = piece.probabilities()
         if self._weighs:

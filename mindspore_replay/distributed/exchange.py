@@ -113,7 +113,7 @@ class Exchange:
         self.clock = max([self.clock, *(link.report.clock for link in self.links.all if link.report)])
         self.reports()
 
-    def known(self) -> dict[Link, Report]:
+    def latest(self) -> dict[Link, Report]:
         """Return the latest report of each shard that answers."""
         return {link: link.report for link in self.links.alive() if link.report is not None}
 
@@ -145,9 +145,9 @@ class Exchange:
     def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
         """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
         arguments = self.learner_state(), self.takes_back
-        drawn = self.links.ask("draw", {link: (n, *arguments) for link, n in rows.items()})
+        answers = self.links.ask("draw", {link: (n, *arguments) for link, n in rows.items()})
         with self._lock:
-            return {link: part for link, part in drawn.items() if self._note(link, part.report)}
+            return {link: part for link, part in answers.items() if self._note(link, part.report)}
 
     def save(self, links: Sequence[Link]) -> None:
         """Let these shards write their files as one save. Files of the last save stay until all have written.
@@ -190,14 +190,14 @@ class Exchange:
             list[tuple[numpy.ndarray, Any]]: For each shard that answers, positions in `handles`, and the result for
             them.
         """
-        shard, life, there = parted(handles)
+        shard, life, local = parted(handles)
         calls, places = {}, {}
         for link in self.links.alive():
             identity = link.identity
             rows = np.flatnonzero((shard == link.number) & (life == link.lives.get(identity, -1) % LIVES))
             if rows.size:
                 mine = [_rows_of(argument, rows) for argument in arguments]
-                calls[link] = (identity, method, there[rows], *mine)
+                calls[link] = (identity, method, local[rows], *mine)
                 places[link] = rows
         answers = self.links.ask("call", calls)
         with self._lock:
@@ -226,11 +226,11 @@ class Exchange:
     def regulate(self) -> dict[Link, Report]:
         """Distribute the quota that the limiter allows, and return the latest reports, which it depends on."""
         with self._lock:
-            room, idle = self._room(self.known())
-            if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.known()):
+            room, idle = self._room(self.latest())
+            if math.isfinite(room) and any(math.isinf(link.allowed) for link in self.latest()):
                 self._ask_all("report", self.learner_state(), True)  # they had no limit until now
-                room, idle = self._room(self.known())
-            reports = self.known()
+                room, idle = self._room(self.latest())
+            reports = self.latest()
             self.takes_back = self._grant(reports, room) and idle
             return reports
 
@@ -333,10 +333,10 @@ def _as_raised(text: str) -> Exception:
     name, words = "", text.strip().splitlines()[-1].strip()
     for found in re.finditer(r"(?m)^(?:\w+\.)*(\w+Error): ", text):
         name, words = found[1], text[found.end() :].strip()
-    kind = getattr(builtins, name, RuntimeError)
-    if issubclass(kind, UnicodeError):  # its constructor takes more than a message
-        kind = ValueError
-    return kind(f"For '{_NAME}', a shard could not start: {words}")
+    error_class = getattr(builtins, name, RuntimeError)
+    if issubclass(error_class, UnicodeError):  # its constructor takes more than a message
+        error_class = ValueError
+    return error_class(f"For '{_NAME}', a shard could not start: {words}")
 
 
 def _age(state: dict[str, Any]) -> tuple[int, int]:

@@ -49,9 +49,9 @@ class ShardCalls(BaseCalls):
 
     def resized(self, spec: BufferSpec) -> "ShardCalls":
         """Return an object on the same shards for another sample size."""
-        made = copy.copy(self)
-        made.batches, made.spec = self.batches.resized(spec), spec
-        return made
+        clone = copy.copy(self)
+        clone.batches, clone.spec = self.batches.resized(spec), spec
+        return clone
 
     def settled(self) -> dict[Link, Report]:
         """Return the reports after the rows of this process have landed."""
@@ -97,14 +97,14 @@ class ShardCalls(BaseCalls):
     def update(self, indices: object, values: object) -> np.ndarray:
         """Write columns of stored rows, and return the number of invalid handles."""
         handles, chosen, arrays = as_values(self.spec.columns, self.spec.options, indices, values)
-        given = {self.spec.columns.names[i]: bits(array) for i, array in zip(chosen, arrays)}
-        of_all = given if self.spec.columns.given_names else list(given.values())
+        by_name = {self.spec.columns.names[i]: bits(array) for i, array in zip(chosen, arrays)}
+        of_all = by_name if self.spec.columns.given_names else list(by_name.values())
         return _invalid(handles, self._asked("update", handles, of_all))
 
     def update_priorities(self, indices: object, priorities: object) -> np.ndarray:
         """Set the priorities of rows, and return the number of invalid handles."""
-        handles, given = as_priorities(self.spec.options, indices, priorities)
-        answers = self._asked("update_priorities", handles, np.broadcast_to(given, handles.shape))
+        handles, checked = as_priorities(self.spec.options, indices, priorities)
+        answers = self._asked("update_priorities", handles, np.broadcast_to(checked, handles.shape))
         invalid = _invalid(handles, answers)
         self.exchange.invalid_handles += int(invalid)
         return invalid
@@ -119,8 +119,8 @@ class ShardCalls(BaseCalls):
         handles = as_handles_for(self.spec.options, "info", indices)
         parts = [np.full(handles.size, value, dtype) for value, dtype in ((0, "f4"), (-1, "i4"), (-1, "i8"))]
         for rows, answer in self._asked("info", handles.reshape(-1)):
-            for part, known in zip(parts, answer):
-                part[rows] = known
+            for part, values in zip(parts, answer):
+                part[rows] = values
         return tuple(part.reshape(handles.shape) for part in parts)
 
     def advance(self, steps: int) -> None:

@@ -64,9 +64,9 @@ class OwnWriters:
             while going := {writer.shard for writer in list(self.busy) if not writer.has_landed(POLL)}:
                 reports = self.exchange.reports()
                 going &= {link.number for link in reports}
-                held = {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
+                blocked = {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
                 # Do not wait for rows that the limiter holds back, or whose shard does not answer.
-                if not going or (going <= held and not self.exchange.takes_back):
+                if not going or (going <= blocked and not self.exchange.takes_back):
                     return
 
     @property

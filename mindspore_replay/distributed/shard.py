@@ -188,12 +188,12 @@ class Shard:
                 if shared and learner_state["largest"] > self._largest():
                     self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
         with self.rows.lock:
-            known = *self._weights(), len(self.rows)
+            totals = *self._weights(), len(self.rows)
         with self._changed:
             if take_back:
                 self._allowed = float(self._begun)
             counts = self._inserted, self._allowed, self._grants, self._wanted
-        return Report(self.identity, next(self._numbers), *known, *counts, self._largest(), self._clock())
+        return Report(self.identity, next(self._numbers), *totals, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0

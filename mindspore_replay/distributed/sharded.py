@@ -136,7 +136,7 @@ class ShardedReplay(NoContainer, Closing):
         in_flight: int | None = None,
         resources: Mapping[str, Any] | None = None,
     ) -> None:
-        given = {
+        arguments = {
             "number": num_shards,
             "folder": folder,
             "timeout": timeout,
@@ -145,7 +145,7 @@ class ShardedReplay(NoContainer, Closing):
             "in_flight": in_flight,
             "resources": resources,
         }
-        config, settings = split(config, given)
+        config, settings = split(config, arguments)
         self.num_shards = check_size(_NAME, "num_shards", settings["number"], MOST_SHARDS)
         seconds = check_number(_NAME, "timeout", settings.get("timeout", 5.0), 1e-3, 1e6)
         batch = check_size(_NAME, "batch", settings.get("batch", 64))
@@ -213,9 +213,9 @@ class ShardedReplay(NoContainer, Closing):
         size = check_sample_size(self._specs, sample_size)
         if self.limiter is not None:
             self.limiter.check_sizes(self._writers.batch, size)
-        made, spec = copy.copy(self), self.spec.resized(size)
-        describe(made, spec, ShardFront(self._front.calls.resized(spec), spec))
-        return made
+        clone, spec = copy.copy(self), self.spec.resized(size)
+        describe(clone, spec, ShardFront(self._front.calls.resized(spec), spec))
+        return clone
 
     # Rows in.
 

@@ -43,10 +43,10 @@ class InsertionFront:
         """Return False: there is no faster way for rows that obviously fit."""
         return False
 
-    def insert(self, *given: Any) -> None:
+    def insert(self, *arguments: Any) -> None:
         """Check rows, and hand them on."""
-        name, with_indices = self.spec.cls_name, given[-1]
-        new = as_new_rows(self.spec.columns, self.spec.options, *given)
+        name, with_indices = self.spec.cls_name, arguments[-1]
+        new = as_new_rows(self.spec.columns, self.spec.options, *arguments)
         if with_indices:
             raise RuntimeError(f"For '{name}', 'insert' cannot return handles: a shard stores the rows later.")
         self.ready()
@@ -144,8 +144,8 @@ class ShardWriter:
         rows = new.batch.rows
         if rows == 0:
             return
-        given = {"priority": new.priority, "ends": new.ends, "version": new.version}
-        more = {key: np.broadcast_to(part, rows) for key, part in given.items() if part is not None}
+        per_row = {"priority": new.priority, "ends": new.ends, "version": new.version}
+        more = {key: np.broadcast_to(part, rows) for key, part in per_row.items() if part is not None}
         if self.collected and set(more) != set(self._more[-1]):
             self._send(self._whole())
             if self.collected:

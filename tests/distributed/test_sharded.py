@@ -196,7 +196,7 @@ def test_a_sample_takes_one_round_trip(monkeypatch: pytest.MonkeyPatch):
         reports = 2 * 20  # one before each draw, one after it
         assert [a - b for a, b in zip(after, before)] == [reports] * 2
         assert int(replay.update_priorities(batch[0], 2.0)) == 0
-        known = {link: report.total for link, report in replay._exchange.known().items()}
+        known = {link: report.total for link, report in replay._exchange.latest().items()}
         assert known == {link: report.total for link, report in replay._exchange.reports().items()}
 
 

@@ -71,8 +71,8 @@ def test_weighted_estimates_are_unbiased_though_totals_are_old(ray: LocalRay):
 
 
 def test_weights_that_take_old_totals_for_new_ones_are_found(ray: LocalRay, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Piece, "probabilities", lambda piece: piece.drawn.weights[: len(piece.places)])
-    monkeypatch.setattr(Piece, "least", lambda piece: piece.drawn.before.least)
+    monkeypatch.setattr(Piece, "probabilities", lambda piece: piece.answer.weights[: len(piece.places)])
+    monkeypatch.setattr(Piece, "least", lambda piece: piece.answer.before.least)
     with pytest.raises(AssertionError):
         check_estimates(ray)
 
@@ -102,7 +102,7 @@ def test_answers_of_other_methods_bring_totals_too(ray: LocalRay):
     setting.exchange.reports()
     for method, *arguments in (("update_priorities", np.full(1, 7.0, np.float32)), ("delete",), ("info",)):
         setting.exchange.call(method, np.zeros(1, np.int64), arguments)
-        known = [report.total for report in setting.exchange.known().values()]
+        known = [report.total for report in setting.exchange.latest().values()]
         assert known == [12 if method == "update_priorities" else 5, 6]
 
 
@@ -181,7 +181,7 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
     setting.fill(1, ROWS, first=3)
     numbers = [setting.draw()[-1] for _ in range(2)]
     seen = np.concatenate(numbers).tolist()
-    assert len(set(seen)) + sum(report.eligible for report in setting.exchange.known().values()) == 10
+    assert len(set(seen)) + sum(report.eligible for report in setting.exchange.latest().values()) == 10
 
 
 def test_a_grant_on_its_way_counts(ray: LocalRay):

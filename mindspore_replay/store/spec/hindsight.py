@@ -125,11 +125,11 @@ class HindsightRelabel(Shown):
                 raise ValueError(f"For 'HindsightRelabel', the column {view.terminated!r} must have shape ().")
         following = f"next_{view.goal}"
         goals = [view.achieved, view.goal, *[following] * (view.is_sparse and following in columns.names)]
-        kinds = [(columns.shapes[i], columns.dtypes[i]) for i in map(columns.names.index, goals)]
-        if len({*kinds}) > 1:
+        specs = [(columns.shapes[i], columns.dtypes[i]) for i in map(columns.names.index, goals)]
+        if len({*specs}) > 1:
             raise ValueError(
                 f"For 'HindsightRelabel', the columns {' and '.join(map(repr, goals))} must have one shape and "
-                f"dtype, but got {' and '.join(f'{shape} of {dtype}' for shape, dtype in kinds)}."
+                f"dtype, but got {' and '.join(f'{shape} of {dtype}' for shape, dtype in specs)}."
             )
         types = {columns.dtypes[goal], columns.dtypes[reward]}
         if view.is_sparse and not types <= {"float32", "float64"}:
