@@ -22,7 +22,7 @@ _RLOCK = type(threading.RLock())
 _LOOK_AGAIN = 0.5
 
 
-class Owner(Protocol):
+class WithLock(Protocol):
     """A buffer."""
 
     @property
@@ -140,17 +140,17 @@ class Signals:
         event.set()
 
 
-def hold_locks(buffers: Iterable[Owner]) -> Held:
+def hold_locks(buffers: Iterable[WithLock]) -> Held:
     """Acquire the locks of several buffers, always in the same order."""
     return Locks(*sorted((buffer.lock for buffer in buffers), key=lambda lock: id(_parts(lock)[0])))
 
 
-def hold_calls(buffers: Iterable[Owner]) -> Held:
+def hold_calls(buffers: Iterable[WithLock]) -> Held:
     """Keep this process's calls from Python out of several buffers."""
     return Locks(*sorted((_parts(buffer.lock)[0] for buffer in buffers), key=id))
 
 
-def hold_folders(buffers: Iterable[Owner]) -> Held:
+def hold_folders(buffers: Iterable[WithLock]) -> Held:
     """Keep all processes, and graphs of this one, out of those of the buffers that are in folders.
 
     Until the end nothing of MindSpore may be used that waits for graphs: they may wait for this.
@@ -159,7 +159,7 @@ def hold_folders(buffers: Iterable[Owner]) -> Held:
     return Locks(*(part for lock in sorted(locks, key=lambda parts: id(parts[0])) for part in lock[1:]))
 
 
-def is_in_folder(buffer: Owner) -> bool:
+def is_in_folder(buffer: WithLock) -> bool:
     """Return True if the buffer has a lock of all processes."""
     return len(_parts(buffer.lock)) > 1
 
