@@ -164,9 +164,7 @@ def test_rows_longer_than_max_length_are_refused(module: Any, tmp_path: Path):
     other = make("uniform", module, max_length={"tokens": 3, "flags": 5})
     insert(other, 2, 1)
     before = other.state_dict()
-    with pytest.raises(
-        ValueError, match=r"^For 'load', 'longest' of column 'tokens' must be at least 5, the items of"
-    ):
+    with pytest.raises(ValueError, match=r"^For 'load', 'longest' of column 'tokens' must be at least 5, the items of"):
         module.load(tmp_path / "file", buffer=other)
     with pytest.raises(ValueError, match="the offsets and lengths of column 'tokens' must be"):
         other.load_state_dict(buffer.state_dict())
