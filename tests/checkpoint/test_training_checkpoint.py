@@ -242,7 +242,6 @@ def test_buffers_wherever_they_are(how: str):
     old_mixed, new_mixed = mixed(old), mixed(new)
     first = TrainingCheckpoint(PATH, **GIVEN[how](old, old_mixed))
     second = TrainingCheckpoint(PATH, **GIVEN[how](new, new_mixed))
-    first.save()
     for buffer in old.values():
         insert(buffer, 2)
     first.save(step=1)
@@ -397,10 +396,7 @@ def test_parts_that_do_not_fit_change_nothing(what: str):
 
 def test_the_buffers_of_a_run_alone():
     parts = parts_of_a_run()
-    checkpoint = TrainingCheckpoint(PATH, **parts)
-    checkpoint.save()
-    insert(parts["buffer"], 1)
-    checkpoint.save()
+    TrainingCheckpoint(PATH, **parts).save()
     assert_same_state(load(PATH)["buffer"], parts["buffer"])
     given = filled(RINGS["uniform"], 3)
     load(PATH, buffer={"buffer": given})
