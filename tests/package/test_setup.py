@@ -1,6 +1,7 @@
 """What an installation compiles, with scripts in place of compilers and of the tool that lists GPUs."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -172,3 +173,9 @@ def test_an_error_is_kept_and_the_installation_goes_on(tmp_path: Path):
     assert note.read_text() == reason + "\n"
     said = "the CUDA kernels are left out, on a GPU the composite backend serves"
     assert f"{said}: {reason}" in result.stdout + result.stderr
+
+
+def test_the_examples_require_what_the_extra_mindspore_requires():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (required,) = re.findall(r"^mindspore = \[(.*)\]$", text, re.MULTILINE)
+    assert text.split("\nexamples = [\n    ")[1].startswith(f"{required},\n")
