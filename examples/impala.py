@@ -19,6 +19,7 @@ Reference:
     https://arxiv.org/abs/1802.01561
 """
 
+import itertools
 from typing import Any
 
 import gymnasium as gym
@@ -43,7 +44,7 @@ class Learner(nn.Cell):
         network (nn.Cell): The policy.
         critic (nn.Cell): The value network.
         buffer (ReplayQueue): Columns observation, action, reward, next_observation, terminated, done, log_probability,
-            each ``[T, ...]``.
+            version of the policy, each ``[T, ...]``.
         gamma (float): Discount.
         settings (dict): ``learner`` of the configuration.
     """
@@ -63,13 +64,12 @@ class Learner(nn.Cell):
         self.inputs = len(settings["observation_scale"])
 
     def construct(self) -> tuple[Tensor, Tensor]:
-        """Return the loss ``[]``, and the lag of each unroll ``[B]``, -1 if a new row has replaced it already."""
-        batch = self.buffer.sample(with_indices=True, as_dict=True)
-        lag = self.buffer.info(batch["indices"])[2]
+        """Return the loss ``[]``, and the version of the policy of each unroll, ``[B]``."""
+        batch = self.buffer.sample(as_dict=True)
         loss, gradients = self.gradients(batch)
         self.optimizer(ops.clip_by_global_norm(gradients, self.largest_norm))
         self.buffer.advance()
-        return loss, lag
+        return loss, batch["version"][:, 0]
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """Return the loss of policy and values, less the entropy."""
@@ -143,9 +143,11 @@ def main() -> None:
         queue = create_buffer({**rows, "data_shape": [[steps, *shapes.get(name, [])] for name in rows["names"]]})
         learner = Learner(policy, make_network(*size, 1), queue, config["gamma"], settings)
 
+        learned = itertools.count()
+
         def learn() -> Tensor:
-            loss, lag = learner()
-            run.lags += [value for value in lag.asnumpy().tolist() if value >= 0]
+            loss, versions = learner()
+            run.lags += (next(learned) - versions.asnumpy()).tolist()
             return loss
 
         train(run, learner, policy.greedy, shared, learn, "impala_actor.py", steps)

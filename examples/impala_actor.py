@@ -22,6 +22,7 @@ class Unroller(Actor):
 
     def insert(self, buffer: Any, rows: dict[str, np.ndarray]) -> None:
         rows["done"] = rows["terminated"] | rows.pop("truncated")
+        rows["version"] = np.full(len(rows["done"]), self.version)
         unrolls = {name: x.reshape(self.steps, -1, *x.shape[1:]).swapaxes(0, 1) for name, x in rows.items()}
         buffer.insert(unrolls, version=self.version)  # waits while the queue is full
 

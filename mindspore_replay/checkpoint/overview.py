@@ -66,10 +66,8 @@ def _one(source: Source, prefix: str, name: str, node: dict[str, Any]) -> Overvi
     options = dict(arguments["columns"]["items"]) if isinstance(arguments.get("columns"), dict) else {}
     names = list(options) or arguments.get("names") or []
     labels = {key: key.partition(".")[2] for key in own if key.startswith("column.")}
-    if names:
-        columns = [f"column.{name}" for name in names]
-    else:
-        columns = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
+    unnamed = sorted(labels, key=lambda key: int(labels[key]) if labels[key].isdigit() else 0)
+    columns = [f"column.{name}" for name in names] or unnamed
     state = {key: source.array(prefix + key) for key in own if "." not in key}
     state |= {"capacity": np.array(node["capacity"]), "head": np.zeros((), np.int32)}
     if not int(state["count"]) == own[columns[0]].shape[0] <= node["capacity"]:

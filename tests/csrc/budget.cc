@@ -8,9 +8,9 @@
 
 #include "call.h"
 #include "count.h"
-#include "waits.h"
 #include "log.h"
 #include "states.h"
+#include "waits.h"
 
 namespace {
 

@@ -28,11 +28,14 @@ def test_the_library_that_nvcc_builds():
     note = path.with_suffix(".txt")
     assert path.exists(), note.read_text(encoding="utf-8") if note.exists() else "nothing was built"
     ctypes.CDLL(str(path))
-    of_locks = {"close", "hold", "let_go", "replace", "share", "unshare", "wait", "wake"}
+    of_locks = {"close", "hold", "let_go", "replace", "share", "unshare"}
     of_files = {"checksum", "checksums", "guard", "end_guard", "repair", "watch"}
     of_logs = {"copy_differences", "take_changes"}
     of_items = {"pieces", "insert_items", "read_items", "sample_items", "sample_groups_items"}
-    of_host = {f"replay_{function}" for function in of_locks | of_files | of_logs | of_items}  # for memory of the host
+    of_limits = {"begin_block", "count", "end_block", "limit", "may_go", "mode", "sleep", "wake_all"}
+    of_host = {
+        f"replay_{function}" for function in of_locks | of_files | of_logs | of_items | of_limits
+    }  # for memory of the host
     assert exports(path) == exports(PACKAGE / "_kernels.akg_kernel_meta.so") - of_host | {"replay_take_failure"}
 
 

@@ -175,11 +175,11 @@ def test_a_gpu_with_its_library(folder: Path, target: Callable[[str], None]):
 
 
 ONLY_ON_CPU = {
-    "'compress'": lambda **given: ReplayBuffer(2, 4, **flat([(9,)], ["uint8"], compress=[0], **given)),
+    "compress=True": lambda **given: ReplayBuffer(2, 4, **flat([(9,)], ["uint8"], compress=[0], **given)),
     "a column whose shape begins with None": lambda **given: ReplayBuffer(
         2, 4, **flat([(None,)], ["int32"], names=["x"], max_length=3, items=12, **given)
     ),
-    "'late' in a queue": lambda **given: ReplayQueue(
+    "late=True in a queue": lambda **given: ReplayQueue(
         2, 4, **flat([(), ()], ["int32"] * 2, names=["a", "b"], late=["b"], **given)
     ),
 }

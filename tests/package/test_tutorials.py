@@ -63,6 +63,7 @@ def test_a_notebook_gives_what_is_stored(path: Path, monkeypatch: pytest.MonkeyP
     import matplotlib.pyplot as plt
 
     monkeypatch.setattr(plt, "show", lambda: None)
+    plt.close("all")  # of programs that ran before in this process
     monkeypatch.chdir(tmp_path)
     mode = ms.get_context("mode")
     module = ModuleType(f"notebook_{path.stem}")  # MindSpore looks names up in the module that a class names

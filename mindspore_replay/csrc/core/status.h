@@ -38,8 +38,7 @@ inline const char *ReasonOf(Status status) {
     case kBadVersion: return "a version is negative, or newer than the learner's clock";
     case kNoDisk:
       return "the disk could not read or write a page of the folder: what is in memory is not what was there";
-    case kBadLength:
-      return "a length is negative or above longest, or a call has more items than there is memory for";
+    case kBadLength: return "a length is negative or above longest, or a call has more items than there is memory for";
     case kNoFolder:
       return "the folder was deleted, and its rows are in memory alone: save() them elsewhere before the buffer is closed";
     default: return nullptr;

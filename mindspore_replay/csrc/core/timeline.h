@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <cstring>
 #include <limits>
 
 #include "core/marks.h"
