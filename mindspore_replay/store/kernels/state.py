@@ -63,7 +63,7 @@ def whole_layout(schema: Schema, options: Options) -> dict[str, tuple[tuple[int,
     """Return the shape and dtype of each array of `layout`, and of ``updates``, by name.
 
     ``updates`` counts the calls of `update`, and tells for each block of slots which was the last that wrote a row
-    there. It is no part of the state: only a process that continues a buffer's files needs it.
+    there. It is no part of the state: a buffer in a folder and a checkpoint find out by it what changed.
     """
     blocks = -(-options.capacity // UPDATE_BLOCK)
     return {**layout(schema, options), "updates": ((1 + blocks,), "int64")}
