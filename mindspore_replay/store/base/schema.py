@@ -188,7 +188,7 @@ class Schema:
                 f"For '{self.cls_name}', '{argument}' must be a list or tuple with one entry for each column, "
                 f"but got {value!r} ({type(value).__name__})."
             )
-        if len(value) != (len(value) if number is None else number):
+        if number is not None and len(value) != number:
             raise ValueError(
                 f"For '{self.cls_name}', '{argument}' must have one entry for each of the {number} shapes, but got "
                 f"{len(value)}."

@@ -30,8 +30,6 @@ _WITH_HANDLES = ("indices", "weights")
 class MixtureState:
     """What the package asks of a mixture, that of so many rows of each source. All its arrays are theirs."""
 
-    last_saved: object = None
-
     def __init__(self, sources: Sequence[LocalBuffer], counts: Sequence[int]) -> None:
         self._sources, self._counts = sources, counts
 

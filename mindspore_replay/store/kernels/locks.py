@@ -121,7 +121,7 @@ class Event:
 
 
 class Signals:
-    """Wakes threads that wait for a change, as `sharing.Signals` does processes."""
+    """Wakes threads that wait for a change."""
 
     def __init__(self) -> None:
         self._next = Event()

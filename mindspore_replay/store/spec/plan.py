@@ -14,8 +14,8 @@ from ..base.structs import FLOATS, PLAN
 WINDOW, MASK, RETURN, DISCOUNT, RELABELLED, GOAL, LENGTH, CHAIN, STACK, HANDLE, WEIGHT, GIVEN = range(12)
 REPEATED, REPEATED_STACK, REWARD = 12, 13, 14
 
-#: Kinds that consist of rows of a column, and those of them whose runs are zero unless the last row exists.
-OF_ROWS, STACKS = (WINDOW, STACK, REPEATED, REPEATED_STACK), (STACK, REPEATED_STACK)
+#: Kinds that consist of rows of a column.
+OF_ROWS = WINDOW, STACK, REPEATED, REPEATED_STACK
 #: Kinds with the shape of a column.
 _OF_COLUMN = (*OF_ROWS, RETURN, GOAL, REWARD)
 
