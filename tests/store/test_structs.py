@@ -8,6 +8,7 @@ from places import ROOT
 from mindspore_replay.store.base import structs
 from mindspore_replay.store.spec.episodes import WindowRule
 from mindspore_replay.store.spec.epochs import EpochRule
+from mindspore_replay.store.waits.rate_rule import Account
 
 SOURCES = [path.read_text(encoding="utf-8") for path in (ROOT / "mindspore_replay" / "csrc").rglob("*.h")]
 #: Structs with what their arrays have in Python.
@@ -20,6 +21,7 @@ STRUCTS = {
     "Clock": structs.CLOCK,
     "Counts": structs.COUNTS,
     "Journal": structs.JOURNAL,
+    "Limits": structs.LIMITS,
 }
 #: A struct within another one.
 CHAIN = {"steps": "chain", "needs_next": "needs_next"}
@@ -31,10 +33,10 @@ def members(name: str) -> list[tuple[str, str]]:
         match for source in SOURCES for match in re.findall(rf"^struct {name} {{\n(.*?)^}};", source, re.M | re.S)
     )
     found: list[tuple[str, str]] = []
-    for kind, names in re.findall(r"^  (int64_t|double|ChainRule) ([\w, ]+);", body, re.MULTILINE):
-        for member in names.split(", "):
+    for kind, names in re.findall(r"^  (int64_t|double|ChainRule) ([\w, \[\]]+);", body, re.MULTILINE):
+        for member, number in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
             inner = [(of, CHAIN[one]) for of, one in members(kind)] if kind == "ChainRule" else [(kind, member)]
-            found += inner
+            found += inner * int(number or 1)
     return found
 
 
@@ -49,3 +51,4 @@ def test_floats_are_those_of_the_plan():
 
 def test_rules_are_records_of_these_names():
     assert (WindowRule._fields, EpochRule._fields) == (structs.WINDOW_RULE, structs.EPOCH_RULE)
+    assert Account._fields == structs.LIMITS[: len(Account._fields)]

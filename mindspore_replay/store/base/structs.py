@@ -20,6 +20,12 @@ EPOCH = "key", "first", "size", "position", "begun"
 CLOCK = "now", "fresh", "unordered"
 #: Events since the buffer was made.
 COUNTS = "drawn", "used_up", "stale", "deleted", "invalid"
+#: The limits of a buffer; the places of those that wait follow.
+LIMITS = (
+    *("low", "high", "min_size", "error", "enabled", "inserted", "sampled", "counted", "counted_samples"),
+    *(["in_progress"] * 4 + ["largest"] * 2 + ["usual"] * 2),
+    *("kind", "awaited", "tickets"),
+)
 #: The journal, behind the lock; a number of it is `JOURNAL_AT` plus its index.
 JOURNAL = "busy", "inserted", "oldest", "slot", "serial", "uses", "clock", "writer"
 JOURNAL_AT = 8

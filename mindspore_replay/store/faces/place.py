@@ -10,8 +10,9 @@ from ..folder.folder import Folder
 from ..folder.header import bad_folder
 from ..folder.opening import create, open_as_learner
 from ..kernels.library import KernelError
-from ..kernels.limits import BY_RULE, Limits, address_of
+from ..kernels.limits import BY_RULE, Limits
 from ..kernels.locks import on_failure
+from ..kernels.memory import address
 from ..spec.plan import DISCOUNT, RETURN
 from ..spec.spec import BufferSpec
 
@@ -123,7 +124,7 @@ def open_buffer(
         try:
             buffer = make(capacity=spec.capacity, seed=0, storage=opened, **{**spec.arguments(), **options})
             buffer.check_valid()
-            limits = Limits(opened.arrays["shared.limits"], address_of(opened.arrays["head"]))
+            limits = Limits(opened.arrays["shared.limits"], address(opened.arrays["head"]))
             if limits.kind == BY_RULE:
                 limiter = find("RateLimiter")(1, 1, 1)
                 limiter.load_arrays({"rule": limits.rule, "counts": limits.counts})

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..base.types import Arrays
 from ..kernels import library
+from ..kernels.memory import address
 from ..spec.options import Options
 from . import files as folder_files
 from .layout import COLUMNS, FILES, OF_INSERTION, PAGE, STATE, Place, flushed_bytes
@@ -61,11 +62,6 @@ class _Memory(ctypes.Structure):
         ("columns", ctypes.c_void_p),
         ("columns_bytes", ctypes.c_int64),
     )
-
-
-def address(array: np.ndarray) -> ctypes.c_void_p:
-    """Return the address of an array, as an argument."""
-    return ctypes.c_void_p(array.ctypes.data)
 
 
 def _sum_of(memory: np.ndarray) -> int:

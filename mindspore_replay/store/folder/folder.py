@@ -6,7 +6,6 @@ locks. Each process that uses the folder holds a shared lock on ``state``, and e
 """
 
 import atexit
-import ctypes
 import errno
 import functools
 import math
@@ -25,7 +24,7 @@ from ..base.gone import Living
 from ..kernels import library, state
 from ..kernels.call import State
 from ..kernels.locks import Block, Event, Held, finally_, on_failure
-from ..kernels.memory import memory_limit
+from ..kernels.memory import address, memory_limit
 from ..spec.spec import BufferSpec
 from . import files as folder_files
 from . import sharing, torn
@@ -84,7 +83,7 @@ class Folder:
             name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
             for name, at in places.items()
         }
-        self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
+        self._head = address(self.arrays["head"])
         for memory in self._maps.values():
             sharing.guard(memory, self.arrays["head"])
         self._watched = opened(path / OWNER, os.O_RDONLY)

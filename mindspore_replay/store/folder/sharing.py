@@ -13,7 +13,7 @@ from ..base.types import Arrays
 from ..kernels import library, limits
 from ..kernels.call import Array, Call, State
 from ..kernels.locks import Held
-from ..kernels.memory import at_the_end
+from ..kernels.memory import address, at_the_end
 from ..spec.spec import BufferSpec
 
 #: The arrays in shared memory besides the state: the lock and the journal, laid out as in csrc/shared.h; the run of the
@@ -81,9 +81,9 @@ def register(
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
     call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})
     call.let_arrays_go()  # which keep the memory that keeps the call
-    at_the_end(memory, "replay_unshare", ctypes.c_void_p(arrays["head"].ctypes.data), call)  # which the library uses
-    journal, writer = ctypes.c_void_p(arrays["shared.journal"].ctypes.data), ctypes.c_int64(secrets.randbits(62))
-    limited = limits.address_of(arrays["shared.limits"])
+    at_the_end(memory, "replay_unshare", address(arrays["head"]), call)  # which the library uses
+    journal, writer = address(arrays["shared.journal"]), ctypes.c_int64(secrets.randbits(62))
+    limited = address(arrays["shared.limits"])
     status = library.loaded().replay_share(journal, writer, int(is_first), int(beyond_memory), limited, *call.raw())
     if status != library.OK:
         raise library.KernelError("replay_share", status)
@@ -91,9 +91,9 @@ def register(
 
 def guard(memory: mmap.mmap, head: np.ndarray) -> None:
     """Let a page that the disk cannot read or write be an error of the buffer, as long as the memory is mapped."""
-    address, begin = ctypes.c_void_p(head.ctypes.data), ctypes.c_void_p(np.frombuffer(memory, np.uint8).ctypes.data)
-    at_the_end(memory, "replay_end_guard", address)
-    library.loaded().replay_guard(begin, ctypes.c_int64(len(memory)), address)
+    at_the_end(memory, "replay_end_guard", address(head))
+    begin = address(np.frombuffer(memory, np.uint8))
+    library.loaded().replay_guard(begin, ctypes.c_int64(len(memory)), address(head))
 
 
 def holding(head: ctypes.c_void_p, failed: Callable[[int], None]) -> Held:

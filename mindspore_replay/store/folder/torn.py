@@ -10,10 +10,11 @@ from ..base.ring import stored_slots
 from ..base.structs import COUNTS
 from ..base.types import Arrays
 from ..kernels import library, state
+from ..kernels.memory import address
 from ..spec.episodes import DELETED, removed
 from ..spec.epochs import SIZE
 from ..spec.options import Options
-from .flushed import Record, address
+from .flushed import Record
 
 
 class _RowPart(ctypes.Structure):

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.structs import LIMITS
 from . import library
 from .call import Call
 from .locks import Block, Held
-from .memory import at_the_end
+from .memory import address, at_the_end
 
 #: What a call does with rows.
 KINDS = "insert", "sample"
@@ -17,9 +18,13 @@ KINDS = "insert", "sample"
 NO_LIMIT, BY_RULE, BY_ROWS = range(3)
 #: What the calls of a thread mean: see `Mode` in csrc/waits.h.
 _INSIDE, _WAITS = 1, 2
-#: The numbers of the memory before the places of those that wait, and of a place; laid out as in csrc/waits.h.
-_NUMBERS, _PLACES, _OF_PLACE = 20, 64, 3
-SIZE = _NUMBERS + _PLACES * _OF_PLACE
+#: Where the first of some numbers is in the memory.
+_RULE, _COUNTS, _IN_PROGRESS, _LARGEST, _USUAL, _KIND, _AWAITED = map(
+    LIMITS.index, ("low", "inserted", "in_progress", "largest", "usual", "kind", "awaited")
+)
+#: The places of those that wait and the numbers of each, as in csrc/waits.h.
+_PLACES, _OF_PLACE = 64, 3
+SIZE = len(LIMITS) + _PLACES * _OF_PLACE
 
 
 class Limits:
@@ -44,9 +49,10 @@ class Limits:
         if memory is None:
             memory = new_memory()
         self._memory = memory
-        self.rule, self.counts, self.in_progress = memory[:5].view(np.float64), memory[5:9], memory[9:13]
-        self.largest, self.usual, self._kind = memory[13:15], memory[15:17], memory[17:18]
-        self._head = address_of(memory) if head is None else head
+        self.rule = memory[_RULE:_COUNTS].view(np.float64)
+        self.counts, self.in_progress = memory[_COUNTS:_IN_PROGRESS], memory[_IN_PROGRESS:_LARGEST]
+        self.largest, self.usual, self._kind = memory[_LARGEST:_USUAL], memory[_USUAL:_KIND], memory[_KIND:_AWAITED]
+        self._head = address(memory) if head is None else head
         self._library = library.loaded()
         if head is None:
             nothing = (None,) * 4
@@ -80,12 +86,12 @@ class Limits:
         `holds` is whether the caller keeps all others out until it ends.
         """
         number, *sizes = KINDS.index(operation), ctypes.c_int64(rows), ctypes.c_int64(available)
-        status = self._library.replay_begin_block(self._head, number, *sizes, int(holds), address_of(block))
+        status = self._library.replay_begin_block(self._head, number, *sizes, int(holds), address(block))
         return bool(status == library.OK)
 
     def end(self, rows: int, done: int, block: np.ndarray) -> None:
         """End a block, unless it has ended, and count so many of its rows."""
-        self._library.replay_end_block(self._head, ctypes.c_int64(done), ctypes.c_int64(rows), address_of(block))
+        self._library.replay_end_block(self._head, ctypes.c_int64(done), ctypes.c_int64(rows), address(block))
 
     def count(self, operation: str, rows: int) -> None:
         """Count rows that went in or out elsewhere."""
@@ -118,7 +124,7 @@ class Limits:
 
     def awaited(self, operation: str) -> list[int]:
         """Return the rows for which insertions or samples wait."""
-        places = self._memory[_NUMBERS:].reshape(_PLACES, _OF_PLACE)
+        places = self._memory[len(LIMITS) :].reshape(_PLACES, _OF_PLACE)
         turns = places[:, 2] >> 32
         return [rows for rows in places[turns == KINDS.index(operation), 0].tolist() if rows]
 
@@ -128,7 +134,7 @@ def on_rows(head: ctypes.c_void_p, update: Call, block: mmap.mmap) -> Limits:
     memory = new_memory()
     limits = Limits(memory, head)
     at_the_end(block, "replay_unshare", head, (memory, update))
-    library.loaded().replay_limit(head, address_of(memory), *update.raw())
+    library.loaded().replay_limit(head, address(memory), *update.raw())
     return limits
 
 
@@ -141,13 +147,8 @@ def new_memory() -> np.ndarray:
 
 def forget(memory: np.ndarray) -> None:
     """Forget what processes had in progress, and who waited."""
-    memory[9:13] = memory[18:] = 0
-    memory[13:17] = np.maximum(memory[13:17], 1)
-
-
-def address_of(array: np.ndarray) -> ctypes.c_void_p:
-    """Return the address of an array."""
-    return ctypes.c_void_p(array.ctypes.data)
+    memory[_IN_PROGRESS:_LARGEST] = memory[_AWAITED:] = 0
+    memory[_LARGEST:_KIND] = np.maximum(memory[_LARGEST:_KIND], 1)
 
 
 def _ignore(_: int) -> None:

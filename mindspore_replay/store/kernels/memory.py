@@ -42,6 +42,11 @@ class Memory(mmap.mmap):
     at_the_end: tuple[object, ...] = ()
 
 
+def address(array: np.ndarray) -> ctypes.c_void_p:
+    """Return the address of an array, as an argument."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
 def at_the_end(block: mmap.mmap, function: str, head: ctypes.c_void_p, references: object = None) -> None:
     """Call a function of the kernel library with an address when a block of memory goes; until then keep an object."""
     assert isinstance(block, Memory)

@@ -1,7 +1,6 @@
 """A replay buffer in host memory, without MindSpore."""
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import weakref
@@ -20,7 +19,7 @@ from ..kernels.call import NO_TENSORS, Array, Call, Tensors, fixed
 from ..kernels.invocations import Invocations, Key
 from ..kernels.limits import Limits, on_rows
 from ..kernels.locks import Held
-from ..kernels.memory import at_the_end, block_of, give_back
+from ..kernels.memory import address, at_the_end, block_of, give_back
 from ..spec.epochs import SIZE
 from ..spec.options import Options
 from .calls import Calls
@@ -95,7 +94,7 @@ class Store(Calls):
         self._all_columns = tuple(range(len(schema)))
         self._count = self.arrays["count"]
         self._handle = library.loaded()
-        self._head = ctypes.c_void_p(self.arrays["head"].ctypes.data)
+        self._head = address(self.arrays["head"])
         self.folder = folder
         if folder is not None:
             folder.share(self._state, self.check)

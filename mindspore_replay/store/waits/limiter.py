@@ -13,11 +13,11 @@ from ..kernels.locks import Held
 from ..kernels.state import fitting
 from ..spec.options import Options
 from ..spec.registry import registered
-from .rate_rule import ROUNDING, check_room, checked_rule
+from .rate_rule import ROUNDING, Account, check_room, checked_rule
 from .waiting import QueueLimiter, Waiting
 
 #: Element of the rule that is 1 if it is enabled.
-_ENABLED = 4
+_ENABLED = Account._fields.index("enabled")
 
 
 def check_limiter(cls_name: str, now: object, limiter: object, owner: object = None) -> None:
