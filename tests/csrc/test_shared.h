@@ -198,22 +198,17 @@ void TestRule() {
 void TestWaiters() {
   replay::Limits limits = {};
   limits.kind = replay::Limits::kQueue;
-  const auto wake = [&](int64_t rows) {
-    limits.Wake([rows](int turn) { return turn == replay::kSamples ? rows : 0; });
-  };
-  // On a busy machine the others would be taken for dead before the last one is there.
+  const auto wake = [&](int64_t rows) { limits.Wake([=](int turn) { return turn == replay::kSamples ? rows : 0; }); };
   const auto await = [&](int turn, int64_t rows) {
     limits.Await(turn, rows);
-    for (replay::Waiter &one : limits.waiters) one.until = replay::Now() + int64_t{600} * 1000000000;
+    for (replay::Waiter &one : limits.waiters) one.until = INT64_MAX;  // else dead, if the machine is busy
   };
-  const auto wait = [&](int64_t rows) { std::thread([&] { await(replay::kSamples, rows); }).join(); };
-  wait(4), wait(2), wait(2);
-  await(replay::kInserts, 1);
+  const auto wait = [&](int64_t rows) { std::thread(await, replay::kSamples, rows).join(); };
+  wait(4), wait(2), wait(2), await(replay::kInserts, 1);
   const auto waiting = [&] {
     std::vector<int64_t> rows;
-    for (const replay::Waiter &one : limits.waiters) {
+    for (const replay::Waiter &one : limits.waiters)
       if (one.rows > 0) rows.push_back(one.rows);
-    }
     return rows;
   };
   wake(1);

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any
 
-#: In place of the default of a field that has none.
-_REQUIRED = object()
-
 
 def fields_of(record: Any) -> dict[str, Any]:
     """Return the fields of a column or of priorities that are not the defaults, by name."""
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: value for name, value in values.items() if value != getattr(type(record), name, _REQUIRED)}
+    return {field.name: value for field in fields(record) if (value := getattr(record, field.name)) != field.default}
 
 
 def _shown(record: Any) -> str:

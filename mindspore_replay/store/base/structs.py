@@ -11,10 +11,7 @@ PLAN = (
 FLOATS = ("beta_step", "ratio", "tolerance")
 #: The rule for rows with weights, float64.
 ROW_RULE = "alpha", "epsilon", "keep", "late", "initial_priority"
-#: The rule of starts.
-WINDOW_RULE = "past", "future", "stride", "pad_end", "streams", "max_length", "terminated", "needs_next"
-#: The rule for batches of epochs, and the state of an epoch.
-EPOCH_RULE = "pad", "rank", "world"
+#: The state of an epoch.
 EPOCH = "key", "first", "size", "position", "begun"
 #: The learner's clock.
 CLOCK = "now", "fresh", "unordered"

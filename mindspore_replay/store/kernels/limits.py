@@ -2,7 +2,6 @@
 
 import ctypes
 import mmap
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,8 @@ _INSIDE, _WAITS = 1, 2
 _RULE, _COUNTS, _IN_PROGRESS, _LARGEST, _USUAL, _KIND, _AWAITED = map(
     LIMITS.index, ("low", "inserted", "in_progress", "largest", "usual", "kind", "awaited")
 )
+#: The number of the rule that is 1 if it is enabled.
+ENABLED = LIMITS.index("enabled")
 #: The places of those that wait and the numbers of each, as in csrc/waits.h.
 _PLACES, _OF_PLACE = 64, 3
 SIZE = len(LIMITS) + _PLACES * _OF_PLACE
@@ -46,17 +47,14 @@ class Limits:
     """
 
     def __init__(self, memory: np.ndarray | None = None, head: ctypes.c_void_p | None = None) -> None:
-        if memory is None:
-            memory = new_memory()
-        self._memory = memory
+        self._memory = memory = new_memory() if memory is None else memory
         self.rule = memory[_RULE:_COUNTS].view(np.float64)
         self.counts, self.in_progress = memory[_COUNTS:_IN_PROGRESS], memory[_IN_PROGRESS:_LARGEST]
         self.largest, self.usual, self._kind = memory[_LARGEST:_USUAL], memory[_USUAL:_KIND], memory[_KIND:_AWAITED]
         self._head = address(memory) if head is None else head
         self._library = library.loaded()
         if head is None:
-            nothing = (None,) * 4
-            self._library.replay_limit(self._head, self._head, 0, *nothing)
+            self._library.replay_limit(self._head, self._head, 0, *[None] * 4)
             self._end = library.extension().Undo(library.address_of("replay_unshare"), self._head.value or 0, memory)
 
     @property
@@ -68,10 +66,10 @@ class Limits:
     def kind(self, kind: int) -> None:
         self._kind[0] = kind
 
-    def held(self, failed: Any = None) -> Held:
+    def held(self) -> Held:
         """Return a block that keeps kernels out."""
         functions = map(library.address_of, ("replay_hold", "replay_let_go"))
-        return library.extension().Hold(*functions, self._head.value or 0, failed or _ignore)  # type: ignore[no-any-return]
+        return library.extension().Hold(*functions, self._head.value or 0, lambda _: None)  # type: ignore[no-any-return]
 
     # Who may go on.
 
@@ -149,7 +147,3 @@ def forget(memory: np.ndarray) -> None:
     """Forget what processes had in progress, and who waited."""
     memory[_IN_PROGRESS:_LARGEST] = memory[_AWAITED:] = 0
     memory[_LARGEST:_KIND] = np.maximum(memory[_LARGEST:_KIND], 1)
-
-
-def _ignore(_: int) -> None:
-    pass

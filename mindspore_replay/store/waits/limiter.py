@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..base.checks import check_size
-from ..kernels.limits import BY_RULE, NO_LIMIT, Limits
+from ..kernels.limits import BY_RULE, ENABLED, NO_LIMIT, Limits
 from ..kernels.locks import Held
 from ..kernels.state import fitting
 from ..spec.options import Options
 from ..spec.registry import registered
-from .rate_rule import ROUNDING, Account, check_room, checked_rule
+from .rate_rule import ROUNDING, check_room, checked_rule
 from .waiting import QueueLimiter, Waiting
-
-#: Element of the rule that is 1 if it is enabled.
-_ENABLED = Account._fields.index("enabled")
 
 
 def check_limiter(cls_name: str, now: object, limiter: object, owner: object = None) -> None:
@@ -150,7 +147,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.enabled)
             False
         """
-        return bool(self.limits.rule[_ENABLED])
+        return bool(self.limits.rule[ENABLED])
 
     def change(
         self,
@@ -229,7 +226,7 @@ class RateLimiter(Waiting):
         self._enable(True)
 
     def _enable(self, enabled: bool) -> None:
-        self.limits.rule[_ENABLED] = enabled
+        self.limits.rule[ENABLED] = enabled
         self.limits.wake()
 
     def check_state(self, rule: np.ndarray, counts: np.ndarray) -> None:
