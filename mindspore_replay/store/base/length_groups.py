@@ -43,18 +43,6 @@ class LengthGroup(NamedTuple):
         """Name of the lengths of its rows, where there are others."""
         return f"{self.name}_lengths"
 
-    def tail_after(self, tail: int, lengths: np.ndarray) -> int:
-        """Return the offset after new rows, which fit together into the memory, as csrc/core/items.h places them."""
-        position = tail % self.items
-        ends = position + np.cumsum(lengths)
-        last = int(ends[-1])
-        if last > self.items:  # the first row that would cross the end begins behind it
-            crosses = int(np.searchsorted(ends, self.items, "right"))
-            last += self.items - int(ends[crosses] - lengths[crosses])
-            if last - position > self.items:  # all begin behind it
-                last = int(ends[-1]) + self.items - position
-        return tail - position + last
-
 
 def least_items(rows: int, longest: int) -> int:
     """Return the items among which so many of the longest rows fit wherever they begin: none crosses the end."""

@@ -20,7 +20,6 @@ from ..base.types import Experience, Sample, Values
 from ..folder.folder import Folder
 from ..kernels.library import NOT_YET, TOO_FEW_ROWS, KernelError
 from ..kernels.locks import Block, Event, Held, Locks
-from ..rows.arenas import as_room
 from ..rows.calls import BaseCalls, Calls
 from ..rows.inputs import as_array, as_beta, as_new_rows, as_steps, is_empty
 from ..rows.store import Store
@@ -203,13 +202,12 @@ class Front(BaseFront):
     ) -> Any:
         """Store one row or a batch. Return the handles, or ``None``."""
         new = as_new_rows(self.spec.columns, self.spec.options, exp, priority, end, final, version, with_indices)
-        rows = as_room(new, self.spec.columns.length_groups) if new.items else new.batch.rows
 
         def store() -> Any:
             self.calls.insertion(new)
             return self.share(new.batch.handles(self.calls.first)) if with_indices else None
 
-        return self.in_turn("insert", rows, store)
+        return self.in_turn("insert", new.batch.rows, store)
 
     def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""

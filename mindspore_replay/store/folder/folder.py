@@ -24,7 +24,7 @@ from ..base.gone import Living
 from ..kernels import library, state
 from ..kernels.call import State
 from ..kernels.locks import Block, Event, Held, finally_, on_failure
-from ..kernels.memory import address, memory_limit
+from ..kernels.memory import address, holding, memory_limit
 from ..spec.spec import BufferSpec
 from . import files as folder_files
 from . import sharing, torn
@@ -92,7 +92,7 @@ class Folder:
         files = {name: np.frombuffer(memory, np.uint8) for name, memory in self._maps.items()}
         self._checksums, self._row_bytes = RowChecksums(spec.options, self.arrays), spec.columns.row_bytes()
         self._flushed = Flushed(spec.options, places, self.arrays, files, written)
-        self._held = sharing.holding(self._head, functools.partial(_fail, weakref.ref(self)))  # keeps all processes out
+        self._held = holding(self._head, functools.partial(_fail, weakref.ref(self)))  # keeps all processes out
         self._is_sole = False
         if owner is None:
             fcntl.flock(self._users, fcntl.LOCK_SH)

@@ -3,7 +3,7 @@
 import ctypes
 import mmap
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ..base.structs import JOURNAL, JOURNAL_AT
 from ..base.types import Arrays
 from ..kernels import library, limits
 from ..kernels.call import Array, Call, State
-from ..kernels.locks import Held
 from ..kernels.memory import address, at_the_end
 from ..spec.spec import BufferSpec
 
@@ -94,12 +93,6 @@ def guard(memory: mmap.mmap, head: np.ndarray) -> None:
     at_the_end(memory, "replay_end_guard", address(head))
     begin = address(np.frombuffer(memory, np.uint8))
     library.loaded().replay_guard(begin, ctypes.c_int64(len(memory)), address(head))
-
-
-def holding(head: ctypes.c_void_p, failed: Callable[[int], None]) -> Held:
-    """Return a block that keeps others out of a buffer's arrays; `failed` raises the error for a status."""
-    functions = map(library.address_of, ("replay_hold", "replay_let_go"))
-    return library.extension().Hold(*functions, head.value or 0, failed)
 
 
 def _columns(schema: Schema) -> Iterable[tuple[str, tuple[int, ...], str]]:

@@ -9,7 +9,7 @@ from ..base.structs import LIMITS
 from . import library
 from .call import Call
 from .locks import Block, Held
-from .memory import address, at_the_end
+from .memory import address, at_the_end, holding
 
 #: What a call does with rows.
 KINDS = "insert", "sample"
@@ -68,8 +68,7 @@ class Limits:
 
     def held(self) -> Held:
         """Return a block that keeps kernels out."""
-        functions = map(library.address_of, ("replay_hold", "replay_let_go"))
-        return library.extension().Hold(*functions, self._head.value or 0, lambda _: None)  # type: ignore[no-any-return]
+        return holding(self._head)
 
     # Who may go on.
 

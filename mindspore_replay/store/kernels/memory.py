@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,12 @@ class Memory(mmap.mmap):
 def address(array: np.ndarray) -> ctypes.c_void_p:
     """Return the address of an array, as an argument."""
     return ctypes.c_void_p(array.ctypes.data)
+
+
+def holding(head: ctypes.c_void_p, failed: Callable[[int], None] = lambda _: None) -> "library.calls.Hold":
+    """Return a block that keeps others out of a buffer's arrays; `failed` raises the error for a status."""
+    functions = map(library.address_of, ("replay_hold", "replay_let_go"))
+    return library.extension().Hold(*functions, head.value or 0, failed)
 
 
 def at_the_end(block: mmap.mmap, function: str, head: ctypes.c_void_p, references: object = None) -> None:

@@ -145,18 +145,32 @@ def room(options: Options, state: Arrays) -> int:
 
 
 def room_in_items(options: Options, state: Arrays) -> str:
-    """Return how many items the next row may have, of a buffer that keeps rows to be drawn, for a message."""
-    head, count = int(state["head"]), int(state["count"])
-    needed = options.capacity - room(options, state)  # rows
-    longest = []
+    """Return how many items the next row may have, for a message."""
+    free = [min(max(free), group.longest) for group, free in zip(options.length_groups, _free_items(options, state))]
+    each = zip(free, options.length_groups)
+    return f"at most {' and '.join(f'{most} items in column {group.name!r}' for most, group in each)}"
+
+
+def room_for_longest(options: Options, state: Arrays) -> int:
+    """Return the number of the longest rows whose items fit beside those of rows that are kept."""
+    each = zip(options.length_groups, _free_items(options, state))
+    return min(sum(size // group.longest for size in free) for group, free in each)
+
+
+def _free_items(options: Options, state: Arrays) -> list[tuple[int, int]]:
+    """Return for each kind of lengths the free items behind the newest row, and, where these end, from the first on."""
+    head, count, capacity = int(state["head"]), int(state["count"]), options.capacity
+    needed = capacity - room(options, state) if options.never_evicts_valid else count  # rows
+    found = []
     for group in options.length_groups:
-        references = state[f"column.{group.name}"]
-        tail = int(references[(head + count - 1) % options.capacity].sum()) if count else 0
-        used = tail - int(references[(head + count - needed) % options.capacity, 0]) if needed > 0 else 0
-        free, behind = group.items - used, group.items - tail % group.items
-        most = min(max(min(free, behind), free - behind), group.longest)
-        longest.append(f"{most} items in column {group.name!r}")
-    return f"at most {' and '.join(longest)}"
+        free = behind = group.items
+        if needed > 0:
+            references = state[f"column.{group.name}"]
+            tail = int(references[(head + count - 1) % capacity].sum())
+            free -= tail - int(references[(head + count - needed) % capacity, 0])
+            behind -= tail % group.items
+        found.append((min(free, behind), max(free - behind, 0)))
+    return found
 
 
 #: The arrays that `deliverable` reads.

@@ -8,6 +8,7 @@ whose items it needs.
 Axes: ``B`` rows, ``L`` items of a padded row, ``N`` items of all rows, ``*F`` an item's shape.
 """
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,14 @@ from ..base.ring import stored_slots
 from ..base.schema import Schema, is_tensor
 from ..base.structs import COUNTS
 from ..base.types import Arrays, Experience, Outputs, Values
-from ..kernels import library
+from ..kernels import library, state
 from ..kernels.call import NO_TENSORS, Tensors
+from ..kernels.locks import Held
 from ..spec.episodes import removed
 from ..spec.options import Options
 from ..spec.plan import HANDLE, WEIGHT
 from ..spec.spec import BufferSpec
 from .any_length_insertion import RaggedInsertion
-from .arenas import ArenaStore
 from .compressed import CompressedStore
 from .inputs import as_handles, as_positions, as_values
 from .items import Items, as_items, check_items, reference_of
@@ -49,7 +50,7 @@ def make_store(spec: BufferSpec, tensors: Tensors = NO_TENSORS, folder: "Folder 
     return cls(spec.columns, spec.options, tensors=tensors, folder=folder)
 
 
-class RaggedStore(ArenaStore):
+class RaggedStore(Store):
     """A store with columns whose rows differ in length.
 
     Args:
@@ -83,6 +84,37 @@ class RaggedStore(ArenaStore):
         resized = RaggedStore(self._rows_schema, options, arrays, tensors)
         resized.folder = self.folder
         return resized
+
+    def exclusive(self) -> Held:
+        """Return a block in which no graph and no other process intervenes between kernels and copies of items.
+
+        It must not touch Tensors: their arrays wait for graphs, which wait for this block.
+        """
+        alone = self.folder is None and self._tensors.cls is None
+        return contextlib.nullcontext() if alone else self.kernels_kept_out()
+
+    # The arenas.
+
+    def references(self, group: LengthGroup) -> np.ndarray:
+        """Return the offsets and lengths by slot. Shape ``[C, 2]``, int64."""
+        return self.arrays[f"column.{group.name}"]
+
+    def full(self) -> bool:
+        """Return True if there is no room for another row, or not for the items of a longest one."""
+        return super().full() or self.room_for_longest() < 1
+
+    def room_for_longest(self) -> int:
+        """Return the number of the longest rows whose items fit."""
+        return self._between(lambda: state.room_for_longest(self.options, self.arrays))
+
+    def room_in_items(self) -> str:
+        """Return how many items the next row may have, for a message."""
+        return self._between(lambda: state.room_in_items(self.options, self.arrays))
+
+    def place(self, i: int, references: np.ndarray, items: np.ndarray) -> None:
+        """Store the items of rows of a column, whose references are these, ``[B, 2]``."""
+        group = self.group_of[i]
+        self._items[group].place(group.columns.index(i), references, np.ascontiguousarray(items))
 
     # Rows in and out.
 
@@ -221,7 +253,7 @@ class RaggedStore(ArenaStore):
 
     def _slots(self, handles: np.ndarray) -> np.ndarray:
         """Return the slots of rows, or -1 for those that are not stored. Shape ``[n]``, int64."""
-        count, head = self.count_now(), self.arrays["head"].item()
+        count, head = self._count.item(), self.arrays["head"].item()
         rows = handles - (self.arrays["serials"][0] - count)
         return np.where((rows >= 0) & (rows < count), (head + rows) % self.options.capacity, -1)
 

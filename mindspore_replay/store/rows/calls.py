@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..base.checks import MAX_CAPACITY
 from ..base.length_groups import Packing
 from ..base.mixins import mixin
 from ..base.random import ALL_ROWS
@@ -116,9 +117,9 @@ class Calls(BaseCalls, Protocol):
         """Draw a batch as `sample` does, with rows that differ in length in some form."""
         return self.sample(bounds, beta)
 
-    def fits(self, rows: int, in_progress: int) -> bool:
-        """Return True if there is room for the items of new rows, if rows differ in length."""
-        return True
+    def room_for_longest(self) -> int:
+        """Return the number of the longest rows whose items fit, if rows differ in length."""
+        return MAX_CAPACITY
 
     def deliverable(self) -> int:
         """Return the number of samples that a queue can deliver now."""

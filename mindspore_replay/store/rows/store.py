@@ -13,13 +13,13 @@ from ..base.checks import check_positions
 from ..base.random import ALL_ROWS
 from ..base.schema import Schema
 from ..base.types import Arrays, Experience, Nested, Outputs, Values
-from ..folder.sharing import holding, is_busy
+from ..folder.sharing import is_busy
 from ..kernels import library, state
 from ..kernels.call import NO_TENSORS, Array, Call, Tensors, fixed
 from ..kernels.invocations import Invocations, Key
 from ..kernels.limits import Limits, on_rows
 from ..kernels.locks import Held
-from ..kernels.memory import address, at_the_end, block_of, give_back
+from ..kernels.memory import address, at_the_end, block_of, give_back, holding
 from ..spec.epochs import SIZE
 from ..spec.options import Options
 from .calls import Calls

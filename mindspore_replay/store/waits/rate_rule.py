@@ -1,10 +1,10 @@
 """What limits insertions and samples, as numbers, and the messages of those that wait."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..base.checks import any_number, check_size, no_room
+from ..base.checks import MAX_CAPACITY, any_number, check_size, no_room
 from ..rows.calls import Calls
 from ..spec.options import Options
 
@@ -65,8 +65,7 @@ class QueueAccount(NamedTuple):
         valid (int): Rows, or sequences, that can be delivered.
         room (float): Rows that can be inserted, infinite if they evict others.
         pending (str): A note on rows that wait for late columns. Default: ``""``.
-        fits (Union[Callable, None]): ``(rows, rows in progress)``, whether there is room for the items of rows that
-            differ in length. Default: ``None``, for any number.
+        longest (int): The longest rows whose items fit, if rows differ in length. Default: `MAX_CAPACITY`.
         items (str): How many items the next row may have. Default: ``""``.
     """
 
@@ -75,7 +74,7 @@ class QueueAccount(NamedTuple):
     valid: int
     room: float
     pending: str = ""
-    fits: Callable[[int, int], bool] | None = None
+    longest: int = MAX_CAPACITY
     items: str = ""
 
     @classmethod
@@ -83,19 +82,17 @@ class QueueAccount(NamedTuple):
         """Return the account of a queue with these `Options`. The caller must hold the lock of the `Calls`."""
         room = calls.room() if options.never_evicts_valid else math.inf
         keeps_items = options.length_groups and options.never_evicts_valid
-        fits, items = (calls.fits, calls.room_in_items()) if keeps_items else (None, "")
-        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), fits, items)
+        of_items = (calls.room_for_longest(), calls.room_in_items()) if keeps_items else ()
+        return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), *of_items)
 
     @property
     def ways_out(self) -> tuple[str, str]:
         """Nothing, as for `Account`: a queue cannot be disabled."""
         return "", ""
 
-    def available(self, what: str, rows: int, in_progress: int) -> int:
-        """Return the rows that can be sampled, or the room for new ones beside those in progress."""
-        if what == "sample":
-            return self.valid
-        return int(min(self.room, 1 << 62)) if self.fits is None or self.fits(rows, in_progress) else 0
+    def available(self, what: str) -> int:
+        """Return the rows that can be sampled, or the room for new ones."""
+        return self.valid if what == "sample" else int(min(self.room, self.longest))
 
     def counts(self) -> str:
         """Return the numbers, for a message."""

@@ -106,13 +106,9 @@ class Waiting:
             check_room(now.low, now.high, now.error, largest[0], largest[1], limits.usual.tolist())
             limits.largest[kind] = rows
 
-    def available(self, what: str, rows: int) -> int:
-        """Return the rows of a queue that can be sampled, or its room for so many rows."""
-        if self.limits.kind != BY_ROWS:
-            return 0
-        now = self.account()
-        assert isinstance(now, QueueAccount)
-        return now.available(what, rows, int(self.limits.in_progress[KINDS.index(what)]))
+    def available(self, what: str) -> int:
+        """Return the rows of a queue that can be sampled, or its room."""
+        return self.account().available(what) if self.limits.kind == BY_ROWS else 0  # type: ignore[no-any-return]
 
     def leave(self, gone: Held) -> None:
         """Raise the error of this lock from here on: the process was forked from that of the limiter."""
@@ -174,7 +170,7 @@ class Waiting:
     def _asked(self, what: str, rows: int) -> bool:
         check_size(self._cls_name, "rows", rows)
         with self._lock:
-            return self.limits.may_go(what, rows, self.available(what, rows))
+            return self.limits.may_go(what, rows, self.available(what))
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> Held:
         """Wait until rows may be inserted, and count them after the block, unless it raises.
@@ -354,7 +350,7 @@ class Turn:
         """Begin it. Raise a KernelError with the status NOT_YET if it has to wait."""
         waiting, what = self.waiting, self.what
         with waiting._lock:  # noqa: SLF001  that of the rows
-            if not waiting.limits.begin(what, self.rows, waiting.available(what, self.rows), self._noted, holds):
+            if not waiting.limits.begin(what, self.rows, waiting.available(what), self._noted, holds):
                 raise KernelError(what, NOT_YET)
 
     def settle(self, succeeded: bool) -> None:
