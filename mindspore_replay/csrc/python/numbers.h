@@ -103,34 +103,34 @@ inline bool WritePythonInt(PyObject *value, const Place &place) {
   return false;
 }
 
-inline bool IsBool(PyObject *value) { return PyBool_Check(value) || PyArray_IsScalar(value, Bool); }
+inline bool IsBool(PyObject *value) { return PyBool_Check(value) || Py_IS_TYPE(value, &PyBoolArrType_Type); }
 
 inline bool IsTrue(PyObject *value) { return value == Py_True || value == PyArrayScalar_True; }
 
-// Writes a number; false if it is none that fits the column.
+// Writes a number of a type of Python or NumPy itself, not of one derived from it; false if it is none that fits the column.
 inline bool WriteNumber(PyObject *value, const Place &place) {
-  if (PyFloat_Check(value)) return WriteFloat(PyFloat_AsDouble(value), place);  // np.float64 too
+  const PyTypeObject *type = Py_TYPE(value);
+#define REPLAY_IF(Type, Write) \
+  if (type == &Py##Type##ArrType_Type) return Write(reinterpret_cast<Py##Type##ScalarObject *>(value)->obval, place)
+  REPLAY_IF(Float, WriteFloat);
+  if (type == &PyFloat_Type) return WriteFloat(PyFloat_AsDouble(value), place);
   if (IsBool(value)) return WriteBool(IsTrue(value), place);
-  if (PyLong_Check(value)) return WritePythonInt(value, place);
-#define REPLAY_VALUE(Type) reinterpret_cast<Py##Type##ScalarObject *>(value)->obval
-#define REPLAY_INT(Type) \
-  if (PyArray_IsScalar(value, Type)) return WriteInt(REPLAY_VALUE(Type), place)
-  REPLAY_INT(Long);
-  REPLAY_INT(Int);
-  REPLAY_INT(Short);
-  REPLAY_INT(Byte);
-  REPLAY_INT(UByte);
-  REPLAY_INT(UShort);
-  REPLAY_INT(UInt);
-  REPLAY_INT(ULong);
-  REPLAY_INT(LongLong);
-  REPLAY_INT(ULongLong);
-  if (PyArray_IsScalar(value, Float)) return WriteFloat(REPLAY_VALUE(Float), place);
-  if (PyArray_IsScalar(value, Half)) return WriteFloat(Float16Value(REPLAY_VALUE(Half)), place);
-  if (PyArray_IsScalar(value, LongDouble)) return WriteFloat(REPLAY_VALUE(LongDouble), place);
-#undef REPLAY_INT
-#undef REPLAY_VALUE
-  return false;
+  if (type == &PyLong_Type) return WritePythonInt(value, place);
+  REPLAY_IF(Long, WriteInt);
+  REPLAY_IF(Int, WriteInt);
+  REPLAY_IF(Double, WriteFloat);
+  REPLAY_IF(Short, WriteInt);
+  REPLAY_IF(Byte, WriteInt);
+  REPLAY_IF(UByte, WriteInt);
+  REPLAY_IF(UShort, WriteInt);
+  REPLAY_IF(UInt, WriteInt);
+  REPLAY_IF(ULong, WriteInt);
+  REPLAY_IF(LongLong, WriteInt);
+  REPLAY_IF(ULongLong, WriteInt);
+  REPLAY_IF(LongDouble, WriteFloat);
+#undef REPLAY_IF
+  return type == &PyHalfArrType_Type &&
+         WriteFloat(Float16Value(reinterpret_cast<PyHalfScalarObject *>(value)->obval), place);
 }
 
 // Writes numbers of one kind one behind the other; false if one does not fit.

@@ -438,6 +438,8 @@ class LocalFront(LimitedFront, Front):
 
     Attributes:
         outer_lock (ContextManager): The lock of calls from Python; in a folder, of all its processes.
+        try_insert (Union[Callable, None]): Stores rows that obviously fit and may go in now, and returns True or their
+            handles; else False. ``None`` before the first insertion.
     """
 
     #: A `Store`, or what runs compiled graphs in its place.
@@ -456,6 +458,7 @@ class LocalFront(LimitedFront, Front):
         super().__init__(calls, spec, shared.lock, share, count, truth)
         self.shared = self.owner_of_limiter = shared
         self.ready = self.ready_to_read = wait
+        self.try_insert: Any = None
         self.outer_lock: contextlib.AbstractContextManager[Any] = shared.lock
         if shared.folder is not None:
             self.outer_lock = Locks(shared.lock, calls.kernels_kept_out())
@@ -516,10 +519,10 @@ class LocalFront(LimitedFront, Front):
 
     # Fast ways: kernels acquire the lock themselves, and keep to the limits.
 
-    @functools.cached_property
-    def try_insert(self) -> Callable[..., Any]:
-        """Store rows that obviously fit and may go in now, and return True or their handles; else False."""
-        return self.calls.try_insert  # type: ignore[no-any-return]
+    def begin_inserting(self) -> Callable[..., Any]:
+        """Return `try_insert` from here on. A cached property would let all attributes be read slower."""
+        self.try_insert = self.calls.try_insert
+        return self.try_insert
 
     def sample(
         self, sample_range: object, beta: Values | None, as_dict: bool, with_indices: bool, pack: Packing | None = None
@@ -548,7 +551,7 @@ class LocalFront(LimitedFront, Front):
         """Leave the rows to the process from which this one was forked."""
         gone: Any = forked(self.spec.cls_name, self.folder)
         self.calls = self.lock = self.outer_lock = gone
-        vars(self)["try_insert"] = gone.fail
+        self.try_insert = gone.fail
         if self.limiter is not None:
             self.limiter.leave(gone)
 

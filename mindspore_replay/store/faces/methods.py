@@ -119,7 +119,8 @@ class BufferMethods:
         if lengths is not None and exp is not None:
             exp = with_lengths(self.spec.columns, exp, lengths)
         front = self._front
-        stored = front.try_insert(exp, priority, end, final, version, with_indices)
+        try_insert = front.try_insert or front.begin_inserting()
+        stored = try_insert(exp, priority, end, final, version, with_indices)
         if stored is not False:
             return self if stored is True else stored
         handles = front.insert(exp, priority, end, final, version, with_indices)
