@@ -386,7 +386,7 @@ def test_waits_end_when_the_buffer_is_closed(kind: type[Any]):
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
-        while not (buffer.limiter.waiting("insert") or buffer.limiter.waiting("sample")):
+        while not (buffer.limiter.limits.awaited("insert") or buffer.limiter.limits.awaited("sample")):
             time.sleep(0.001)
         buffer.close()
         thread.join(10)

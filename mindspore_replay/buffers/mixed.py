@@ -173,8 +173,8 @@ class MixedReplay(mixture.MixedReplay, IsolatedCell, nn.Cell):
         return owned
 
     @compile_time
-    def _check_pairs(self, *known: tuple[Any, ...]) -> bool:
-        self._checked_pairs(*map(stand_in, known))
+    def _check_pairs(self, *arguments: tuple[Any, ...]) -> bool:
+        self._checked_pairs(*map(stand_in, arguments))
         return True
 
 

@@ -81,18 +81,18 @@ class Relabel(Relabelling):
         return ops.reshape(concat_columns(products), discounts.shape)
 
     def _called(self, achieved, goal, parts):
-        given = (achieved, goal)
+        arguments = (achieved, goal)
         if self.plan.columns.takes_batch:
-            given = (*given, named_in_graph(self.steps, parts))
-        rewards, terminated = self.rewards(*given)
+            arguments = (*arguments, named_in_graph(self.steps, parts))
+        rewards, terminated = self.rewards(*arguments)
         self._check(rewards.shape, rewards.dtype, achieved.shape[0])
         if terminated is not None:
             self._check(terminated.shape, None, achieved.shape[0])
         return rewards, terminated
 
-    def rewards(self, *given):
+    def rewards(self, *arguments):
         """Call the user's function. Return rewards, and flags or ``None``."""
-        result = self.function(*self.arguments, *given, **self.keywords)
+        result = self.function(*self.arguments, *arguments, **self.keywords)
         if not isinstance(result, tuple):
             return self._tensor(result), None
         if len(result) != 2:
@@ -147,11 +147,11 @@ class RelabelFromPython(RelabelOfArrays):
     def _graph(self) -> Callable[..., Any]:
         return compiled(Relabel(self.plan).rewards)
 
-    def _result(self, given: Sequence[Any]) -> Any:
+    def _result(self, arguments: Sequence[Any]) -> Any:
         """Return what the user's function returns for arrays, or for Tensors, in a graph if it can be compiled."""
         if not self.runs_graphs:
-            return super()._result(given)
-        tensors = [*map(share, given)]
+            return super()._result(arguments)
+        tensors = [*map(share, arguments)]
         try:
             return self._applied(self._graph, tensors)
         except Exception:
@@ -161,5 +161,5 @@ class RelabelFromPython(RelabelOfArrays):
         except Exception as error:
             raise RuntimeError(
                 "For 'HindsightRelabel', 'reward_fn' must compute rewards from NumPy arrays or from Tensors of shape "
-                f"{given[0].shape}, but failed with both. The last error was {type(error).__name__}: {error}"
+                f"{arguments[0].shape}, but failed with both. The last error was {type(error).__name__}: {error}"
             ) from error

@@ -174,10 +174,10 @@ class ShardFront(InsertionFront, LimitedFront):
         wait = contextlib.nullcontext() if limiter is None else limiter.turn("sample", rows, stop, poll=self._ask_again)
         return Locks(Block(lambda: None, self._regulate), wait, self.calls.drawing)
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
+    def in_turn(self, operation: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that samples rows, when it may."""
         with self.turn_to_sample(None, rows):
-            return super(LimitedFront, self).in_turn(what, rows, call)
+            return super(LimitedFront, self).in_turn(operation, rows, call)
 
     def _regulate(self, succeeded: bool) -> None:
         if succeeded:

@@ -83,7 +83,7 @@ def test_a_killed_waiter_keeps_nobody_waiting(what: str, tmp_path: Path):
         queue.insert([np.arange(8)])
     with subprocess.Popen([sys.executable, "-c", WAITS, tmp_path / "rows", what], stdout=subprocess.PIPE) as waiter:
         assert waiter.stdout.readline() == b"ready\n"
-        while not queue.limiter.waiting(what):
+        while not queue.limiter.limits.awaited(what):
             time.sleep(0.01)
         waiter.kill()
     done: list[Any] = []
@@ -101,7 +101,7 @@ def test_a_killed_waiter_keeps_nobody_waiting(what: str, tmp_path: Path):
     time.sleep(1.1)
     assert queue.can_sample() == (what == "insert")
     queue.limiter.limits.count("sample", 0)  # whoever releases the lock frees the place
-    assert not queue.limiter.waiting(what)
+    assert not queue.limiter.limits.awaited(what)
 
 
 KINDS = [*CLASSES, "distinct, weighted", "elastic by priority", "reservoir, weighted"]

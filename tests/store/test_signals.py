@@ -66,7 +66,7 @@ def check(buffer: Any) -> None:
     limiter, state = buffer.limiter, answer(lambda: numbers(buffer))
     assert (limiter.inserted, limiter.sampled) == (state["serials"][0], state["counts"][0])
     assert not limiter.limits.in_progress.any()
-    assert not limiter.waiting("insert") + limiter.waiting("sample")
+    assert not limiter.limits.awaited("insert") + limiter.limits.awaited("sample")
     assert limiter.take("insert", 1) is not None
     assert limiter.take("sample", 1) is not None
 
@@ -153,7 +153,7 @@ def test_a_queue_and_a_mixture_may_be_interrupted_anywhere():
     for _ in everywhere(queue.sample, 60):
         answer(queue.can_sample)
         assert not queue.limiter.limits.in_progress.any()
-        assert not queue.limiter.waiting("sample")
+        assert not queue.limiter.limits.awaited("sample")
     sources = [make(host, None) for _ in range(2)]
     mixture = host.MixedReplay([(source, 0.5) for source in sources], 8)
     for _ in everywhere(mixture.sample, 60):

@@ -339,7 +339,7 @@ def test_no_row_is_torn_beside_a_learner_and_an_actor():
 
 def waiting(limiter: Any) -> bool:
     """Return True if a sample waits for a limiter."""
-    return bool(limiter.waiting("sample"))
+    return bool(limiter.limits.awaited("sample"))
 
 
 def queue(**options: Any) -> ReplayQueue:
@@ -379,7 +379,7 @@ def test_close_ends_the_waits_of_all_threads(kind: str, tmp_path: Path):
     for learner in learners:
         learner.start()
     limiter = buffer.sources[1].limiter if kind == "mixed" else buffer.limiter
-    while len(limiter.waiting("sample")) < 2:  # the third waits for its turn
+    while len(limiter.limits.awaited("sample")) < 2:  # the third waits for its turn
         pass
     assert first.statistics().batches == 0  # nothing waits for the learner
     closers = [threading.Thread(target=batches.close) for batches in (first, first, second)]

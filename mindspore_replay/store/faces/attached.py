@@ -206,12 +206,12 @@ class AttachedFront(Front):
                 return batch
         return super().sample(sample_range, beta, as_dict, with_indices, pack)
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
+    def draw_batch(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock."""
         if self.spec.relabelling is not None:
             name = self.spec.cls_name
             raise RuntimeError(f"For '{name}', only the learner can sample: a view of the buffer is Python code.")
-        return super().drawn(bounds, beta, pack)
+        return super().draw_batch(bounds, beta, pack)
 
     def can_sample(self) -> bool:
         """Return True if enough eligible rows are stored, and the limiter allows a sample now."""
@@ -261,27 +261,27 @@ class AttachedFront(Front):
         """Return True if there is a learner, which insertions and samples may wait for."""
         return self._folder.has_learner()
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
+    def in_turn(self, operation: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that inserts or samples rows, when it may. Other threads go on meanwhile."""
         if rows == 0:
-            return super().in_turn(what, rows, call)
-        turn = self._waiting.take(what, rows)
+            return super().in_turn(operation, rows, call)
+        turn = self._waiting.take(operation, rows)
         assert turn is not None
-        kernel_decides = decided and not (what == "sample" and self.keeps_turn)
+        kernel_decides = decided and not (operation == "sample" and self.keeps_turn)
         attempt = call if kernel_decides else functools.partial(self._alone, turn, call)
         try:
-            return turn.go(functools.partial(super().in_turn, what, rows, attempt))
+            return turn.go(functools.partial(super().in_turn, operation, rows, attempt))
         except TimeoutError:
             if self.timeout != 0 or self._limits.kind != BY_ROWS:
                 raise
             now = self.account()
-        raise now.no_room(rows) if what == "insert" else self.too_few(now.valid)
+        raise now.no_room(rows) if operation == "insert" else self.too_few(now.valid)
 
     def _alone(self, turn: Turn, call: Callable[[], _Result]) -> _Result:
         """Make a call, if it may go on now, while nobody else uses the buffer. It counts in the end."""
         with self._exclusive(), turn.tried(self.calls):
             result = call()
-            if turn.what == "sample":
+            if turn.operation == "sample":
                 turn.done = delivered(result)
             return result
 
@@ -298,11 +298,11 @@ class _Waiting(Waiting):
         super().__init__(timeout, front.spec.cls_name, front.calls.limits, rows=front)
         self._front = front
 
-    def check_open(self, what: str, rows: int) -> None:
+    def check_open(self, operation: str, rows: int) -> None:
         """Raise a RuntimeError if there is no learner to wait for."""
         self._front.ready()
         if not self._front.has_learner():
-            did, folder = "inserted" if what == "insert" else "sampled", self._front.calls.folder
+            did, folder = "inserted" if operation == "insert" else "sampled", self._front.calls.folder
             assert folder is not None
             raise RuntimeError(
                 f"For '{self._cls_name}', {rows} rows cannot be {did}: the limiter waits for the learner, which has "

@@ -83,7 +83,7 @@ class BaseFront:
         """True if insertions and samples may have to wait."""
         raise NotImplementedError
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
+    def in_turn(self, operation: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that inserts or samples rows, in the lock, when it may.
 
         Unless it is `decided` by a kernel whether it may, it waits before.
@@ -112,18 +112,18 @@ class BaseFront:
         bounds = None if sample_range is None else range_of(spec.cls_name, sample_range, ALL_ROWS[1])
         if self.is_limited:
             decided = pack is None or pack.max_items is None
-            draw = functools.partial(self.drawn, bounds, given, pack)
+            draw = functools.partial(self.draw_batch, bounds, given, pack)
             batch = self.in_turn("sample", spec.sample_size, draw, decided)
         else:
             with self.lock:
                 self.ready()
-                batch = self.drawn(bounds, given, pack)
+                batch = self.draw_batch(bounds, given, pack)
         batch = self.relabelled(batch)
         if self.drops_handles and not with_indices:
             batch = batch[1:]
         return named(names, batch) if as_dict else batch
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
+    def draw_batch(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         return self.calls.sample(bounds, beta)
 
@@ -209,7 +209,7 @@ class Front(BaseFront):
 
         return self.in_turn("insert", new.batch.rows, store)
 
-    def drawn(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
+    def draw_batch(self, bounds: tuple[int, int] | None, beta: float | None, pack: Packing | None) -> tuple[Any, ...]:
         """Draw a batch with all of its bookkeeping, in the lock. Raise a RuntimeError if there are too few rows."""
         calls = self.calls
         if self.keeps_turn and (rows := self.available()) < self.spec.sample_size:
@@ -369,34 +369,34 @@ class LimitedFront(BaseFront):
         if limiter is not None:
             limiter.restart()
 
-    def take(self, what: str, rows: int) -> Turn | None:
+    def take(self, operation: str, rows: int) -> Turn | None:
         """Return a turn to insert or sample rows, or ``None`` if they have not to wait."""
         limiter = self.limiter
-        return limiter.take(what, rows) if limiter is not None and limiter.waits and rows else None
+        return limiter.take(operation, rows) if limiter is not None and limiter.waits and rows else None
 
-    def in_turn(self, what: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
+    def in_turn(self, operation: str, rows: int, call: Callable[[], _Result], decided: bool = True) -> _Result:
         """Return what a call returns that inserts or samples rows, in the lock, when the limiter allows it."""
         self.ready()
-        turn = self.take(what, rows)
+        turn = self.take(operation, rows)
         if turn is None:
             try:
-                return super().in_turn(what, rows, call)
+                return super().in_turn(operation, rows, call)
             except KernelError as error:  # rows, or room, of blocks in progress
-                raise self.refused(what, rows) if error.status == NOT_YET else error from None
-        if decided and self.decides(what):
-            return turn.go(functools.partial(super().in_turn, what, rows, call))
+                raise self.refused(operation, rows) if error.status == NOT_YET else error from None
+        if decided and self.decides(operation):
+            return turn.go(functools.partial(super().in_turn, operation, rows, call))
         with turn.taken(), self.lock, turn.watched(self.calls):
             self.ready()
             result = call()
-            if what == "sample":
+            if operation == "sample":
                 turn.done = delivered(result)
             return result
 
-    def decides(self, what: str) -> bool:
+    def decides(self, operation: str) -> bool:
         """Return True if kernels decide whether rows may go in or out."""
         return False
 
-    def refused(self, what: str, rows: int) -> RuntimeError:
+    def refused(self, operation: str, rows: int) -> RuntimeError:
         """Return the error for rows that may not go in or out, and do not wait."""
         raise NotImplementedError
 
@@ -495,9 +495,9 @@ class LocalFront(LimitedFront, Front):
                 limiter.move_to(self.calls.limits, self.outer_lock)
                 limiter.owner = self.shared
 
-    def decides(self, what: str) -> bool:
+    def decides(self, operation: str) -> bool:
         """Return True if kernels decide whether rows may go in or out: they see no rows that others wait for."""
-        return isinstance(self.calls, Store) and not (what == "sample" and self.keeps_turn)
+        return isinstance(self.calls, Store) and not (operation == "sample" and self.keeps_turn)
 
     def account(self) -> QueueAccount:
         """Return the rows that can be sampled, and the room for new ones."""
@@ -505,12 +505,12 @@ class LocalFront(LimitedFront, Front):
             self.ready()
             return QueueAccount.of(self.calls, self.spec.options)
 
-    def refused(self, what: str, rows: int) -> RuntimeError:
+    def refused(self, operation: str, rows: int) -> RuntimeError:
         """Return the error for rows that a queue has not, or has no room for, and that do not wait."""
         now = self.account()
-        return (
-            now.no_room(rows) if what == "insert" else self.too_few(now.valid - int(self.calls.limits.in_progress[1]))
-        )
+        if operation == "insert":
+            return now.no_room(rows)
+        return self.too_few(now.valid - int(self.calls.limits.in_progress[1]))
 
     def available(self) -> int:
         """Return the number of rows that a sample may draw now: of a queue, those that its limiter counts."""

@@ -44,7 +44,7 @@ _Local = TypeVar("_Local", bound="LocalBuffer")
 class LocalBuffer(BufferMethods):
     """A buffer whose rows this process owns: in memory, or in a folder of which it is the learner.
 
-    Subclasses have the constructors: one that names its ``kind`` has that of the public class of this name. Results are
+    Subclasses have the constructors. A class declared with ``public=True`` is one that files name. Results are
     arrays, unless a subclass makes others of them.
 
     Args:

@@ -192,8 +192,8 @@ class MixedReplay(NoContainer):
         parts = tuple((*part, *other) for *part, other in zip(draws, counted, others))
         in_order = sorted(self._fronts, key=lambda front: id(front.shared.lock))  # as `hold_locks` takes them
         share = None if package_of(self) == "mindspore_replay.host" else self._fronts[0].share
-        made = library.calls.Mixture(tuple(front.calls.guard for front in in_order), parts, share)
-        return tuple(zip(self._limited, self._fronts, stores)), made.now
+        call = library.calls.Mixture(tuple(front.calls.guard for front in in_order), parts, share)
+        return tuple(zip(self._limited, self._fronts, stores)), call.now
 
     def _drawn(self, with_indices: bool) -> tuple[Any, ...]:
         """Draw from all sources, or from none, each in its own way, when their limiters allow it."""

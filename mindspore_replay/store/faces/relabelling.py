@@ -154,8 +154,8 @@ class RelabelOfArrays(Relabelling):
 
     def _called(self, achieved: Any, goal: Any, parts: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what the user's function returns, checked: rewards, and whether they end the episode or ``None``."""
-        given = (achieved, goal, *parts)
-        result = self._result([np.ascontiguousarray(part, column_type(part.dtype.name)) for part in given])
+        arguments = (achieved, goal, *parts)
+        result = self._result([np.ascontiguousarray(part, column_type(part.dtype.name)) for part in arguments])
         rewards, terminated = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         rewards = self._checked(rewards, len(goal), self.plan.reward_type)
         if terminated is None:
@@ -163,13 +163,13 @@ class RelabelOfArrays(Relabelling):
         need_column(self.plan)
         return rewards, self._checked(terminated, len(goal), None)
 
-    def _result(self, given: Sequence[Any]) -> Any:
-        return self._applied(self._function, given)
+    def _result(self, arguments: Sequence[Any]) -> Any:
+        return self._applied(self._function, arguments)
 
-    def _applied(self, function: Callable[..., Any], given: Sequence[Any]) -> Any:
+    def _applied(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         """Call a function of goals and perhaps the other columns."""
-        batch = [named(self.plan.batch, tuple(given[2:]))] if self.plan.columns.takes_batch else []
-        return function(*given[:2], *batch)
+        batch = [named(self.plan.batch, tuple(arguments[2:]))] if self.plan.columns.takes_batch else []
+        return function(*arguments[:2], *batch)
 
     def _checked(self, result: object, rows: int, dtype: str | None) -> np.ndarray:
         """Return rewards or flags as an array of the right shape. Raise an error for anything else."""
@@ -177,11 +177,11 @@ class RelabelOfArrays(Relabelling):
             array = as_array(result)
         except (TypeError, ValueError):
             array = np.empty((), object)
-        kind = type(result).__name__
+        found = type(result).__name__
         if array.dtype.kind not in "biuf":
-            raise TypeError(bad_result(rows, dtype, f"{kind} of {array.dtype}" if array.ndim else kind))
+            raise TypeError(bad_result(rows, dtype, f"{found} of {array.dtype}" if array.ndim else found))
         if array.shape != (rows,):
-            raise ValueError(bad_result(rows, dtype, f"{kind} of shape {array.shape}"))
+            raise ValueError(bad_result(rows, dtype, f"{found} of shape {array.shape}"))
         if dtype is not None and not np.can_cast(array.dtype, column_type(dtype), "same_kind"):
             raise TypeError(bad_result(rows, dtype, array.dtype))
         return array

@@ -12,7 +12,7 @@ from .locks import Block, Held
 from .memory import address, at_the_end, holding
 
 #: What a call does with rows.
-KINDS = "insert", "sample"
+OPERATIONS = "insert", "sample"
 #: What limits a buffer: nothing, a rule, or the rows and the room of a queue.
 NO_LIMIT, BY_RULE, BY_ROWS = range(3)
 #: What the calls of a thread mean: see `Mode` in csrc/waits.h.
@@ -66,7 +66,7 @@ class Limits:
     def kind(self, kind: int) -> None:
         self._kind[0] = kind
 
-    def held(self) -> Held:
+    def hold(self) -> Held:
         """Return a block that keeps kernels out."""
         return holding(self._head)
 
@@ -74,7 +74,7 @@ class Limits:
 
     def may_go(self, operation: str, rows: int, available: int) -> bool:
         """Return True if rows may go in or out now. `available` are those of a queue, or its room."""
-        number = KINDS.index(operation)
+        number = OPERATIONS.index(operation)
         return bool(self._library.replay_may_go(self._head, number, ctypes.c_int64(rows), ctypes.c_int64(available)))
 
     def begin(self, operation: str, rows: int, available: int, block: np.ndarray, holds: bool) -> bool:
@@ -82,7 +82,7 @@ class Limits:
 
         `holds` is whether the caller keeps all others out until it ends.
         """
-        number, *sizes = KINDS.index(operation), ctypes.c_int64(rows), ctypes.c_int64(available)
+        number, *sizes = OPERATIONS.index(operation), ctypes.c_int64(rows), ctypes.c_int64(available)
         status = self._library.replay_begin_block(self._head, number, *sizes, int(holds), address(block))
         return bool(status == library.OK)
 
@@ -92,7 +92,7 @@ class Limits:
 
     def count(self, operation: str, rows: int) -> None:
         """Count rows that went in or out elsewhere."""
-        self._library.replay_count(self._head, KINDS.index(operation), ctypes.c_int64(rows))
+        self._library.replay_count(self._head, OPERATIONS.index(operation), ctypes.c_int64(rows))
 
     # Threads.
 
@@ -109,7 +109,7 @@ class Limits:
         return Block(lambda: self._mode(operation, _WAITS), lambda _: self.leave(operation))
 
     def _mode(self, operation: str, mode: int) -> int:
-        return int(self._library.replay_mode(self._head, KINDS.index(operation), mode))
+        return int(self._library.replay_mode(self._head, OPERATIONS.index(operation), mode))
 
     def sleep(self, seconds: float) -> None:
         """Sleep until this thread is woken, since the rows are there that it waits for; at most so many seconds."""
@@ -123,7 +123,7 @@ class Limits:
         """Return the rows for which insertions or samples wait."""
         places = self._memory[len(LIMITS) :].reshape(_PLACES, _OF_PLACE)
         turns = places[:, 2] >> 32
-        return [rows for rows in places[turns == KINDS.index(operation), 0].tolist() if rows]
+        return [rows for rows in places[turns == OPERATIONS.index(operation), 0].tolist() if rows]
 
 
 def on_rows(head: ctypes.c_void_p, update: Call, block: mmap.mmap) -> Limits:

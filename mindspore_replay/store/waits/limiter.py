@@ -176,12 +176,12 @@ class RateLimiter(Waiting):
             samples_per_insert=4, min_size=1, error_buffer=16
         """
         limits = self.limits
-        with limits.held():
+        with limits.hold():
             now = self.account()
             ratio = (now.low, now.high) if samples_per_insert is None else samples_per_insert
             size = int(now.min_size) if min_size is None else min_size
             rule = checked_rule(ratio, size, now.error if error_buffer is None else error_buffer)
-            sizes = n, batch = [max([1, *self.waiting(what)]) for what in ("insert", "sample")]
+            sizes = n, batch = [max([1, *self.limits.awaited(operation)]) for operation in ("insert", "sample")]
             check_room(rule[0], rule[1], rule[3], n, batch)
             limits.largest[:], limits.rule[:] = sizes, [*rule, now.enabled]
             limits.counts[2:] = 0
@@ -198,7 +198,7 @@ class RateLimiter(Waiting):
             >>> print(limiter.inserted)
             0
         """
-        with self.limits.held():
+        with self.limits.hold():
             self.limits.counts[:] = 0
 
     def disable(self) -> None:
@@ -249,16 +249,16 @@ class RateLimiter(Waiting):
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> "RateLimiter":
         """Make a limiter with the same rule and counts, which nothing waits for."""
-        made = type(self)(1, 1, 1, timeout=self.timeout)
-        made.load_arrays(self.arrays())
-        return made
+        copy = type(self)(1, 1, 1, timeout=self.timeout)
+        copy.load_arrays(self.arrays())
+        return copy
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load the rule and the counts. Raise a ValueError if they are not those of a limiter."""
         expected = {"rule": ((5,), "float64"), "counts": ((4,), "int64")}
         checked = fitting("RateLimiter", arrays, expected)
         self.check_state(checked["rule"], checked["counts"])
-        with self.limits.held():
+        with self.limits.hold():
             self.limits.rule[:], self.limits.counts[:] = checked["rule"], checked["counts"]
         self.limits.wake()
 

@@ -51,7 +51,7 @@ class Account(NamedTuple):
         """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
         return ", or call its disable() while you fill the buffer", ", or calls disable() or change()"
 
-    def can_help(self, what: str) -> bool:
+    def can_help(self, operation: str) -> bool:
         """Return True: the other side can end the wait."""
         return True
 
@@ -90,9 +90,9 @@ class QueueAccount(NamedTuple):
         """Nothing, as for `Account`: a queue cannot be disabled."""
         return "", ""
 
-    def available(self, what: str) -> int:
+    def available(self, operation: str) -> int:
         """Return the rows that can be sampled, or the room for new ones."""
-        return self.valid if what == "sample" else int(min(self.room, self.longest))
+        return self.valid if operation == "sample" else int(min(self.room, self.longest))
 
     def counts(self) -> str:
         """Return the numbers, for a message."""
@@ -100,9 +100,9 @@ class QueueAccount(NamedTuple):
         items = f", with {self.items} for the next row" if self.items else ""
         return f"{self.valid} are stored that were not sampled yet,{room} of capacity={self.capacity}{items}"
 
-    def can_help(self, what: str) -> bool:
+    def can_help(self, operation: str) -> bool:
         """Return True if the other side can end the wait: samples for an insertion, insertions for a sample."""
-        return not self.pending or (self.valid if what == "insert" else self.room) > 0
+        return not self.pending or (self.valid if operation == "insert" else self.room) > 0
 
     def check_room(self, rows: int) -> None:
         """Raise a ValueError if there is never room for so many rows."""
@@ -124,23 +124,23 @@ def _counted(rows: int) -> str:
     return f"{rows} {'row' if rows == 1 else 'rows'}"
 
 
-def why_not(what: str, rows: int, seconds: float, now: Account | QueueAccount) -> str:
+def why_not(operation: str, rows: int, seconds: float, now: Account | QueueAccount) -> str:
     """Return the message of a timeout."""
-    way_out = "sample rows" if what == "insert" else "insert rows"
-    first = f" First {way_out}{now.ways_out[0]}." if now.can_help(what) else ""
+    way_out = "sample rows" if operation == "insert" else "insert rows"
+    first = f" First {way_out}{now.ways_out[0]}." if now.can_help(operation) else ""
     return (
-        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} within {seconds:g} s: {now.counts()}.{first}"
-        f"{now.pending}"
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[operation]} within {seconds:g} s: "
+        f"{now.counts()}.{first}{now.pending}"
     )
 
 
-def why_so_long(what: str, rows: int, now: Account | QueueAccount) -> str:
+def why_so_long(operation: str, rows: int, now: Account | QueueAccount) -> str:
     """Return the message of a long wait."""
-    other, ask = ("samples", "limiter.can_insert") if what == "insert" else ("inserts", "the buffer's can_sample")
+    other, ask = ("samples", "limiter.can_insert") if operation == "insert" else ("inserts", "the buffer's can_sample")
     return (
-        f"For '{now.name}', {_counted(rows)} could not be {_PAST[what]} for {PATIENCE:g} s: {now.counts()}. The wait "
-        f"ends when another thread or process {other} rows{now.ways_out[1]}. In a single loop call {ask}() before. A "
-        f"timeout makes a long wait an error.{now.pending}"
+        f"For '{now.name}', {_counted(rows)} could not be {_PAST[operation]} for {PATIENCE:g} s: {now.counts()}. The "
+        f"wait ends when another thread or process {other} rows{now.ways_out[1]}. In a single loop call {ask}() "
+        f"before. A timeout makes a long wait an error.{now.pending}"
     )
 
 

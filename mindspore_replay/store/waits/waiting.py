@@ -13,7 +13,7 @@ import numpy as np
 from ..base.checks import check_size, seconds_of
 from ..base.mixins import mixin
 from ..kernels.library import NOT_YET, KernelError
-from ..kernels.limits import BY_ROWS, KINDS, Limits
+from ..kernels.limits import BY_ROWS, OPERATIONS, Limits
 from ..kernels.locks import Block, Event, Held, Locks, on_failure, released
 from ..rows.calls import BaseCalls
 from .rate_rule import PATIENCE, Account, QueueAccount, check_room, why_not, why_so_long
@@ -86,29 +86,29 @@ class Waiting:
             return self._rows.account()
         return Account(*self.limits.rule.tolist(), *self.limits.counts.tolist())
 
-    def note(self, what: str, rows: int) -> None:
+    def note(self, operation: str, rows: int) -> None:
         """Note the rows of an insertion or a sample, if they are the most so far.
 
         Raises:
             ValueError: If such insertions and samples could block each other, or a queue has never room for them.
         """
-        limits, kind = self.limits, KINDS.index(what)
-        if (limits.kind == BY_ROWS and what == "sample") or rows <= limits.largest[kind]:
+        limits, kind = self.limits, OPERATIONS.index(operation)
+        if (limits.kind == BY_ROWS and operation == "sample") or rows <= limits.largest[kind]:
             return
         now = self.account()
         if isinstance(now, QueueAccount):
             if self.timeout != 0:
                 now.check_room(rows)
-        elif now.enabled and (what == "sample" or now.inserted >= now.min_size):
+        elif now.enabled and (operation == "sample" or now.inserted >= now.min_size):
             largest = limits.largest.tolist()
             largest[kind] = rows
             # An error asks for an `error_buffer` that is enough for the usual ones too, which may not have come yet.
             check_room(now.low, now.high, now.error, largest[0], largest[1], limits.usual.tolist())
             limits.largest[kind] = rows
 
-    def available(self, what: str) -> int:
+    def available(self, operation: str) -> int:
         """Return the rows of a queue that can be sampled, or its room."""
-        return self.account().available(what) if self.limits.kind == BY_ROWS else 0  # type: ignore[no-any-return]
+        return self.account().available(operation) if self.limits.kind == BY_ROWS else 0  # type: ignore[no-any-return]
 
     def leave(self, gone: Held) -> None:
         """Raise the error of this lock from here on: the process was forked from that of the limiter."""
@@ -167,10 +167,10 @@ class Waiting:
         """Return True if a `sample` of so many rows by this thread would not wait, as always in a `sampling` block."""
         return self.limits.is_inside("sample") or self.can_sample(rows)
 
-    def _asked(self, what: str, rows: int) -> bool:
+    def _asked(self, operation: str, rows: int) -> bool:
         check_size(self._cls_name, "rows", rows)
         with self._lock:
-            return self.limits.may_go(what, rows, self.available(what))
+            return self.limits.may_go(operation, rows, self.available(operation))
 
     def inserting(self, rows: int = 1, *, timeout: float | None = None) -> Held:
         """Wait until rows may be inserted, and count them after the block, unless it raises.
@@ -227,7 +227,7 @@ class Waiting:
 
     def turn(
         self,
-        what: str,
+        operation: str,
         rows: int,
         stop: Event | None = None,
         seconds: float | None = None,
@@ -237,27 +237,24 @@ class Waiting:
 
         If counts arrive from elsewhere, the wait calls `poll` with the most seconds that it may last.
         """
-        turn = self.take(what, rows, stop, seconds, poll)
+        turn = self.take(operation, rows, stop, seconds, poll)
         return contextlib.nullcontext() if turn is None else turn.taken()
 
     def take(
         self,
-        what: str,
+        operation: str,
         rows: int,
         stop: Event | None = None,
         seconds: float | None = None,
         poll: Callable[[float], None] | None = None,
     ) -> "Turn | None":
         """Return a turn that waits as `turn` does, or ``None`` if this thread is in one."""
-        if self.limits.is_inside(what):
+        if self.limits.is_inside(operation):
             return None
-        return Turn(self, what, rows, self.timeout if seconds is None else seconds, stop, poll or self.limits.sleep)
+        seconds = self.timeout if seconds is None else seconds
+        return Turn(self, operation, rows, seconds, stop, poll or self.limits.sleep)
 
-    def waiting(self, what: str) -> list[int]:
-        """Return the rows of insertions or samples that wait."""
-        return self.limits.awaited(what)
-
-    def check_open(self, what: str, rows: int) -> None:
+    def check_open(self, operation: str, rows: int) -> None:
         """Raise a RuntimeError if there is nothing to wait for any more."""
         if self.owner is not None:
             self.owner.check_open(self._cls_name)
@@ -268,7 +265,7 @@ class Turn:
 
     Args:
         waiting (Waiting): What it waits for.
-        what (str): ``"insert"`` or ``"sample"``.
+        operation (str): ``"insert"`` or ``"sample"``.
         rows (int): Number of rows.
         seconds (Union[float, None]): Seconds after which the wait is an error, or ``None`` for no limit.
         stop (Union[Event, None]): Ends the wait when it is set.
@@ -281,13 +278,13 @@ class Turn:
     def __init__(
         self,
         waiting: Waiting,
-        what: str,
+        operation: str,
         rows: int,
         seconds: float | None,
         stop: Event | None,
         sleep: Callable[[float], None],
     ) -> None:
-        self.waiting, self.what, self.rows, self.done = waiting, what, rows, rows
+        self.waiting, self.operation, self.rows, self.done = waiting, operation, rows, rows
         self._seconds, self._stop, self._sleep = math.inf if seconds is None else seconds, stop, sleep
         self._since, self._said, self._noted = time.monotonic(), False, np.zeros(5, np.int64)
         self._calls: BaseCalls | None = None
@@ -307,21 +304,21 @@ class Turn:
 
     def go(self, call: Callable[[], _Result]) -> _Result:
         """Return what a call returns whose kernel decides whether it may go on, and counts the rows, once it may."""
-        with self.waiting.limits.waiting(self.what):
+        with self.waiting.limits.waiting(self.operation):
             return self._tried(call)
 
     def _tried(self, call: Callable[[], _Result]) -> _Result:
         """Try a call until it does not answer that it may not go on yet, and sleep in between."""
-        waiting, what, rows = self.waiting, self.what, self.rows
-        with on_failure(lambda: waiting.limits.leave(what)):
+        waiting, operation, rows = self.waiting, self.operation, self.rows
+        with on_failure(lambda: waiting.limits.leave(operation)):
             while True:
-                waiting.note(what, rows)
+                waiting.note(operation, rows)
                 try:
                     return call()
                 except KernelError as error:
                     if error.status != NOT_YET:
                         raise
-                waiting.check_open(what, rows)
+                waiting.check_open(operation, rows)
                 with released(waiting._lock):  # noqa: SLF001  that of the rows, which the caller may hold
                     self._sleep(min(self._left(), _LOOK_AGAIN))
 
@@ -336,10 +333,10 @@ class Turn:
         if self._stop is not None and self._stop.is_set():
             raise RuntimeError(f"For '{account().name}', the wait ended, because its Prefetch was closed.")
         if waited >= self._seconds:
-            raise TimeoutError(why_not(self.what, self.rows, self._seconds, account()))
+            raise TimeoutError(why_not(self.operation, self.rows, self._seconds, account()))
         if waited >= PATIENCE and not self._said:
             self._said = True
-            logger.warning(why_so_long(self.what, self.rows, account()))
+            logger.warning(why_so_long(self.operation, self.rows, account()))
         return self._seconds - waited
 
     def tried(self, calls: BaseCalls) -> Held:
@@ -348,10 +345,10 @@ class Turn:
 
     def _begin(self, holds: bool = False) -> None:
         """Begin it. Raise a KernelError with the status NOT_YET if it has to wait."""
-        waiting, what = self.waiting, self.what
+        waiting, operation = self.waiting, self.operation
         with waiting._lock:  # noqa: SLF001  that of the rows
-            if not waiting.limits.begin(what, self.rows, waiting.available(what), self._noted, holds):
-                raise KernelError(what, NOT_YET)
+            if not waiting.limits.begin(operation, self.rows, waiting.available(operation), self._noted, holds):
+                raise KernelError(operation, NOT_YET)
 
     def settle(self, succeeded: bool) -> None:
         """Count the rows if they were inserted or sampled, unless they were counted."""
@@ -362,17 +359,17 @@ class Turn:
 
     def _end(self, succeeded: bool) -> None:
         self.settle(succeeded)
-        if self.waiting.limits.is_inside(self.what):
-            self.waiting.limits.leave(self.what)
+        if self.waiting.limits.is_inside(self.operation):
+            self.waiting.limits.leave(self.operation)
 
     def _note(self) -> None:
         assert self._calls is not None
-        self._before = self._calls.progress_of(self.what)
+        self._before = self._calls.progress_of(self.operation)
 
     def _judge(self, succeeded: bool) -> None:
         assert self._calls is not None
         if not succeeded and self._before is not None:
-            succeeded = self._calls.progress_of(self.what) != self._before
+            succeeded = self._calls.progress_of(self.operation) != self._before
         self.settle(succeeded)
 
 
