@@ -12,7 +12,7 @@ from isal import isal_zlib
 from .._version import __version__
 from ..store.folder.files import unchanged_if_refused
 from ..store.kernels.locks import hold_calls, hold_folders, is_in_folder
-from ..store.kernels.state import is_by_slot
+from ..store.kernels.state import BY_SLOT
 from .file_format import FORMAT, VERSION, header_bytes, lay_out
 from .files import Slots, bytes_of, progress_bar, real_path, remove_temporaries, replacing, staged_path, write_all
 
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
     def is_by_row(self, key: str) -> bool:
         """Return True if a file has an entry of this array for each row; of the tree of weights it has the leaves."""
-        return self.is_buffer and (key == "weights" or is_by_slot(key))
+        return self.is_buffer and (key.startswith("column.") or key in BY_SLOT)
 
     def updates(self) -> int:
         """Return the number of updates of rows so far. A part without rows has none."""
@@ -64,11 +64,7 @@ class _Array(NamedTuple):
 
 
 class _View:
-    """The memory of a part's state. Its constructor waits for graphs: make it before taking locks that they wait for.
-
-    Args:
-        part (Part): The part.
-    """
+    """The memory of a part's state. Its constructor waits for graphs: make it before locks that they wait for."""
 
     def __init__(self, part: Part) -> None:
         self._part, self._updates = part, part.updates()

@@ -87,13 +87,8 @@ def note_update(updates: np.ndarray, slots: np.ndarray) -> None:
 #: Begins of the names of arrays of rows.
 OF_ROWS = ("column.", "items.")
 
-#: The arrays, besides columns, with one number for each slot.
-_BY_SLOT = ("priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
-
-
-def is_by_slot(name: str) -> bool:
-    """Return True if the array has a row for each slot."""
-    return name.startswith("column.") or name in _BY_SLOT
+#: The arrays, besides columns, with a number for each slot; the tree of ``weights`` begins with them.
+BY_SLOT = ("weights", "priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
 
 
 def make(schema: Schema, options: Options) -> dict[str, np.ndarray]:
