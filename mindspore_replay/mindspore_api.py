@@ -151,6 +151,13 @@ def parameters_of(cell: nn.Cell) -> dict[str, Any]:
     return vars(cell)[PARAMETERS] if NAMES["PARAMETERS"].found else dict(cell.parameters_and_names(expand=False))
 
 
+def give_parameters(cell: nn.Cell, parameters: dict[str, Any]) -> None:
+    """Let a Cell have these Parameters too, by name."""
+    for name, parameter in () if NAMES["PARAMETERS"].found else parameters.items():
+        cell.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+    parameters_of(cell).update(parameters)
+
+
 # ---- The compiler ----
 
 

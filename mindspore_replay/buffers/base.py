@@ -33,7 +33,7 @@ from ..store.spec.registry import find
 from ..store.spec.spec import BufferSpec
 from ..store.waits.limiter import RateLimiter
 from .bodies import GraphBodies
-from .compile_time import compile_time
+from .compile_time import names_in
 from .compiled import CompiledCalls
 from .copying import deep_copy
 from .parameters import parameter_on, refuse_loads
@@ -255,12 +255,11 @@ class Buffer(GraphBodies, LocalBuffer, nn.Cell):
     def _resized(self: _Buffer, size: int) -> _Buffer:
         resized: _Buffer = nn.Cell.__new__(type(self))
         nn.Cell.__init__(resized)
-        own = vars(self).keys() - vars(resized).keys() - {"_guard", "_front", "_sizes"}
-        attributes = {key for key in own if not isinstance(getattr(type(self), key, None), compile_time)}
+        own: Any = type(self)
+        attributes = vars(self).keys() - vars(resized).keys() - {"_guard", "_front", "_sizes"} - names_in(own)
         with self.lock:
             resized.__dict__.update({key: vars(self)[key] for key in attributes})
-        for name, parameter in mindspore_api.parameters_of(self).items():
-            resized.insert_param_to_cell(name, parameter, check_name_contain_dot=False)
+        mindspore_api.give_parameters(resized, mindspore_api.parameters_of(self))
         resized._is(self.spec.resized(size))
         calls = self._front.calls
         resized._make_front(calls.resized(resized.options) if isinstance(calls, Store) else None, self._front.shared)

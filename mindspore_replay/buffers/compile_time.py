@@ -1,5 +1,6 @@
 """Methods that run at compile time."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -65,3 +66,9 @@ class compile_time:  # noqa: N801  a decorator
         function = ops.constexpr(self._method.__get__(instance), name=f"{self._name}{next(_numbers)}")
         instance.__dict__[self._name] = function
         return function
+
+
+@functools.cache
+def names_in(cls: Any) -> frozenset[str]:
+    """Return the names of the methods of a class that run at compile time."""
+    return frozenset(name for name in dir(cls) if isinstance(getattr(cls, name, None), compile_time))

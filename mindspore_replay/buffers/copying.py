@@ -11,7 +11,7 @@ from ..mindspore_api import cells_of
 from ..store.faces.front import SharedRows
 from ..store.rows.store import Store
 from ..store.waits.limiter import RateLimiter
-from .compile_time import compile_time
+from .compile_time import names_in
 from .parameters import overwrite
 
 #: Attributes that never change, which a copy shares, and those that it makes anew.
@@ -51,10 +51,9 @@ def _without_limiter(buffer: Any, memo: dict[Any, Any]) -> Any:
     cls: Any = type(buffer)
     clone = cls.__new__(cls)
     nn.Cell.__init__(clone)
-    for key in vars(buffer).keys() - vars(clone).keys() - _OWN:
-        if not isinstance(getattr(type(buffer), key, None), compile_time):
-            value = vars(buffer)[key]
-            clone.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
+    for key in vars(buffer).keys() - vars(clone).keys() - _OWN - names_in(cls):
+        value = vars(buffer)[key]
+        clone.__dict__[key] = value if key in _SHARED else copy.deepcopy(value, memo)
     shared = SharedRows(None)
     calls = clone._make_state(shared)
     _copy_state(buffer, clone, calls)

@@ -287,12 +287,7 @@ class AttachedFront(Front):
 
 
 class _Waiting(Waiting):
-    """Lets calls of an attached process wait, whatever limits the buffer.
-
-    Args:
-        front (AttachedFront): The calls.
-        timeout (Union[float, None]): Seconds after which a wait is an error, or ``None`` for no limit.
-    """
+    """Lets calls of an attached process wait, whatever limits the buffer."""
 
     def __init__(self, front: AttachedFront, timeout: float | None) -> None:
         super().__init__(timeout, front.spec.cls_name, front.calls.limits, rows=front)

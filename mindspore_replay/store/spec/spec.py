@@ -98,9 +98,11 @@ class BufferSpec:
 
     def resized(self, sample_size: object) -> "BufferSpec":
         """Return the same buffer for another sample size. Raise an error if that is not valid."""
-        size = check_size(self.cls_name, "sample_size", sample_size)
-        before, after = (self.cls_name, self.constructor, self.columns), (self.num_envs, self.seed, self.parts)
-        return BufferSpec(*before, size, self.capacity, *after)
+        spec = copy.copy(self)
+        spec.sample_size = size = check_size(self.cls_name, "sample_size", sample_size)
+        spec.options = self.options._replace(plan=self.options.plan._replace(n=size))
+        spec._check_sizes()  # noqa: SLF001  of this class
+        return spec
 
     @property
     def public_class(self) -> str | None:

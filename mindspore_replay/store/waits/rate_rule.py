@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 from ..base.checks import MAX_CAPACITY, any_number, check_size, no_room
 from ..rows.calls import Calls
@@ -14,9 +15,18 @@ PATIENCE = 10.0
 ROUNDING = 1e-9
 
 
-class Account(NamedTuple):
+@dataclass(frozen=True)
+class Account:
     """The rule and the counts of a limiter, as numbers. `RateLimiter` documents them."""
 
+    #: Class to name in messages, and a note on rows that wait for late columns, as `QueueAccount` has them.
+    name: ClassVar[str] = "RateLimiter"
+    pending: ClassVar[str] = ""
+    #: Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait.
+    ways_out: ClassVar[tuple[str, str]] = (
+        ", or call its disable() while you fill the buffer",
+        ", or calls disable() or change()",
+    )
     low: float
     high: float
     min_size: float
@@ -36,27 +46,13 @@ class Account(NamedTuple):
         """Return counts and settings, for a message."""
         return f"{self.inserted} were inserted and {self.sampled} sampled, with {self.settings(' and ')}"
 
-    @property
-    def name(self) -> str:
-        """Class to name in messages."""
-        return "RateLimiter"
-
-    @property
-    def pending(self) -> str:
-        """Empty, unlike that of `QueueAccount`: the rule has no rows."""
-        return ""
-
-    @property
-    def ways_out(self) -> tuple[str, str]:
-        """Calls that end a wait besides insertions and samples, for the messages of a timeout and of a long wait."""
-        return ", or call its disable() while you fill the buffer", ", or calls disable() or change()"
-
     def can_help(self, operation: str) -> bool:
         """Return True: the other side can end the wait."""
         return True
 
 
-class QueueAccount(NamedTuple):
+@dataclass(frozen=True)
+class QueueAccount:
     """Counts of what a queue can deliver, and its room.
 
     Args:
@@ -76,6 +72,7 @@ class QueueAccount(NamedTuple):
     pending: str = ""
     longest: int = MAX_CAPACITY
     items: str = ""
+    ways_out: ClassVar[tuple[str, str]] = ("", "")
 
     @classmethod
     def of(cls, calls: Calls, options: Options) -> "QueueAccount":
@@ -84,11 +81,6 @@ class QueueAccount(NamedTuple):
         keeps_items = options.length_groups and options.never_evicts_valid
         of_items = (calls.room_for_longest(), calls.room_in_items()) if keeps_items else ()
         return cls(options.cls_name, options.capacity, calls.deliverable(), room, calls.pending_note(), *of_items)
-
-    @property
-    def ways_out(self) -> tuple[str, str]:
-        """Nothing, as for `Account`: a queue cannot be disabled."""
-        return "", ""
 
     def available(self, operation: str) -> int:
         """Return the rows that can be sampled, or the room for new ones."""
