@@ -1,11 +1,13 @@
-"""The buffers of `mindspore_replay.host` beside those of the same names: rows, samples, states, errors."""
+"""The buffers of `mindspore_replay.host` beside those of the same names: files, memory, waits, errors.
+
+`test_one_tree.py` shows that both run the same methods, and `test_twin.py` drives both.
+"""
 
 import contextlib
 import copy
 import gc
 import inspect
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -23,7 +25,7 @@ from kinds import CLASSES, KINDS, ends_every
 from mindspore import Tensor, nn
 
 import mindspore_replay
-from mindspore_replay import HindsightRelabel, NStep, Prefetch, ReplayBuffer, ReplayMonitor, attach, host, save
+from mindspore_replay import HindsightRelabel, Prefetch, ReplayBuffer, ReplayMonitor, attach, host, save
 from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("rows lie in the memory of the process")
@@ -62,32 +64,7 @@ def fill(*buffers: Any, n: int = 20, width: int = 3) -> None:
         assert buffer.insert(rows(0, n, width), **ends_every(buffer, 4, n)) is buffer
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_gives_the_same_samples(kind: str):
-    there, here = pair(kind)
-    fill(there, here, n=16)
-    for _ in range(2):
-        assert_same(there.sample(as_dict=True), here.sample(as_dict=True))
-    if KINDS[kind].handles is None:
-        for buffer in (there, here):
-            with pytest.raises(RuntimeError, match=r"'sample\(with_indices=True\)' needs"):
-                buffer.sample(with_indices=True)
-    elif here.can_sample():
-        given, expected = (buffer.sample(with_indices=True, as_dict=True) for buffer in (there, here))
-        assert_same(given, expected)
-        assert tuple(expected) == (*KINDS[kind].handles, *NAMES)
-    assert (there.size(), len(there), there.full(), there.can_sample()) == (
-        here.size(),
-        len(here),
-        here.full(),
-        here.can_sample(),
-    )
-    assert_same(there.get_item([0, -1]), here.get_item([0, -1]))
-    assert there.reset().size() == 0
-    there.check_valid()
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "queue" not in kind])  # its limiter refers to a queue
+@pytest.mark.parametrize("kind", CLASSES[:-1])  # its limiter refers to a queue
 def test_its_memory_is_freed_with_it(kind: str):
     there, here = pair(kind)
     fill(there, here)
@@ -96,36 +73,6 @@ def test_its_memory_is_freed_with_it(kind: str):
     store = weakref.ref(there._front.calls)
     del there
     assert store() is None, gc.get_referrers(store())
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if KINDS[kind].handles])
-def test_it_changes_rows_alike(kind: str):
-    there, here = pair(kind)
-    fill(there, here)
-    handles, step, priorities = [14, 15, 17, 99], np.arange(4, dtype=np.int32), [1.0, 2.0, 3.0, 4.0]
-    assert_same(there.update(handles, {"step": step}), here.update(handles, {"step": step}))
-    if there.spec.weighted:
-        assert_same(there.info(handles), here.info(handles))
-        assert_same(there.delete([14]), here.delete([14]))
-        assert_same(there.advance(2).info(handles), here.advance(2).info(handles))
-    if there.spec.prioritized:
-        assert_same(there.update_priorities(handles, priorities), here.update_priorities(handles, priorities))
-    if there.has_episodes:
-        assert_same(there.end_episodes(), here.end_episodes())
-    if here.can_sample():
-        assert_same(there.sample(), here.sample())
-    there.check_valid()
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_states_go_from_one_to_the_other(kind: str):
-    there, here = pair(kind)
-    fill(here)
-    there.load_state_dict(here.state_dict())
-    assert_same(there.sample(), here.sample())
-    _, again = pair(kind)
-    again.load_state_dict(there.state_dict())
-    assert_same(there.sample() if there.can_sample() else (), again.sample() if again.can_sample() else ())
 
 
 #: Attributes beside the constructor's arguments, which follow from these or are the state.
@@ -150,14 +97,6 @@ def test_they_stay_as_they_were_made(kind: str, tmp_path: Path):
         buffer.mine = 5  # of the user
 
 
-def test_a_full_buffer_gives_all_rows():
-    there, here = pair("uniform")
-    fill(there, here, n=30)
-    assert_same(there.rows(), here.rows())
-    larger = there.with_sample_size(7)
-    assert (larger.sample()[0].shape, there.sample()[0].shape) == ((7, 3), (4, 3))
-
-
 def test_another_size_is_made_once():
     for of, buffer in zip((host, mindspore_replay), pair("prioritized")):
         larger = buffer.with_sample_size(7)
@@ -176,61 +115,6 @@ def test_another_size_is_made_once():
             buffer.with_sample_size(7).sample()
 
 
-def test_a_window_is_set():
-    there, here = pair("elastic")
-    fill(there, here)
-    assert_same(there.set_window(9).sample(), here.set_window(9).sample())
-
-
-def test_groups_are_drawn_alike():
-    columns = {"shapes": [(), ()], "types": ["int32", "int32"], "names": ["task", "step"]}
-    there, here = pair("episodes", **columns)
-    for buffer in (there, here):
-        steps = np.arange(20, dtype=np.int32)
-        buffer.insert([steps % 3, steps], **ends_every(buffer, 4, 20))
-    for as_dict in (False, True):
-        assert_same(
-            there.sample_groups("task", 2, 3, as_dict=as_dict), here.sample_groups("task", 2, 3, as_dict=as_dict)
-        )
-
-
-@pytest.mark.parametrize("kind", ["epochs", "padded epochs", "epochs of sequences"])
-def test_epochs_have_the_same_batches(kind: str):
-    there, here = pair(kind)
-    fill(there, here, n=18)
-    assert there.batches() == here.batches()
-    assert_same(list(there.minibatches(2)), list(here.minibatches(2)))
-
-
-def test_a_queue_waits():
-    there, _ = pair("queue", timeout=10.0)
-    delivered: list[Any] = []
-    consumer = threading.Thread(target=lambda: delivered.extend(there.sample()[1].tolist()))
-    consumer.start()
-    there.insert(rows(0, 4))
-    consumer.join()
-    assert delivered == [0, 1, 2, 3]
-    at_once, _ = pair("queue", timeout=0.05)
-    with pytest.raises(TimeoutError, match="For 'ReplayQueue'"):
-        at_once.sample()
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("kind", ["uniform", "prioritized", "sequences"])
-def test_goals_are_relabelled_alike(kind: str, steps: int):
-    names, types = ["achieved_goal", "desired_goal", "reward", "terminated"], ["float32"] * 3 + ["bool"]
-    view = HindsightRelabel("future", 0.7, lambda achieved, goal: (achieved[:, 0] - goal[:, 0], achieved[:, 0] > 3))
-    views = [view] if steps == 1 else [view, NStep(steps, 0.9, observation=())]
-    columns = {"shapes": [(2,), (2,), (), ()], "types": types, "names": names, "views": views}
-    there, here = pair(kind, **columns)
-    goals = np.arange(40, dtype=np.float32).reshape(20, 2)
-    for buffer in (there, here):
-        exp = [goals % 7, goals % 5, goals[:, 0], np.zeros(20, bool)]
-        buffer.insert(exp, end=[i % 4 == 3 for i in range(20)])
-    for _ in range(3):
-        assert_same(there.sample(as_dict=True), here.sample(as_dict=True))
-
-
 def test_goals_of_bfloat16_are_refused():
     columns = {"shapes": [()] * 3, "types": ["bfloat16"] * 3, "names": ["achieved_goal", "desired_goal", "reward"]}
     with pytest.raises(TypeError, match="HindsightRelabel cannot compute with bfloat16"):
@@ -240,43 +124,6 @@ def test_goals_of_bfloat16_are_refused():
 def test_it_has_no_composite_backend():
     with pytest.raises(ValueError, match="'backend' must be"):
         host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], backend="composite")
-
-
-def test_a_closed_buffer_does_nothing_more():
-    there, _ = pair("prioritized")
-    fill(there)
-    larger = there.with_sample_size(5)
-    there.close()
-    there.close()
-    methods = {"insert": [rows(0, 1)], "get_item": [0], "delete": [[0]], "info": [[0]], "update_priorities": [[0], 1.0]}
-    methods |= {name: [] for name in ("sample", "size", "full", "can_sample", "reset", "advance", "state_dict")}
-    for one in (there, larger):
-        for method, given in methods.items():
-            with pytest.raises(
-                RuntimeError, match="For 'PrioritizedReplayBuffer', the buffer was closed: make another"
-            ):
-                getattr(one, method)(*given)
-
-
-@pytest.mark.parametrize("in_folder", [False, True])
-def test_files_are_neither_written_from_a_closed_buffer_nor_read_into_it(in_folder: bool, tmp_path: Path):
-    storage = tmp_path / "rows" if in_folder else "host"
-    there = host.ReplayBuffer(**SIZES, shapes=COLUMNS[0], types=COLUMNS[1], storage=storage)
-    fill(there)
-    path = tmp_path / "file"
-    save(there, path)
-    written = path.read_bytes()
-    there.close()
-    for call in (
-        lambda: save(there, path),
-        lambda: host.save([there], path),
-        lambda: host.load(path, buffer=there),
-        lambda: there.load_state_dict({}),
-    ):
-        with pytest.raises(RuntimeError, match="For 'ReplayBuffer', the buffer was closed"):
-            call()
-    assert [file for file in tmp_path.iterdir() if file.is_file()] == [path]
-    assert path.read_bytes() == written
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -298,18 +145,6 @@ def test_files_go_from_one_to_the_other(kind: str, tmp_path: Path):
         assert_same(one.sample(), other.sample())
     if not there.spec.options.reservoir:
         assert host.load(paths[1], capacity=12).capacity == 12
-
-
-def test_several_buffers_are_in_one_file(tmp_path: Path):
-    path, made = tmp_path / "file", {"one": pair("uniform"), "other": pair("prioritized")}
-    for there, _ in made.values():
-        fill(there)
-    save({"agent": made["one"][0], "experts": [made["other"][0]]}, path)
-    for load in (host.load, mindspore_replay.load):
-        loaded = load(path)
-        assert_same(loaded["experts"][0].state_dict(), made["other"][0].state_dict())
-    with pytest.raises(ValueError, match=r"'buffer' must be what was saved in .*, \{'agent': ReplayBuffer"):
-        host.load(path, buffer=made["one"][0])
 
 
 COMMON = {"capacity": 24, "sample_size": 4, "data_shape": [(3,), ()], "data_type": ["float32", "int32"], "seed": 5}
@@ -336,34 +171,6 @@ def test_configurations_make_the_same_buffers(config: dict[str, Any]):
 def test_configurations_that_need_mindspore():
     with pytest.raises(ValueError, match=r"'shards' needs mindspore_replay\.create_buffer"):
         host.create_buffer(COMMON | {"shards": 2})
-
-
-def limited(kind: str = "uniform") -> Any:
-    there, _ = pair(kind)
-    there.limiter = host.RateLimiter(2, 4, 20, timeout=0.05)
-    return there
-
-
-def test_a_limiter_lets_calls_wait(tmp_path: Path):
-    buffer = limited()
-    fill(buffer, n=4)
-    assert (buffer.can_sample(), buffer.with_sample_size(24).can_sample()) == (True, False)
-    for _ in range(5):
-        buffer.sample()
-    with pytest.raises(TimeoutError, match=r"For 'RateLimiter', 4 rows could not be sampled within 0\.05 s"):
-        buffer.sample()
-    assert (buffer.limiter.inserted, buffer.limiter.sampled) == (4, 20)
-    again = copy.deepcopy(buffer)
-    save(buffer, tmp_path / "file")
-    for other in (again, host.load(tmp_path / "file"), mindspore_replay.load(tmp_path / "file")):
-        assert (other.limiter is not buffer.limiter, other.limiter.sampled, other.limiter.timeout) == (True, 20, 0.05)
-    twin, cell = limited(), pair("uniform")[1]
-    twin.load_state_dict(buffer.state_dict())
-    assert twin.limiter.sampled == 20
-    cell.limiter = mindspore_replay.RateLimiter(1, 1, 1)
-    cell.load_state_dict(buffer.state_dict())
-    assert cell.limiter.account() == buffer.limiter.account()
-    assert buffer.reset().limiter.inserted == 0
 
 
 @pytest.mark.parametrize("kind", [host.ReplayBuffer, ReplayBuffer])
@@ -396,22 +203,7 @@ def test_waits_end_when_the_buffer_is_closed(kind: type[Any]):
             call(buffer)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_has_rows_of_its_own(kind: str):
-    there, _ = pair(kind)
-    fill(there, n=16)
-    state, (again, resized) = there.state_dict(), copy.deepcopy((there, there.with_sample_size(2)))
-    assert_same(again.state_dict(), state)
-    again.reset()
-    assert (resized.size(), resized.sample_size, there.size()) == (0, 2, 16)
-    fill(resized, n=16)
-    assert again.size() == 16
-    assert_same(there.state_dict(), state)
-    with pytest.raises(TypeError, match="a buffer cannot be pickled"):
-        pickle.dumps(there)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "compressed"])
+@pytest.mark.parametrize("kind", CLASSES)
 def test_a_folder_is_opened_by_either(kind: str, tmp_path: Path):
     """The rows, and the random sequence, go on."""
     path = tmp_path / "rows"
@@ -433,34 +225,6 @@ def test_a_folder_is_opened_by_either(kind: str, tmp_path: Path):
         again.close()
     with pytest.raises(RuntimeError, match="the buffer was closed: open its folder again"):
         stored.sample()
-
-
-def test_processes_see_the_limiter_of_a_folder(tmp_path: Path):
-    stored = host.ReplayBuffer(4, 24, [()], ["int32"], storage=tmp_path / "rows")
-    stored.limiter = host.RateLimiter(2, 4, 20)
-    with contextlib.closing(host.attach(tmp_path / "rows", timeout=0.05)) as attached:
-        attached.insert([list(range(4))])
-        for _ in range(5):
-            attached.sample()
-        assert (stored.limiter.sampled, stored.can_sample()) == (20, False)
-        with pytest.raises(TimeoutError, match="For 'RateLimiter'"):
-            attached.sample()
-        stored.limiter = None
-        attached.sample()
-        stored.limiter = host.RateLimiter(2, 4, 30)
-    stored.close()
-    again = host.ReplayBuffer.open(tmp_path / "rows")
-    assert again.limiter.account().error == 30
-    again.close()
-    queue = host.ReplayQueue(2, 8, [()], ["int32"], storage=tmp_path / "queue", timeout=10.0)
-    with contextlib.closing(host.attach(tmp_path / "queue")) as attached:
-        delivered: list[Any] = []
-        consumer = threading.Thread(target=lambda: delivered.extend(queue.sample()[0].tolist()))
-        consumer.start()
-        attached.insert([[1, 2]])
-        consumer.join()
-    assert delivered == [1, 2]
-    queue.close()
 
 
 WITHOUT_MINDSPORE = """
@@ -533,28 +297,3 @@ def test_graphs_refuse_it(method: str):
         if hasattr(buffer, method):
             with pytest.raises(TypeError, match=r"cannot use a buffer of mindspore_replay\.host"):
                 ms.jit(Asks(buffer).construct)()
-
-
-def test_mixtures(tmp_path: Path):
-    pairs = [pair(kind) for kind in ("prioritized", "uniform")]
-    fill(*(buffer for both in pairs for buffer in both))
-    there, here = (
-        module.MixedReplay([(one, 3), (other, 1)], 8) for module, one, other in zip((host, mindspore_replay), *pairs)
-    )
-    state = there.state_dict()
-    assert_same(state, here.state_dict())
-    for _ in range(2):
-        batch = here.sample(with_indices=True, as_dict=True)
-        assert_same(there.sample(with_indices=True, as_dict=True), batch)
-        new = batch["source"], batch["indices"], np.arange(8.0)
-        assert there.update_priorities(*new) == here.update_priorities(*new)
-    assert_same(there.state_dict(), here.state_dict())
-    assert (len(there), there.can_sample()) == (len(here), here.can_sample()) == (40, True)
-    save(there, tmp_path / "file")
-    for other in (copy.deepcopy(there), host.load(tmp_path / "file"), mindspore_replay.load(tmp_path / "file")):
-        assert_same(other.state_dict(), there.state_dict())
-        assert other.sources[0] is not there.sources[0]
-    there.load_state_dict(state)
-    assert_same(there.state_dict(), state)
-    with pytest.raises(TypeError, match="must be a pair"):
-        host.MixedReplay([(pairs[0][1], 1)], 4)

@@ -1,4 +1,4 @@
-"""Only the newest `window` rows are drawn, and the window changes. Also `rows()`: all rows, oldest first."""
+"""Only the newest `window` rows are drawn, and the window changes. `test_twin.py` has random operations."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
+from checks import assert_frequencies
 from mindspore import Tensor, nn
 
-from mindspore_replay import ElasticReplayBuffer, ReplayBuffer
+from mindspore_replay import ElasticReplayBuffer, NStep, Priorities
 
 
 def make(window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
@@ -27,19 +28,6 @@ class Step(Kept):
     def __call__(self, window):
         self.buffer.set_window(window)
         return self.buffer.sample()[0], self.buffer.can_sample()
-
-
-def test_can_sample_counts_the_window():
-    buffer = make(weighted=True).insert([np.arange(8)])
-    assert buffer.can_sample()
-    buffer.delete([6, 7])  # of the window of four, two are left; of the buffer, six
-    assert not buffer.can_sample()
-    assert set(buffer.sample()[0].asnumpy().tolist()) <= {4, 5}
-    assert not buffer.set_window(2).can_sample()
-    with pytest.raises(RuntimeError, match="at least 1 eligible row, but got 0"):
-        buffer.sample()
-    assert buffer.set_window(5).can_sample()
-    assert set(buffer.sample()[0].asnumpy().tolist()) <= {3, 4, 5}
 
 
 class Constant(nn.Cell):
@@ -70,16 +58,6 @@ def test_a_window_that_is_a_constant_of_a_graph():
     assert buffer.window.asnumpy().tolist() == [5]
 
 
-def test_a_checkpoint_keeps_the_window():
-    one, other = make(window=6), make()
-    one.insert([np.arange(9)])
-    other.load_state_dict(one.state_dict())
-    assert other.window.asnumpy().tolist() == [6]
-    assert one.sample()[0].asnumpy().tolist() == other.sample()[0].asnumpy().tolist()
-    assert int(one.reset().size()) == 0
-    assert one.window.asnumpy().tolist() == [6]
-
-
 def test_a_window_smaller_than_a_sample():
     """With replacement it is enough, and `can_sample` waits until it is full."""
     buffer = make().set_window(2)
@@ -90,29 +68,22 @@ def test_a_window_smaller_than_a_sample():
     assert set(np.concatenate([buffer.sample()[0].asnumpy() for _ in range(9)]).tolist()) == {7, 8}
 
 
-class Learner(Kept):
-    """Reads all rows in time order and resets the buffer."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def __call__(self):
-        rows = self.buffer.rows()
-        self.buffer.reset()
-        return rows
+def test_rows_before_the_window_may_weigh_anything():
+    """No sum of theirs is subtracted, which would round the weight of the window away."""
+    priorities = Priorities(alpha=1.0, epsilon=0.0, normalize="buffer")
+    buffer = ElasticReplayBuffer(3, 40, [()], [ms.int64], window=4, priorities=priorities, seed=3)
+    buffer.insert([np.arange(24)], priority=np.float32([1e30] * 20 + [1e-6] * 4))
+    drawn = [row for _ in range(40) for row in buffer.sample()[2].asnumpy().tolist()]
+    assert_frequencies([row // 2 for row in drawn], {10: 0.5, 11: 0.5})
 
 
-def test_fill_learn_reset():
-    buffer = ReplayBuffer(1, 6, [(2,), ()], [ms.float32, "bool"])
-    learn = Learner(buffer)
-    for n in (6, 6, 8, 6):  # the third time the ring is overfull, and its oldest row is not in slot 0
-        steps = np.arange(n)
-        for step in steps:
-            buffer.insert([np.array([step, -step], np.float32), bool(step % 2)])
-        assert buffer.full()
-        numbers, odd = learn()
-        steps = steps[-6:]
-        np.testing.assert_array_equal(numbers.asnumpy(), np.stack([steps, -steps], 1).astype(np.float32))
-        np.testing.assert_array_equal(odd.asnumpy(), steps % 2 == 1)
-        assert int(buffer.size()) == 0
+def test_with_a_view():
+    """Steps that begin in the window are drawn; the newest has no next observation yet."""
+    names, types = ["observation", "reward", "terminated"], [ms.int64, ms.float32, ms.bool_]
+    options: dict[str, Any] = {"names": names, "views": [NStep(3, 0.5)], "priorities": Priorities(), "seed": 0}
+    buffer = ElasticReplayBuffer(2, 20, [()] * 3, types, window=6, **options)
+    for step in range(30):
+        buffer.insert([step, 1.0, False], priority=step % 5 + 1.0)
+    batches = [buffer.sample(as_dict=True) for _ in range(30)]
+    assert {step for batch in batches for step in batch["observation"].asnumpy().tolist()} == {24, 25, 26, 27, 28}
+    assert list(batches[0])[:2] == ["indices", "weights"]

@@ -50,31 +50,6 @@ def test_valid_starts(case: str):
     play(episodes(capacity, longest, **options), script)
 
 
-def test_what_a_sample_holds():
-    pair = episodes(12, 4).steps(8, 0, 3, 7)
-    seen = {}
-    while len(seen) < 3:
-        batch = pair.sample()
-        assert batch is not None
-        seen[int(batch["indices"][0])] = [batch[name][0].tolist() for name in ("lengths", "mask", "reward")]
-    yes, no = True, False
-    assert seen == {
-        0: [1, [yes, no, no, no], [0, 0, 0, 0]],
-        1: [3, [yes, yes, yes, no], [1, 2, 3, 0]],
-        4: [4, [yes, yes, yes, yes], [4, 5, 6, 7]],
-    }
-
-
-def test_a_used_up_episode_is_not_drawn_any_more():
-    pair = episodes(12, 4, max_use=2).steps(8, 3, 7)
-    for _ in range(4):
-        pair.sample()
-        pair.check()
-    assert (pair.legal(), pair.sample()) == ([], None)
-    assert pair.buffer.info([0, 1, 4, 5])[1].asnumpy().tolist() == [2, 0, 2, 0]
-    assert pair.steps(4, 3).legal() == [8]
-
-
 # The maximum length.
 
 TOO_LONG = (
@@ -103,34 +78,6 @@ def test_an_episode_that_would_be_too_long_is_refused_and_can_still_be_finished(
     assert pair.legal() == [0, 1, 6, 7]
     pair.insert([True, False])
     assert pair.legal() == [1, 6, 7, 12]  # row 0 was overwritten
-
-
-def test_a_batch_with_an_episode_that_is_too_long_is_refused_whole():
-    good, late = [0, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 1]
-    for ends, fits in ((good, True), (late, False), ([0] * 4, False), ([1, 0, 0, 0, 1], False), ([1, 0, 0, 0], True)):
-        pair = episodes(13, 3)
-        pair.insert([True])
-        pair.insert(ends)  # what is refused changes nothing
-        assert pair.twin.inserted == 1 + fits * len(ends)
-        pair.check()
-    pair = episodes(13, 3, num_envs=2)
-    pair.insert([0, 0, 0, 1, 1, 0, 0, 0])  # steps of two environments in turn; three and two, then two of the second
-    assert pair.twin.inserted == 8
-    pair.insert([0, 1])
-    assert pair.twin.inserted == 10
-    pair.insert([0, 0, 0, 0])
-    assert pair.twin.inserted == 10
-    pair.insert([0, 0])
-    assert pair.twin.inserted == 12
-    pair.check()
-
-
-def test_only_what_stays_of_a_long_batch_counts_for_nothing_that_is_too_long_before_it():
-    pair = episodes(5, 3)
-    pair.insert([0, 0, 0, 0, 1, 0, 1, 0, 0, 1])  # the row that is too long would be evicted at once
-    assert pair.twin.rows == []
-    pair.insert([0, 0, 1, 0, 1, 0, 1, 0, 0, 1])
-    assert pair.legal() == [5, 7]
 
 
 # Saving.

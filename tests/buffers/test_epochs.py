@@ -29,7 +29,6 @@ from mindspore_replay import (
     Prefetch,
     ReplayBuffer,
     attach,
-    create_buffer,
     host,
 )
 
@@ -294,15 +293,6 @@ def test_minibatches_have_the_rows_that_are_completed_meanwhile():
     assert found == order[:2] + order[4:8]
 
 
-def test_learners_share_out_the_batches():
-    learners = [filled(23, capacity=30, rank=rank, world=3) for rank in range(3)]
-    epochs = [[serials(batch) for batch in learner.minibatches(2)] for learner in learners]
-    assert [len(batches) for batches in epochs] == [6, 6, 6]
-    for epoch in (slice(0, 3), slice(3, 6)):
-        found = [serial for batches in epochs for batch in batches[epoch] for serial in batch]
-        assert len(set(found)) == len(found) == 18
-
-
 class Passes(nn.Cell):
     """All batches of two epochs in one graph."""
 
@@ -381,20 +371,6 @@ def test_a_dataset_over_minibatches_gives_each_row_once_an_epoch():
     assert [len(epoch) for epoch in epochs] == [buffer.batches() * buffer.sample_size] * 2
     assert all(len(set(epoch)) == len(epoch) and set(epoch) <= set(expected) for epoch in epochs)
     assert epochs[0] != epochs[1]
-
-
-def test_a_configuration():
-    buffer = create_buffer(
-        {
-            "type": "epochs",
-            "capacity": 8,
-            "sample_size": 2,
-            "data_shape": SCHEMA["shapes"],
-            "data_type": SCHEMA["types"],
-            "last": "pad",
-        }
-    )
-    assert (type(buffer), buffer.last) == (EpochReplayBuffer, "pad")
 
 
 def test_too_few_rows():

@@ -267,3 +267,19 @@ def test_a_cell_that_was_compiled_and_dropped_frees_the_columns(mode: str):
         del cell
         gc.collect()
     assert [column() for column in dropped[0]] == [None]
+
+
+class Named(nn.Cell):
+    """Uses one column of a sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffer = make_buffer("native", names=["x", "y"]).insert(row(1)).insert(row(2))
+
+    def construct(self):
+        return self.buffer.sample(as_dict=True)["y"]
+
+
+def test_no_warning_of_columns_that_are_not_used(capfd: pytest.CaptureFixture[str]):
+    ms.jit(Named().construct)()
+    assert "side effect nodes" not in "".join(capfd.readouterr())

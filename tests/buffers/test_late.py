@@ -16,17 +16,7 @@ from bodies import Kept
 from flat import flat
 from mindspore import Tensor
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    MixedReplay,
-    NStep,
-    Prefetch,
-    ReplayBuffer,
-    attach,
-    create_buffer,
-)
-from mindspore_replay.training.statistics import statistics_of
+from mindspore_replay import ElasticReplayBuffer, MixedReplay, NStep, Prefetch, ReplayBuffer, attach
 
 NAMES, LATE = ["number", "reward", "score"], ["reward", "score"]
 SCHEMA: dict[str, Any] = {"shapes": [(), (), (2,)], "types": ["int32", "float32", "int32"], "names": NAMES}
@@ -98,17 +88,6 @@ def test_late_columns_in_graphs():
     assert (one.dtype, one.shape, int(one), buffer.weights.asnumpy()[5]) == (ms.int64, (), 5, 0)
 
 
-def test_rows_that_hold_only_an_observation_wait_for_nothing():
-    buffer = make(EpisodeReplayBuffer, max_episode_length=4)
-    handles = buffer.insert([np.arange(3, dtype=np.int32)], final=[False, False, True], with_indices=True)
-    assert drawable(buffer) == []
-    buffer.update(handles[:2], values(["score"], [0, 1]))
-    buffer.update(handles[:2], values(["reward"], [0, 1]))
-    assert drawable(buffer) == [0]
-    _, lengths, _, number, reward, _ = buffer.sample()
-    assert (lengths.tolist(), number.tolist(), reward.tolist()) == ([3], [[0, 1, 2, 0]], [[0.5, 1.5, 0, 0]])
-
-
 def test_chains_of_rewards_end_before_a_row_that_waits():
     names, types = ["observation", "reward", "terminated"], ["float32", "float32", "bool"]
     buffer = ReplayBuffer(2, 8, **flat([()] * 3, types, names=names, late=["reward"], views=[NStep(3, 0.5)], seed=0))
@@ -163,31 +142,3 @@ def test_mixtures_elastic_buffers_and_prefetch():
     assert (reward.asnumpy() == reward_of(number.asnumpy())).all()
     with Prefetch(ready.with_sample_size(2), depth=1) as batches:
         assert set(next(iter(batches))[0].tolist()) <= {4, 5, 6}
-
-
-def test_what_rows_that_wait_look_like():
-    buffer = make(max_use=3)
-    handles = buffer.insert([np.arange(4, dtype=np.int32)], with_indices=True)
-    assert (int(buffer.size()), bool(buffer.can_sample())) == (4, False)
-    assert [part.tolist() for part in buffer.info(handles)] == [[1.0] * 4, [0] * 4, [0] * 4]
-    found = statistics_of(buffer.state_dict()).values
-    assert (found["eligible"], found["use_count_max"]) == (0, 0)
-    with pytest.raises(RuntimeError, match="1 eligible row"):
-        buffer.sample()
-    assert int(buffer.delete(handles[:1])) == 1
-    assert int(buffer.update(handles[:2], values(LATE, [0, 1]))) == 1
-    assert drawable(buffer) == [1]
-
-
-def test_a_configuration():
-    buffer = create_buffer(
-        {
-            "type": "uniform",
-            "capacity": 4,
-            "sample_size": 1,
-            "columns": [{"shape": [], "dtype": "int32"}, {"shape": [], "dtype": "float32", "late": True}],
-        }
-    )
-    handle = buffer.insert([3], with_indices=True)
-    buffer.update(handle, [3, 0.25])
-    assert [column.tolist() for column in buffer.sample()] == [[3], [0.25]]

@@ -16,17 +16,7 @@ from faces import Compiled
 from flat import flat
 from mindspore import Tensor
 
-from mindspore_replay import (
-    FrameStack,
-    MixedReplay,
-    NStep,
-    Prefetch,
-    ReplayBuffer,
-    ReplayQueue,
-    attach,
-    create_buffer,
-    host,
-)
+from mindspore_replay import FrameStack, MixedReplay, NStep, Prefetch, ReplayBuffer, ReplayQueue, attach, host
 from mindspore_replay.store.rows.store import Store
 
 SCHEMA: dict[str, Any] = {"shapes": [(), (2,)], "types": ["int64", "float32"], "names": ["number", "pair"]}
@@ -340,22 +330,6 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
         mixture.sample()
     queue.insert(rows(5, 1))
     assert [number for number in numbers(mixture.sample()) if number < 100] == [4, 5]
-
-
-@pytest.mark.parametrize("kind", ["queue", ReplayQueue])
-def test_a_configuration(kind: Any):
-    queue = create_buffer(
-        {
-            "type": kind,
-            "capacity": 8,
-            "sample_size": 2,
-            "data_shape": SCHEMA["shapes"],
-            "data_type": SCHEMA["types"],
-            "order": "lifo",
-            "timeout": 2.0,
-        }
-    )
-    assert (queue.order, queue.limiter.timeout) == ("lifo", 2.0)
 
 
 def is_stuck(seed: int, sample_size: int, capacity: int, n: int) -> bool:

@@ -10,7 +10,6 @@ import mindspore as ms
 import numpy as np
 import pytest
 from checks import assert_frequencies, uniform
-from mindspore import Tensor, nn
 from model import Model
 from scipy.stats import chi2
 
@@ -130,28 +129,3 @@ def test_a_long_stream():
     buffer.insert(rows(5, 100))
     assert buffer.rows()[1].asnumpy().tolist() == list(range(5))
     assert buffer.serials.asnumpy().tolist() == [2**40 + 100, 0]
-
-
-class DeleteThenInsert(nn.Cell):
-    """Deletes rows, then inserts others."""
-
-    def __init__(self, buffer: ReservoirReplayBuffer) -> None:
-        super().__init__()
-        self.buffer = buffer
-
-    def construct(self, handles, *rows):
-        deleted = self.buffer.delete(handles)
-        before = self.buffer.info(handles)
-        self.buffer.insert(rows)
-        return (deleted,) + before + self.buffer.info(handles)
-
-
-def test_the_order_of_statements_in_a_graph():
-    one, other = (make("native", weighted=True) for _ in range(2))
-    handles, batch = np.array([0, 1, 4]), rows(5, 40)
-    one.load_state_dict(other.insert(rows(0, 5)).state_dict())
-    deleted, *facts = ms.jit(DeleteThenInsert(one).construct)(Tensor(handles), *map(Tensor, batch))
-    assert int(deleted) == int(other.delete(handles)) == 3
-    expected = [*other.info(handles), *other.insert(batch).info(handles)]
-    assert [fact.asnumpy().tolist() for fact in facts] == [fact.asnumpy().tolist() for fact in expected]
-    assert all(np.array_equal(one.state_dict()[key], value) for key, value in other.state_dict().items())

@@ -11,7 +11,6 @@ from faces import Face, InGraph
 from mindspore import Tensor, nn
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.buffers.parameters import overwrite
 
 SHAPES, TYPES = [(2,), (), (3,)], [ms.float32, ms.uint64, ms.bool_]
 
@@ -196,14 +195,3 @@ def test_the_seed_of_mindspore_is_the_default():
     again = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
     assert first.random_state.asnumpy().tolist() == again.random_state.asnumpy().tolist()
     assert first.random_state.asnumpy().tolist() != second.random_state.asnumpy().tolist()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("head", 3), ("head", -1), ("count", 5), ("count", 7), ("serials", [2, 5]), ("serials", [9, 0])]
-)
-def test_check_valid_finds_broken_cursors(name: str, value: Any):
-    buffer = make_filled()
-    buffer.check_valid()
-    overwrite(getattr(buffer, name), value)
-    with pytest.raises(ValueError, match="For 'ReplayBuffer', the cursors must describe a ring of capacity 6"):
-        buffer.check_valid()

@@ -8,7 +8,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Body, compiled, row
-from checks import assert_weights, same_states
+from checks import assert_weights
+from faces import Compiled
 from mindspore import Parameter, Tensor, nn, ops
 from model import Model
 
@@ -198,43 +199,13 @@ def test_gradients():
 
 # Saving and loading.
 
-EVERYTHING: dict[str, Any] = {"max_use": 9, "max_staleness": 6}
 
-
-def saved() -> PrioritizedReplayBuffer:
-    """Make a buffer, and insert nine rows, of which six stay, some with other priorities, used, aged and deleted."""
-    buffer = make_buffer(**EVERYTHING)
-    for number in range(9):
-        buffer.insert(row(number), priority=float(number % 4) + 0.3)
-        buffer.advance(number % 2)
-    for number in range(3):
-        indices, *_ = buffer.sample()
-        buffer.update_priorities(indices, [number + 0.1, number + 0.7])
-    buffer.delete([4])
-    return buffer
-
-
-@pytest.mark.parametrize(
-    "name", ["weights", "priorities", "use_counts", "clock", "counts", "insertion_clocks", "max_priority"]
-)
-def test_check_valid_finds_a_state_that_contradicts_itself(name: str):
-    buffer = saved()
-    state, other = buffer.state_dict(), saved()
-    buffer.check_valid()
-    broken = {
-        "weights": ("weights", -3, 1.0),  # a sum
-        "priorities": ("priorities", 0, 50.0),
-        "use_counts": ("use_counts", 0, ~9),
-        "clock": ("clock", 1, 0),
-        "counts": ("counts", 4, -1),
-        "insertion_clocks": ("insertion_clocks", 0, 99),
-        "max_priority": ("max_priority", ..., 0.01),
-    }[name]
-    getattr(buffer, broken[0]).asnumpy()[broken[1]] = broken[2]
-    with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
-        buffer.check_valid()
-    state[broken[0]][broken[1]] = broken[2]
-    before = other.state_dict()
-    with pytest.raises(ValueError, match=r"For 'PrioritizedReplayBuffer'"):
-        other.load_state_dict(state)
-    assert same_states(before, other)
+def test_versions():
+    """Of either dtype, and constant in the graph; those from Python are in `test_twin.py`."""
+    buffer = make_buffer().advance(9)
+    calls = Compiled(buffer)
+    rows = [Tensor(np.ones((2, 2), np.float32)), Tensor([1, 2], ms.int32)]
+    calls.insert(*rows, version=Tensor([3, 4], ms.int32))
+    calls.insert(*row(2), version=Tensor(8, ms.int64))
+    calls.insert(*rows, version=2)
+    assert buffer.info(range(5))[2].asnumpy().tolist() == [6, 5, 1, 7, 7]

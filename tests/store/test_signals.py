@@ -134,12 +134,12 @@ def test_a_folder_may_be_made_opened_and_closed_after_any_interrupt(what: str, t
             opened[-1].close()
 
     if what in ("close", "detach"):
-        for _ in everywhere(use, 100, prepare):
+        for _ in everywhere(use, 50, prepare):
             opened.pop().close()  # a second time
     else:
         use()
         before = files()
-        for error in everywhere(use, 100, files):  # what was opened goes with the frames that hold it
+        for error in everywhere(use, 50, files):  # what was opened goes with the frames that hold it
             del error
         assert files() == before
     if learner is not None:

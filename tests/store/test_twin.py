@@ -27,7 +27,7 @@ IN_FOLDERS = [kind for i, kind in enumerate(KINDS) if KINDS[kind].any_length or 
 )
 def test_random_operations(kind: str, seed: int, tmp_path: Path):
     pair = Pair(kind, host, seed, tmp_path)
-    pair.run(120)
+    pair.run(105)
     assert pair.drawn > 1
     assert seed or pair.twin.max_staleness is None or pair.twin.counts["stale"] > 0
 
@@ -36,7 +36,7 @@ def test_random_operations(kind: str, seed: int, tmp_path: Path):
 def test_random_operations_in_a_folder(kind: str, tmp_path: Path):
     """An attached object and the buffer are called in turn."""
     pair = Pair(kind, host, 8, tmp_path, in_folder=True)
-    pair.run(140)
+    pair.run(125)
     assert pair.drawn > 0
 
 

@@ -92,6 +92,9 @@ KINDS = {
     "two environments": Kind("uniform", {"num_envs": 2, "names": ["observation", "act"], "views": [FrameStack(1)]}),
     "weighted": Kind("uniform", {**NAMED, "weighted": True}),
     "old clock": Kind("uniform", {"max_staleness": 3}, lambda b: b.advance(2**62 - 1)),
+    "old policies": Kind(
+        "uniform", {"max_staleness": 4}, lambda b: b.advance(7).insert(rows(4), version=[7, 4, 6, 5]).insert(rows(2))
+    ),
     "limited": Kind("uniform", NAMED, _limit),
     "late": Kind("uniform", {**NAMED, "late": ["act"]}, lambda b: b.insert([OBS])),
     "compressed": Kind("uniform", {**NAMED, "compress": ["obs"]}),
@@ -159,6 +162,7 @@ PART = (
 )
 KEYS = "the configuration has unknown keys: "
 OF_THEM = "'buffer' must be a buffer, a MixedReplay, or a dict, list or CellList of them, but got "
+OF_ROWS, CLOCKS = "the weights must be those of its rows: ", "the clocks must be those of its rows: "
 FOLLOW = "'clock' must begin with [now, 0], and 'insertion_clocks' from 0 to now, but got "
 OWN_SLOT = (
     "'row_serials' must be different numbers from 0 to 7, and each of the first 8 of them in its own slot, but got "
@@ -920,9 +924,21 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
 STATES: dict[str, dict[str, Exception]] = {
     "prioritized": {
         '{"weights": None}': ValueError(SCHEMA + "'weights': expected float64 (48,), but got nothing."),
-        '{"weights": s["weights"] + 1}': ValueError("the weights must be those of its rows…"),
+        '{"weights": s["weights"] + 1}': ValueError(OF_ROWS + "…"),
         '{"priorities": s["priorities"].astype("float64")}':
             ValueError(SCHEMA + "'priorities': expected float32 (8,), but got float64 (8,)."),
+        '{"priorities": s["priorities"] * 50}': ValueError(OF_ROWS + "…"),
+        '{"use_counts": ~s["use_counts"]}': ValueError(OF_ROWS + "the weight in slot 0 must be 0.0…"),
+        '{"max_priority": np.float32(0.01)}': ValueError(OF_ROWS + "'max_priority' is 0.0…"),
+        '{"counts": s["counts"] - 1}': ValueError(OF_ROWS + "'counts' is [-1, -1, -1, -1, -1]…"),
+        '{"clock": np.array([0, 9, 0])}': ValueError(CLOCKS + "'clock' is …"),
+        '{"insertion_clocks": s["insertion_clocks"] + 99}': ValueError(CLOCKS + "'insertion_clocks' are not …"),
+    },
+    "old policies": {
+        '{"clock": np.array([7, 0, 7])}': ValueError(CLOCKS + "'clock' is [7, 0, 7], …"),
+        '{"clock": np.array([7, 0, 0])}': ValueError(CLOCKS + "…to a newer one behind row 0."),
+        '{"insertion_clocks": np.array([7, 4, 6, 8, 7, 7, 0, 0])}': ValueError(CLOCKS + "'insertion_clocks' are not …"),
+        '{"insertion_clocks": np.array([7, 4, 6, 5, 6, 7, 0, 0])}': ValueError(CLOCKS + "…one behind row 4."),
     },
     "plain": {
         '{"version": np.array(2)}': ValueError("'version' of 'state_dict' must be 1, but got 2."),
