@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import assert_frequencies, assert_rows, assert_uniform_without_replacement, cursors, uniform
+from checks import assert_rows, cursors
 from model import stack
 
-from mindspore_replay import ReplayBuffer, host
+from mindspore_replay import ReplayBuffer
 
 Make = Callable[..., Any]
 
@@ -145,25 +145,3 @@ def test_samples_of_another_size_from_the_same_rows():
 
 
 # Frequencies, of draws on arrays: all others are equal bit for bit, as `test_twin.py` shows.
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_with_replacement_each_row_is_equally_likely(ordered: bool):
-    buffer = host.ReplayBuffer(10, 20, [()], ["int32"], ordered=ordered, seed=0)
-    for first in (0, 15):
-        buffer.insert([np.arange(first, first + 15, dtype=np.int32)])  # rows 10 to 29 stay, head 10
-    drawn = [serial for _ in range(120) for serial in buffer.sample()[0].tolist()]
-    assert_frequencies(drawn, uniform(range(10, 30)))
-    with pytest.raises(AssertionError):
-        assert_frequencies([serial if serial > 10 else 29 for serial in drawn], uniform(range(10, 30)))
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_without_replacement_positions_and_pairs_are_uniform(ordered: bool):
-    buffer = host.ReplayBuffer(3, 4, **COLUMNS, replace=False, ordered=ordered, seed=0)
-    for first in (0, 3):
-        buffer.insert(rows(first, first + 1, first + 2))  # rows 2 to 5 stay, head 2
-    batches = [(buffer.sample()[1] - 2).tolist() for _ in range(300)]
-    assert_uniform_without_replacement(batches, 4)
-    with pytest.raises(AssertionError):
-        assert_uniform_without_replacement([sorted(batch) for batch in batches], 4)

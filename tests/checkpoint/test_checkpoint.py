@@ -42,23 +42,6 @@ from mindspore_replay.store.spec.epochs import BEGUN
 PATH = "buffer.safetensors"
 
 
-@pytest.mark.parametrize("name", BUFFERS)
-def test_a_buffer_is_what_was_saved(name: str):
-    """State and draws, in a new buffer and in an existing one."""
-    buffer = filled(BUFFERS[name])
-    save(buffer, PATH)
-    new, given = load(PATH), filled(BUFFERS[name], 40, seed=9)
-    assert load(PATH, buffer=given) is given
-    for loaded in (new, given):
-        loaded.check_valid()
-        assert type(loaded) is type(buffer)
-        assert_same_state(loaded, buffer)
-    insert(buffer, 3)
-    insert(new, 3)
-    assert draws(new) == draws(buffer)
-    assert_same_state(new, buffer)
-
-
 @pytest.mark.parametrize("name", ["uniform", "views"])
 def test_a_limiter(name: str):
     """Rule and counts are those that were saved, also for a limiter without an end and in another capacity."""
@@ -208,33 +191,6 @@ def test_a_smaller_capacity_is_as_if_rows_had_been_overwritten(name: str):
         insert(loaded, 3)
         insert(small, 3)
         assert_same_state(loaded, small, apart_from=("counts",))
-
-
-@pytest.mark.parametrize("name", RINGS)
-def test_a_larger_capacity_holds_the_same_rows(name: str):
-    for count in (9, 31):
-        buffer = filled(RINGS[name], count)
-        save(buffer, PATH)
-        loaded, given = load(PATH, capacity=50), RINGS[name](50, seed=5)
-        load(PATH, buffer=given)
-        assert_same_state(given, loaded)
-        loaded.check_valid()
-        stored = int(buffer.size())
-        assert (loaded.capacity, int(loaded.size())) == (50, stored)
-        for got, expected in zip(loaded.get_item(range(stored)), buffer.get_item(range(stored))):
-            np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
-        inserted = int(buffer.serials.asnumpy()[0])
-        if buffer.weighted:
-            handles = np.arange(inserted - stored - 1, inserted + 1)
-            for got, expected in zip(loaded.info(handles), buffer.info(handles)):
-                np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())
-            weights = [each.weights.asnumpy()[: each.capacity] for each in (buffer, loaded)]
-            assert sorted(weights[1][weights[1] > 0]) == sorted(weights[0][weights[0] > 0])
-        for _ in range(60):
-            insert(loaded, 1)
-        loaded.check_valid()
-        newest = int(loaded.serials.asnumpy()[0])
-        assert loaded.get_item(range(50))[1].asnumpy().tolist() == list(range(newest - 50, newest))
 
 
 def test_the_window_of_an_elastic_buffer():

@@ -89,36 +89,6 @@ def fitting(numbers: list[int], capacity: int, items: dict[str, int]) -> list[in
     return kept[::-1]
 
 
-OTHERS = [
-    (CAPACITY, {"tokens": 9, "flags": 24}),
-    (CAPACITY, {"tokens": 30, "flags": 5}),
-    (CAPACITY, {"tokens": 31, "flags": 50}),
-    (4, {"tokens": 30, "flags": 7}),
-    (25, {"tokens": 90, "flags": 9}),
-    (25, {"tokens": 5, "flags": 5}),
-]
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("capacity", "items"), OTHERS)
-def test_rows_go_into_other_memory_for_items(case: str, capacity: int, items: dict[str, int], tmp_path: Path):
-    for n in (0, 3, 23):
-        saved = make(case)
-        insert(saved, 0, n)
-        stored = rows_of(saved)
-        host.save(saved, tmp_path / "file")
-        loaded = host.load(tmp_path / "file", buffer=make(case, capacity=capacity, items=items))
-        kept = rows_of(loaded)
-        assert kept == fitting(stored, capacity, items)
-        if kept:
-            np.testing.assert_array_equal(np.array(loaded.info(kept)), np.array(saved.info(kept)))
-        for number in range(n, n + 30):
-            insert(loaded, number, 1)
-            assert rows_of(loaded)[-1] == number
-            if loaded.can_sample():
-                loaded.sample()
-
-
 @pytest.mark.parametrize("module", [host, mindspore_replay])
 def test_each_way_to_load_accepts_other_memory(module: Any, tmp_path: Path):
     small = {"tokens": 12, "flags": 9}

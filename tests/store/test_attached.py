@@ -22,7 +22,6 @@ from mindspore_replay import PrioritizedReplayBuffer, RateLimiter, ReplayBuffer,
 pytestmark = pytest.mark.cpu_only("rows in a folder are in host memory")
 
 NAMES, SHAPES, TYPES = ["observation", "action"], [(3,), ()], ["float32", "int32"]
-KINDS = ("uniform", "weighted", "prioritized", "sequences by priority", "episodes", "reservoir, weighted")
 
 
 def make(kind: str, folder: Path, **more: Any) -> Any:
@@ -93,38 +92,6 @@ def test_a_process_without_mindspore(tmp_path: Path):
     buffer.check_valid()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_processes_share_one_sequence_of_draws(kind: str, tmp_path: Path):
-    alone, shared = make(kind, tmp_path / "alone"), make(kind, tmp_path / "shared")
-    other = attach(tmp_path / "shared")
-    for i in range(40):
-        end = {"end": i % 4 == 3} if kind in ("sequences by priority", "episodes") else {}
-        alone.insert(row(i), **end)
-        (shared if i < 20 else other).insert(row(i), **end)
-    for _ in range(3):
-        for expected, found in zip(alone.sample(), other.sample(), strict=True):
-            np.testing.assert_array_equal(expected.asnumpy(), found)
-            assert expected.asnumpy().dtype == found.dtype
-        for expected, found in zip(alone.sample(), shared.sample(), strict=True):
-            np.testing.assert_array_equal(expected.asnumpy(), found.asnumpy())
-    attached, tensors = other.sample(as_dict=True), alone.sample(as_dict=True)
-    assert {key: value.tolist() for key, value in attached.items()} == {
-        key: value.asnumpy().tolist() for key, value in tensors.items()
-    }
-
-
-def test_its_rows_get_the_first_priority(tmp_path: Path):
-    buffer = PrioritizedReplayBuffer(1, 8, [()], ["int32"], initial_priority=0.25, storage=tmp_path / "rows")
-    attached = attach(tmp_path / "rows")
-    for _ in range(2):
-        attached.insert([1])
-        assert buffer.state_dict()["priorities"][0] == 0.25
-        attached.insert([2], priority=3.0)
-        attached.insert([3])
-        assert buffer.state_dict()["priorities"][:3].tolist() == [0.25, 3, 3]
-        buffer.reset()
-
-
 def test_numbers_are_rounded_to_bfloat16(tmp_path: Path):
     numbers = [1.0, -2.5, 1.00390625, 1.01171875, 3e38, 3.4e38, float("inf"), float("nan"), 0.0, -0.0, 1e-40, 7]
     buffer = ReplayBuffer(1, 64, [()], ["bfloat16"], storage=tmp_path / "rows")
@@ -181,26 +148,6 @@ def test_bfloat16_in_every_form(taker: str, form: str, tmp_path: Path):
     assert (halves == [HALF, HALF, HALF[::-1]]).all()
     assert flag.tolist() == [True, False, True]
     assert learner.get_item(2)[0].asnumpy().astype(np.float32) == -2.0
-
-
-@pytest.mark.parametrize("taker", TAKERS)
-def test_rows_of_a_wrong_dtype_leave_nothing(taker: str, tmp_path: Path):
-    cls, options, more = TAKERS[taker]
-    learner = cls(1, 20, [(), ()], ["bfloat16", "uint16"], storage=tmp_path / "rows", seed=0, **options)
-    if taker == "limiter":
-        learner.limiter = RateLimiter(1, 1, 10)
-    attached, before = attach(tmp_path / "rows"), learner.state_dict()
-    bits, floats = HALF, np.array([1.5, -2.0, 3.0], np.float32)
-    for rows in ([bits, floats], [bits, bits.view(BFLOAT16)], [bits, [1.5, 2.0, 3.0]]):
-        with pytest.raises(TypeError, match="must have dtypes that the columns hold"):
-            attached.insert(rows, **more)
-    with pytest.raises(
-        TypeError, match=r"column 0: expected bfloat16, but got complex64\. Give numbers, or the bits .* of uint16\."
-    ):
-        attached.insert([floats.astype("complex64"), bits], **more)
-    after = learner.state_dict()
-    assert all(np.array_equal(after[key], value) for key, value in before.items())
-    assert learner.limiter is None or learner.limiter.can_insert()
 
 
 def test_samples_of_another_size_and_range(tmp_path: Path):

@@ -117,17 +117,6 @@ def test_the_same_draws_as_in_memory(kind: str, tmp_path: Path):
     memory, stored = make(kind), make(kind, storage=tmp_path / "rows")
     fill(memory, stored)
     same(memory.sample(), stored.sample())
-
-    @ms.jit
-    def of_memory():
-        return memory.sample()
-
-    @ms.jit
-    def of_folder():
-        return stored.sample()
-
-    same(of_memory(), of_folder())
-    del of_memory, of_folder
     stored.close()
     again = Buffer.open(tmp_path / "rows")
     assert type(again) is type(stored)
@@ -135,48 +124,6 @@ def test_the_same_draws_as_in_memory(kind: str, tmp_path: Path):
     same(memory.sample(), again.sample())
     states = [{key: value.tobytes() for key, value in b.state_dict().items()} for b in (memory, again)]
     assert states[0] == states[1]
-
-
-def test_files_larger_than_memory_are_read_ahead(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    memory = make(kind)
-    monkeypatch.setattr(folder_module, "memory_limit", lambda: 0)
-    stored = make(kind, storage=tmp_path / "rows")
-    fill(memory, stored)
-    same(memory.sample(), stored.sample())
-    same(memory.get_item(range(-9, 9)), stored.get_item(range(-9, 9)))
-
-
-def test_a_buffer_in_the_hosts_memory_draws_the_same(kind: str):
-    memory, host = make(kind), make(kind, storage="host")
-    fill(memory, host)
-    same(memory.sample(), host.sample())
-
-
-def test_on_another_device_rows_stay_on_the_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr("mindspore_replay.ops.native.on_cpu", lambda: False)
-    for storage in ("host", tmp_path / "rows"):
-        buffer = make("prioritized", storage=storage)
-        assert buffer.backend == "native"
-        fill(buffer)
-        handles, weights, *_ = buffer.sample()
-        buffer.update_priorities(handles, weights)
-        state = buffer.state_dict()
-        buffer.reset()
-        buffer.load_state_dict(state)
-        assert (len(buffer), buffer.count.asnumpy()) == (32, 32)
-        save(buffer, tmp_path / "saved")
-        other = make("prioritized", storage="host")
-        load(tmp_path / "saved", buffer=other)
-        same(buffer.sample(), other.sample())
-        elastic = make("elastic", storage="host")
-        assert elastic.set_window(7).window.asnumpy() == 7
-
-        @ms.jit
-        def draw(buffer=buffer):
-            return buffer.sample()
-
-        with pytest.raises(RuntimeError, match="cannot use a buffer with storage='host' or in a folder"):
-            draw()
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path):
@@ -323,11 +270,6 @@ def test_a_graph_with_a_closed_buffer_fails():
         graph(ms.Tensor(8, ms.int32))[0].asnumpy()
     again = ReplayBuffer(1, 4, [()], ["int32"], seed=0)
     assert int(again.insert([9]).size()) == 1
-
-
-def test_only_a_folder_is_flushed():
-    with pytest.raises(RuntimeError, match=r"^For 'ReplayBuffer', 'flush' needs a buffer made with storage=folder"):
-        make("uniform").flush()
 
 
 def test_a_folder_has_one_learner(tmp_path: Path):
@@ -550,12 +492,6 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Mo
             function(tmp_path / "rows")
 
 
-def test_a_folder_is_a_path():
-    for name, function in (("attach", attach), (r"Buffer\.open", Buffer.open)):
-        with pytest.raises(TypeError, match=rf"^For '{name}', 'folder' must be a path, but got 3\."):
-            function(3)
-
-
 def test_a_failed_open_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make("uniform", storage=tmp_path / "rows").close()
     before = len(os.listdir("/proc/self/fd"))
@@ -585,15 +521,6 @@ def test_in_configurations(tmp_path: Path):
         ShardedReplay(config, num_shards=2)
 
 
-def test_the_storage_is_checked(tmp_path: Path):
-    for storage in ("host", str(tmp_path / "rows")):
-        with pytest.raises(ValueError, match=rf"storage='{storage}' needs the kernels of the CPU: but got backend="):
-            make("uniform", storage=storage, backend="composite")
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        make("uniform", storage=tmp_path / "file")
-
-
 @pytest.mark.parametrize("of", [mindspore_replay, host])
 def test_a_bare_name_is_a_folder_only_if_there_is_one(of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
@@ -606,16 +533,6 @@ def test_a_bare_name_is_a_folder_only_if_there_is_one(of: Any, tmp_path: Path, m
     for folder in ("there", "./hosts", "./gpu", Path("rows"), tmp_path / "host"):
         of.ReplayBuffer(1, 9, [()], ["int32"], storage=folder).close()
     assert sorted(os.listdir()) == ["gpu", "host", "hosts", "rows", "there"]
-
-
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match=r"the folder .*rows of \d+ bytes could not be made: No space left on device"):
-        make("uniform", storage=tmp_path / "rows")
-    assert not os.listdir(tmp_path)
 
 
 def test_checkpoints(kind: str, tmp_path: Path):

@@ -199,6 +199,7 @@ NONE_NEED = "a column whose shape begins with None."
 # fmt: off
 #: Calls, by kind of buffer.
 CALLS: dict[str, dict[str, Exception]] = {
+    "compressed": {"flush()": RuntimeError("'flush' needs a buffer made with storage=folder…", PYTHON)},
     "plain": {
         "insert(OBS)": TypeError("'exp' must be a list or tuple of 2 arrays, but got ndarray.", PYTHON),
         "insert(iter(ROW))": TypeError("'exp' must be a list or tuple of 2 arrays, but got list_iterator.", PYTHON),
@@ -698,6 +699,10 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'compress=["obs"], backend="composite"': ValueError(
             "compress=True needs the kernels of the CPU, with backend='native' and, on another device, storage='host', "
             "but got backend='composite' and storage='device'.", CELL),
+        'backend="composite", storage="host"':
+            ValueError("storage='host' needs the kernels of the CPU: but got backend=…", CELL),
+        'backend="composite", storage="./rows"':
+            ValueError("storage='./rows' needs the kernels of the CPU: but got backend=…", CELL),
         'compress=["obs"], storage="./rows"': ValueError("compress=True needs the memory of … got storage='./rows'."),
     },
     "prioritized": {
@@ -1000,6 +1005,8 @@ STATES: dict[str, dict[str, Exception]] = {
 
 #: Calls of other classes and functions, by the name that the message begins with.
 FUNCTIONS: dict[str, dict[str, Exception]] = {
+    "attach": {"attach(3)": TypeError("'folder' must be a path, but got 3.")},
+    "Buffer.open": {"Buffer.open(3)": TypeError("'folder' must be a path, but got 3.", CELL)},
     "NStep": {
         "NStep(0, 0.5)": ValueError("'n' must be in [1, 2147483647], but got 0."),
         "NStep(1.5, 0.5)": TypeError("'n' must be an int, but got 1.5 (float)."),

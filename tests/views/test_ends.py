@@ -16,7 +16,6 @@ from mindspore_replay import (
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
-    ReplayQueue,
     SequenceReplayBuffer,
     attach,
     load,
@@ -47,11 +46,6 @@ def by_start(buffer: Any) -> dict[int, dict[str, Any]]:
         batch = buffer.sample((where, where + 1), as_dict=True)
         found[handle] = {name: value.asnumpy()[0].tolist() for name, value in batch.items()}
     return found
-
-
-def first_of(buffer: Any) -> dict[str, Any]:
-    """Return the first sample of a batch."""
-    return {name: value.asnumpy()[0].tolist() for name, value in buffer.sample(as_dict=True).items()}
 
 
 def transitions(buffer: Any) -> dict[int, tuple[float, float, float]]:
@@ -143,19 +137,6 @@ def test_a_final_row_that_is_an_end_of_its_own_is_alone():
     }
 
 
-def test_the_first_frame_of_a_stack_follows_the_end():
-    buffer = ReplayBuffer(1, 16, views=[FrameStack(3), NStep(1, 0.5)], **COLUMNS)
-    fill(buffer, ["", "", "t", "", "", "e", "", "te"])
-    found = by_start(buffer)
-    assert sorted(found) == [0, 1, 2, 3, 4, 6, 7]
-    assert found[3]["observation"] == [0, 0, 4]
-    assert found[3]["next_observation"] == [0, 4, 5]
-    assert found[4]["next_observation"] == [4, 5, 6]
-    assert found[4]["discount"] == 0.5
-    assert found[7]["observation"] == [0, 7, 8]
-    assert found[7]["discount"] == 0
-
-
 def test_stacks_without_a_column_of_terminations_take_each_end_as_one():
     buffer = ReplayBuffer(1, 8, [()], ["float32"], names=["observation"], views=[FrameStack(2)], seed=0)
     for step in range(4):
@@ -175,63 +156,6 @@ def test_a_column_of_any_dtype(dtype: str):
         buffer.insert([1.0, 1.0, np.full(1, -0.0 if value == 0 and "float" in dtype else value, dtype)])
     assert buffer.steps.asnumpy()[:5].tolist() == [0, 1, 2, 0, 1]
     assert legal_handles(buffer) == [0, 1, 3]
-
-
-def test_sequences_and_episodes_do_not_cross_the_end():
-    sequences = fill(SequenceReplayBuffer(1, 16, sequence_length=2, **COLUMNS), ["", "", "t", "", "", ""])
-    assert legal_handles(sequences) == [0, 1, 3, 4]
-    script = ["", "", "t", "", "t", ""]
-    episodes = fill(EpisodeReplayBuffer(1, 16, max_episode_length=4, **COLUMNS), script)
-    assert legal_handles(episodes) == [0, 3]
-    with pytest.raises(ValueError, match="max_episode_length=4"):
-        fill(episodes, ["", "", "", ""])
-    assert legal_handles(episodes) == [0, 3]  # the fourth row may be the last, and is not yet
-    episodes.update([8], {"terminated": [True]})
-    assert legal_handles(episodes) == [0, 3, 5]
-
-
-def test_a_sequence_that_ended_goes_on_with_a_final_row():
-    """The window that ended with the row is off its stride then; the last one ends with the final row."""
-    buffer = SequenceReplayBuffer(1, 16, sequence_length=2, stride=2, **COLUMNS)
-    fill(buffer, ["", "", "t"])
-    assert legal_handles(buffer) == [0, 1]
-    fill(buffer, ["f"])
-    assert legal_handles(buffer) == [0, 2]
-    buffer.check_valid()
-
-
-def test_steps_of_a_sequence_are_masked_where_the_next_observation_is_not_known():
-    options: dict[str, Any] = {"sequence_length": 3, "stride": 3, "pad_end": True}
-    buffer = SequenceReplayBuffer(1, 16, views=[NStep(2, 0.5)], **options, **COLUMNS)
-    first = first_of(fill(buffer, ["", "", "e"]))
-    assert first["mask"] == [True, True, False]
-    assert (first["discount"], first["next_observation"]) == ([0.25, 0.5, 0], [3, 3, 0])
-    episodes = EpisodeReplayBuffer(1, 16, max_episode_length=3, views=[NStep(2, 0.5)], **COLUMNS)
-    episode = first_of(fill(episodes, ["", "", "e"]))
-    assert (episode["lengths"], episode["discount"]) == (2, [0.25, 0.5, 0])
-
-
-def test_each_environment_has_its_own_ends():
-    """Around the ring's end, with rows of one environment followed by final ones."""
-    buffer = ReplayBuffer(1, 7, views=[NStep(2, 0.5)], num_envs=2, **COLUMNS)
-    for step, (terminated, final) in enumerate(["..", "t.", ".f", "..", "t.", "f."]):
-        rows = np.float32([10 + step, 20 + step]), np.ones(2, np.float32), np.array([terminated == "t", final == "t"])
-        buffer.insert(list(rows), final=np.array([terminated == "f", final == "f"]))
-    found = {row["observation"]: row for row in by_start(buffer).values()}
-    assert sorted(found) == [13, 14, 23, 24]
-    assert (found[13]["next_observation"], found[13]["discount"]) == (15, 0)
-    assert (found[23]["next_observation"], found[23]["discount"]) == (25, 0.25)
-
-
-def test_counts_of_rows_that_can_be_drawn():
-    """Rows that are only read count nowhere: not for `can_sample`, nor in a queue."""
-    buffer = ReplayBuffer(2, 16, views=[RETURNS], **COLUMNS)
-    fill(buffer, ["e", "e", "e", "te"])
-    assert not buffer.can_sample()
-    assert fill(buffer, ["te"]).can_sample()
-    queue = fill(ReplayQueue(2, 16, views=[RETURNS], **COLUMNS), ["", "e", "", "te"])
-    assert [value.asnumpy().tolist() for value in queue.sample(with_indices=True)[:2]] == [[0, 2], [1, 3]]
-    assert legal_handles(queue) == [3]
 
 
 def test_an_update_of_the_column_moves_ends():
@@ -322,17 +246,6 @@ def test_an_attached_process_and_a_checkpoint_move_ends(tmp_path: Path):
         each.check_valid()
         assert each.steps.asnumpy()[:6].tolist() == [0, 1, 0, 1, 0, 1]
         assert legal_handles(each) == [0, 2, 4]
-
-
-def test_an_episode_that_is_broken_off_is_as_one_with_end():
-    """Its last row may still terminate, or be followed by its observation; rows before it may end the episode."""
-    buffer = fill(ReplayBuffer(1, 8, views=[RETURNS], **COLUMNS), ["", "", ""])
-    assert int(buffer.end_episodes()) == 1
-    buffer.update([1], {"terminated": [True]})
-    buffer.check_valid()
-    assert (legal_handles(buffer), buffer.steps.asnumpy()[:3].tolist()) == ([0, 1], [0, 1, 0])
-    buffer.update([2], {"terminated": [True]})
-    assert legal_handles(buffer) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("strategy", ["future", "episode", "final"])

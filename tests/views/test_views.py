@@ -1,8 +1,6 @@
 """Views: n-step returns, frame stacks and hindsight, alone and together, on single rows and on sequences."""
 
-import collections
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -10,11 +8,10 @@ import numpy as np
 import pytest
 from any_length import OWN_NEXT, STEPS
 from bodies import Kept
-from checks import assert_rows, legal_handles, same_states
+from checks import assert_rows, same_states
 from faces import Compiled
 from goals import GOALS, reward_fn
 from mindspore import Tensor
-from model import Model
 from model_rows import Views
 from pairs import Pair
 from twin_kinds import Kind
@@ -27,8 +24,6 @@ from mindspore_replay import (
     ReplayBuffer,
     SequenceReplayBuffer,
 )
-
-ROOTS: dict[str, Any] = {"alpha": 0.5, "epsilon": 0.0, "beta_steps": 4}
 
 
 def pair_of(
@@ -147,21 +142,6 @@ def test_n_step_returns_by_hand():
     assert got == [15, 32 + 0.5 + 0.25, 0, 18, 0.125]
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
-def test_a_prioritized_buffer_gives_the_same_returns(gamma: float):
-    """The twin's sums are those of the closed form; draws, weights and returns are the twin's."""
-    for own_next in (False, True):
-        pair = pair_of(Views(3, gamma, own_next=own_next), 16, 4, cls="PrioritizedReplayBuffer", num_envs=2, **ROOTS)
-        rng = np.random.default_rng(3)
-        for _ in range(60):
-            flags = rng.choice(3, 2, p=[0.7, 0.15, 0.15])
-            pair.insert(flags == 1, flags == 2, priority=rng.integers(1, 9, 2).astype(np.float32))
-            sample = pair.sample()
-            if sample is not None:
-                pair.update_priorities(sample["indices"].tolist(), rng.integers(1, 9, 4).astype(np.float32))
-        pair.check()
-
-
 def test_n_step_columns_under_other_names_and_types():
     """Terminated may be a number, -0.0 is no end; observations are several columns, one of which has its own next."""
     names = ["x", "y", "next_y", "r", "done"]
@@ -183,206 +163,25 @@ def test_n_step_columns_under_other_names_and_types():
     assert [row["done"] for row in got] == [0, 0, 0.5, 0.5, 0]
 
 
-def test_returns_of_several_environments_do_not_mix():
-    pair = pair_of(Views(2, 0.5), 13, num_envs=3)
-    for step in range(9):
-        rows = [pair.kind.row(3 * step + env) | {"reward": np.float32(10**env * 2)} for env in range(3)]
-        pair.insert([step == 2 + env for env in range(3)], rows=rows)
-    for handle in pair.legal():
-        reward = float(pair.sample_at(handle)["reward"])
-        assert reward in (10 ** (handle % 3) * 2, 10 ** (handle % 3) * 3)
-
-
 # Frame stacks.
 
 
-class Frames:
-    """Environments whose observations are stacked before they are stored, as without a view."""
-
-    def __init__(self, k: int, num_envs: int, shape: tuple[int, ...] = (2,), dtype: Any = np.float32) -> None:
-        self.k, self.num_envs, self.shape, self.dtype = k, num_envs, shape, dtype
-        self.rng = np.random.default_rng(k + num_envs)
-        self.stacks: list[Any] = []  # of each row ever inserted
-        self.next_stacks: list[Any] = []  # with the true next observation, or None if it was not seen
-        self.history = [collections.deque([self.zeros()] * k, k) for _ in range(num_envs)]
-
-    def zeros(self) -> np.ndarray:
-        return np.zeros(self.shape, self.dtype)
-
-    def step(self, ends: Sequence[bool]) -> np.ndarray:
-        """Return one frame of each environment; those at an end begin anew after it."""
-        frames = self.rng.integers(1, 250, (self.num_envs, *self.shape)).astype(self.dtype)
-        for env, (frame, end) in enumerate(zip(frames, ends)):
-            serial = len(self.stacks)
-            self.history[env].append(frame)
-            self.stacks.append(np.stack(self.history[env]))
-            self.next_stacks.append(None)
-            if serial >= self.num_envs and self.begun[env]:
-                self.next_stacks[serial - self.num_envs] = self.stacks[serial]
-            if end:
-                self.history[env].extend([self.zeros()] * self.k)
-        self.begun = [not end for end in ends]
-        return frames
-
-
-@pytest.mark.parametrize("num_envs", [1, 3])
-@pytest.mark.parametrize("with_finals", [True, False], ids=["final_rows", "no_final_rows"])
-@pytest.mark.parametrize("k", [1, 2, 4])
-def test_frame_stacks_are_those_that_were_stacked_before_storing(k: int, with_finals: bool, num_envs: int):
-    capacity = 26
-    frames = Frames(k, num_envs)
-    buffer = ReplayBuffer(
-        sample_size=1,
-        capacity=capacity,
-        shapes=[(2,), ()],
-        types=[ms.float32, ms.int32],
-        names=["observation", "number"],
-        views=[FrameStack(k)],
-        num_envs=num_envs,
-        seed=0,
-        backend="native",
-    )
-    steps: list[int] = []  # of each row ever inserted, in its episode
-    ended: list[bool] = []
-    ages = [0] * num_envs
-    lengths = itertools.cycle([3, 1, 6, 2, 9, 1, 1, 4])
-    until = [next(lengths) for _ in range(num_envs)]
-    while len(steps) < 5 * capacity:
-        ends = [ages[env] + 1 >= until[env] for env in range(num_envs)]
-        first = len(steps)
-        batch = frames.step(ends)
-        flags = {"final": ends} if with_finals else {"end": ends}
-        buffer.insert([batch, np.arange(first, first + num_envs, dtype=np.int32)], **flags)
-        for env, end in enumerate(ends):
-            steps.append(ages[env])
-            ended.append(end)
-            ages[env] = 0 if end else ages[env] + 1
-            until[env] = next(lengths) if end else until[env]
-        if len(steps) % 7 == 0 or len(steps) > 4 * capacity:
-            check_frames(buffer, frames, steps, ended, with_finals)
-
-
-def check_frames(buffer: Any, frames: Frames, steps: list[int], ended: list[bool], with_finals: bool) -> None:
-    """Check that exactly those rows are drawn whose history, and next observation if there is one, is stored."""
-    k, envs, inserted = frames.k, frames.num_envs, len(steps)
-    oldest = inserted - int(buffer.size())
-    drawn = 0
-    for position, handle in enumerate(range(oldest, inserted)):
-        history = handle - min(k - 1, steps[handle]) * envs >= oldest
-        followed = handle + envs < inserted if not ended[handle] else not with_finals
-        if not (history and followed):
-            with pytest.raises(RuntimeError, match="but got 0 in the range to draw from"):
-                buffer.sample((position, position + 1))
-            continue
-        drawn += 1
-        stacks, number, next_stacks = (part.asnumpy() for part in buffer.sample((position, position + 1)))
-        assert (stacks.shape, int(number[0])) == ((1, k, 2), handle)
-        np.testing.assert_array_equal(stacks[0], frames.stacks[handle])
-        expected = frames.next_stacks[handle]
-        if ended[handle]:  # its next observation was not stored
-            expected = np.concatenate([frames.stacks[handle][1:], frames.zeros()[None]])
-        np.testing.assert_array_equal(next_stacks[0], expected)
-    assert len(legal_handles(buffer)) == drawn
-
-
 def test_frames_of_pixels_are_stored_once():
-    k, names = 4, ["observation", "action", "reward", "terminated"]
-    types = [ms.uint8, ms.int32, ms.float32, ms.bool_]
-    buffer = ReplayBuffer(
-        sample_size=8,
-        capacity=200,
-        shapes=[(84, 84), (), (), ()],
-        types=types,
-        names=names,
-        views=[FrameStack(k), NStep(3, 0.99)],
-        seed=0,
-        backend="native",
-    )
+    names, types = ["observation", "action", "reward", "terminated"], ["uint8", "int32", "float32", "bool"]
+    views = [FrameStack(4), NStep(3, 0.99)]
+    buffer = ReplayBuffer(8, 200, [(84, 84), (), (), ()], types, names=names, views=views, seed=0)
     assert buffer.nbytes <= 1.05 * 84 * 84 * 200
-    assert sum(column.nbytes for column in buffer.buffer) <= buffer.nbytes
-    frames = Frames(k, 1, (84, 84), np.uint8)
     for step in range(230):
-        end = step % 37 == 36
-        buffer.insert([frames.step([end])[0], step, 1.0, False], final=end)
-    batch = buffer.sample(as_dict=True)
-    assert (batch["observation"].shape, batch["observation"].dtype) == ((8, k, 84, 84), ms.uint8)
-    assert (batch["next_observation"].shape, batch["next_observation"].dtype) == ((8, k, 84, 84), ms.uint8)
-    for stacks, action, next_stacks, reward in zip(
-        *(batch[name].asnumpy() for name in ("observation", "action", "next_observation", "reward"))
+        buffer.insert([np.full((84, 84), step, np.uint8), step, 1.0, False], final=step % 37 == 36)
+    batch = {name: part.asnumpy() for name, part in buffer.sample(as_dict=True).items()}
+    for stack, following, action, reward in zip(
+        *(batch[name] for name in ("observation", "next_observation", "action", "reward")), strict=True
     ):
-        np.testing.assert_array_equal(stacks, frames.stacks[action])
-        taken = min(3, 36 - action % 37, 229 - action)
+        first, taken = action - action % 37, min(3, 36 - action % 37, 229 - action)
+        for found, newest in ((stack, action), (following, action + taken)):
+            wanted = [step if step >= first else 0 for step in range(newest - 3, newest + 1)]
+            np.testing.assert_array_equal(found, np.broadcast_to(np.uint8(wanted)[:, None, None], (4, 84, 84)))
         assert reward == np.float32([1, 1.99, 1 + 0.99 + 0.99**2][taken - 1])
-        np.testing.assert_array_equal(next_stacks, frames.stacks[action + taken])
-
-
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_each_step_of_a_sequence_has_its_stack(num_envs: int):
-    k, rng = 3, np.random.default_rng(2)
-    frames = Frames(k, num_envs)
-    buffer = SequenceReplayBuffer(
-        2,
-        29,
-        [(2,), ()],
-        [ms.float32, ms.int32],
-        sequence_length=3,
-        burn_in=2,
-        names=["observation", "number"],
-        views=[FrameStack(k)],
-        num_envs=num_envs,
-        pad_end=True,
-        seed=0,
-        backend="native",
-    )
-    sizes: dict[str, Any] = {"sequence_length": 3, "burn_in": 2, "pad_end": True, "num_envs": num_envs}
-    twin = Model(SequenceReplayBuffer, 2, 29, **sizes, views=Views(frames=k, own_next=True))
-    for step in range(90 // num_envs):
-        ends = (rng.random(num_envs) < 0.15).tolist()
-        numbers = np.arange(num_envs, dtype=np.int32) + step * num_envs
-        batch = frames.step(ends)
-        buffer.insert([batch, numbers], end=ends)
-        twin.insert([(frame, number) for frame, number in zip(batch, numbers)], ends=ends)
-        assert legal_handles(buffer) == twin.legal()
-        if not twin.can_draw():
-            continue
-        handles, mask, stacks, numbers = (part.asnumpy() for part in buffer.sample())
-        assert (stacks.shape, mask.shape) == ((2, 5, k, 2), (2, 5))
-        for i, handle in enumerate(handles.tolist()):
-            window = twin.window_of(handle)
-            assert mask[i].tolist() == [row is not None for row in window]
-            for t, row in enumerate(window):
-                assert numbers[i, t] == (0 if row is None else row[1])
-                expected = np.zeros((k, 2)) if row is None else frames.stacks[row[1]]
-                np.testing.assert_array_equal(stacks[i, t], expected)
-    assert buffer.sample(as_dict=True).keys() == {"indices", "mask", "observation", "number"}
-    buffer.check_valid()
-
-
-def test_each_step_of_an_episode_has_its_stack():
-    frames = Frames(3, 1)
-    buffer = EpisodeReplayBuffer(
-        sample_size=1,
-        capacity=20,
-        shapes=[(2,), ()],
-        types=[ms.float32, ms.int32],
-        max_episode_length=5,
-        names=["observation", "number"],
-        views=[FrameStack(3)],
-        seed=0,
-        backend="native",
-    )
-    for step in range(47):
-        end = step % 11 in (0, 4, 9, 10)
-        buffer.insert([frames.step([end])[0], step], end=end)
-    assert legal_handles(buffer) == [27, 32, 33, 34, 38, 43, 44]  # row 45 begins a running one
-    for _ in range(20):
-        handles, lengths, _, stacks, numbers = (part.asnumpy() for part in buffer.sample())
-        assert int(lengths[0]) == {27: 5, 32: 1, 33: 1, 34: 4, 38: 5, 43: 1, 44: 1}[int(handles[0])]
-        assert numbers[0, : lengths[0]].tolist() == list(range(handles[0], handles[0] + lengths[0]))
-        for t, number in enumerate(numbers[0, : lengths[0]]):
-            np.testing.assert_array_equal(stacks[0, t], frames.stacks[number])
-        assert not numbers[0, lengths[0] :].any()
-        assert not stacks[0, lengths[0] :].any()
 
 
 def test_stacks_of_steps_that_are_not_there_are_zeros():
@@ -469,7 +268,7 @@ def test_all_views_in_a_graph():
     graph.check_valid()
 
 
-F, B, I = ms.float32, ms.bool_, ms.int32  # noqa: E741
+F, B = ms.float32, ms.bool_
 STEP = {"observation": ((2,), F), "reward": ((), F), "terminated": ((), B)}
 
 
@@ -486,7 +285,7 @@ def test_a_view_shows_its_arguments():
     assert repr(HindsightRelabel("future", 0.8, reward_fn, goal="g")) == shown
 
 
-STACK, RETURNS, OTHER = FrameStack(2), NStep(2, 0.5), HindsightRelabel("future", 0.5, reward_fn)
+STACK = FrameStack(2)
 
 
 def test_the_least_capacity():
