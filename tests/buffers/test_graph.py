@@ -7,7 +7,7 @@ import mindspore as ms
 import pytest
 from bodies import ONCE, Body, Kept, compiled, ints, make_buffer, row
 from checks import cursors
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn
 
 from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
 
@@ -99,44 +99,6 @@ def test_an_empty_buffer_is_true():
     for body in (Length, Loop):
         with pytest.raises(RuntimeError, match="'len' of a buffer, and a loop over one, work only in Python: in"):
             ms.jit(body(buffer).construct)()
-
-
-class Loss(Body):
-    """Twice the weight times the sum of a sample's numbers; the inserted row is in the range."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        super().__init__(buffer)
-        self.weight = Parameter(Tensor(0.5, ms.float32), name="weight")
-
-    def construct(self, x, y):
-        self.buffer.insert([x, y])
-        self.buffer.insert([x, y])
-        drawn, number = self.buffer.sample((-2, None))
-        return self.weight * (drawn.sum() + ops.cast(number.sum(), ms.float32)), self.buffer.size()
-
-
-class Step(nn.Cell):
-    """A gradient inside a compiled body."""
-
-    def __init__(self, loss: Loss) -> None:
-        super().__init__()
-        self.grad = ms.value_and_grad(loss, None, (loss.weight,), has_aux=True)
-
-    def construct(self, x, y):
-        (loss, size), (gradient,) = self.grad(x, y)
-        return loss, size, gradient
-
-
-def test_gradients():
-    """Rows (7, 7), 7 drawn twice sum to 42: the loss is 21 and its gradient 42. The forward pass runs once."""
-    buffer = make_buffer("native")
-    call = ms.jit(Step(Loss(buffer)).construct)
-    for inserted in (2, 4, 6):
-        assert [float(value) for value in call(*row(7))] == [21, inserted, 42]
-        assert cursors(buffer) == (0, inserted, inserted, 0)
-        assert buffer.random_state.asnumpy()[1] == inserted
-    assert [float(value) for value in call(*row(8))] == [24, 6, 48]
-    assert not any(parameter.requires_grad for parameter in buffer.get_parameters())
 
 
 class Numbers(Body):

@@ -107,54 +107,8 @@ def test_fields_in_the_order_of_the_columns():
     assert columns().in_order((1, 2)) == (1, 2)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_scalars_take_the_columns_dtype(name: str):
-    one = columns([()], [name])
-    values: list[Any] = [True, np.bool_(False)]
-    if name == "bool":
-        values += [1, np.uint8(0)]
-    else:
-        values += [1, 100, np.int64(3), np.uint8(200) if name != "int8" else np.uint8(7)]
-    if "float" in name:
-        values += [1.5, -0.25, np.float64(3), np.float32(0.5)]
-    elif not name.startswith("u") and name != "bool":
-        values += [-1, -100]
-    for value in values:
-        array = one.to_array(0, value)
-        assert (array.dtype, array.shape) == (one.numpy_types[0], ())
-        assert float(array) == float(value)
-
-
-def test_lists_of_numbers_take_the_columns_dtype():
-    both = columns([(2,), ()], [ms.float32, "uint8"])
-    for rows in ([[1, 2.5], [3, 4]], ((1.0, np.float64(2.5)), [np.int8(3), 4])):
-        array = both.to_array(0, rows)
-        assert (array.dtype, array.tolist()) == (np.float32, [[1, 2.5], [3, 4]])
-    assert both.to_array(1, (0, 255)).dtype == np.uint8
-    for wrong in ([1, -1], [256, 0]):
-        with pytest.raises(ValueError, match=r"column 1 is uint8 and cannot hold (-1|256)\.$"):
-            both.to_array(1, wrong)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if "int" in name])
-def test_the_limits_of_ints(name: str):
-    one, limits = columns([()], [name]), np.iinfo(name)
-    for limit in (limits.min, limits.max):
-        assert int(one.to_array(0, limit)) == limit
-    for outside in (limits.min - 1, limits.max + 1):
-        with pytest.raises((TypeError, ValueError), match=f"column 0.*{name}"):
-            one.to_array(0, outside)
-
-
 def test_tensors_and_arrays_stay_as_they_are():
     tensor, array = Tensor([1.0], ms.float32), np.ones(3, np.float32)
     assert columns().to_array(0, array) is array
     assert columns().to_array(0, tensor).tolist() == [1.0]
     assert columns().to_array(0, [array, array]).dtype == np.float32
-
-
-def test_arrays_of_the_other_byte_order_keep_their_values():
-    swapped = np.arange(4, dtype=np.dtype(np.float32).newbyteorder())
-    array = columns().to_array(0, swapped)
-    assert array.dtype == np.float32
-    assert array.tolist() == [0, 1, 2, 3]

@@ -22,8 +22,6 @@ from mindspore_replay import (
 from mindspore_replay.store.base.schema import Schema
 from mindspore_replay.store.kernels.library import KernelError
 from mindspore_replay.store.rows.store import Store
-from mindspore_replay.store.spec.options import Options
-from mindspore_replay.store.spec.plan import HANDLE, WEIGHT, WINDOW, Output, SamplePlan
 
 pytestmark = pytest.mark.cpu_only("a store keeps its rows in host memory")
 
@@ -228,27 +226,6 @@ def test_too_few_rows_change_nothing():
     with pytest.raises(IndexError, match=r"'index' must be in \[-1, 1\), since 1 rows are stored, but got 1"):
         store.read(np.array([0, 1]))
     same_arrays(store, before)
-
-
-def test_a_check_finds_arrays_that_contradict_each_other():
-    store = store_like(make("prioritized"))
-    store.insert(rows(4, 0))
-    store.check()
-    store.arrays["weights"][0] += 1
-    with pytest.raises(ValueError, match=r"^For 'PrioritizedReplayBuffer', "):
-        store.check()
-
-
-def test_handles_and_priorities_of_any_kind_are_taken_by_value():
-    """Lists, ints of another width and doubles are cast."""
-    rows = (Output(HANDLE), Output(WEIGHT), Output(WINDOW))
-    options = Options(8, SamplePlan(2, "priority", rows), weighting=(1.0, 0.0), beta=0.4)
-    store = Store(Schema("Store", [()], ["int32"]), options)
-    store.insert([np.arange(4, dtype=np.int32)])
-    assert int(store.update_priorities([0, 1], [7.0, 3])) == 0
-    assert int(store.update_priorities(np.array([2, 9], np.int32), np.array([2.0, 5.0]))) == 1
-    assert store.info(np.array([0, 1, 2, 3], np.int32))[0].tolist() == [7, 3, 2, 1]
-    assert int(store.delete([0])) == 1
 
 
 HOLD_ALL = """

@@ -194,6 +194,11 @@ BY_ROW = (
     "a column 'next_observation' would store each frame twice: leave it out, the next observation is built from the "
     "next row."
 )
+#: What composite operators do not serve, and the way out.
+KERNELS = (
+    "needs kernels, with backend='native' or, on a device without them, storage='host', its default, but got backend="
+    "'composite' and storage='device'. The composite backend serves single rows, drawn uniformly or by priority."
+)
 NONE_NEED = "a column whose shape begins with None."
 
 # fmt: off
@@ -736,6 +741,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'max_staleness="3"': TypeError("'max_staleness' must be an int, but got '3' (str)."),
     },
     "sequence": {
+        'backend="composite"': ValueError("'sequence_length' " + KERNELS, CELL),
         "sequence_length=0": ValueError("'sequence_length' must be in [1, 2147483647], but got 0."),
         "sequence_length=2.0": TypeError("'sequence_length' must be an int, but got 2.0 (float)."),
         "burn_in=-1": ValueError("'burn_in' must be in [0, 2147483647], but got -1."),
@@ -766,6 +772,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
     },
     "elastic": {
+        'backend="composite"': ValueError("'window' " + KERNELS, CELL),
         "window=9": ValueError("'window' must be in [1, 8], but got 9."),
         "window=0": ValueError("'window' must be in [1, 8], but got 0."),
         "window=1, replace=False": ValueError("'window' must be in [2, 8], but got 1."),
@@ -776,6 +783,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "prioritized=True, alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
     },
     "episodes": {
+        'backend="composite"': ValueError("'max_episode_length' " + KERNELS, CELL),
         "max_episode_length=0": ValueError("'max_episode_length' must be in [1, 2147483647], but got 0."),
         "max_episode_length=3.0": TypeError("'max_episode_length' must be an int, but got 3.0 (float)."),
         "max_episode_length=9": ValueError(
@@ -785,10 +793,12 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "views=[1]": TypeError("'views' must hold views such as NStep, but got 1."),
     },
     "reservoir": {
+        'backend="composite"': ValueError("a reservoir " + KERNELS, CELL),
         "max_staleness=3": TypeError("there are unknown arguments: 'max_staleness' (the nearest is 'max_use')."),
         "shapes=[(None,), ()]": ValueError("columns whose shape begins with None cannot be used with a reservoir, …"),
     },
     "queue": {
+        'backend="composite"': ValueError("drawing in order " + KERNELS, CELL),
         'order="random"': ValueError("'order' must be 'fifo' or 'lifo', but got 'random'."),
         'when_full="wait"': ValueError("'when_full' must be 'block' or 'evict', but got 'wait'."),
         "timeout=-1": ValueError("'timeout' must be None or at least 0 seconds, but got -1."),
@@ -804,6 +814,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             ValueError("'capacity' must be at least 9, the rows that a sample reaches over in 9 … got 8."),
     },
     "epochs": {
+        'backend="composite"': ValueError("drawing in epochs " + KERNELS, CELL),
         'last="keep"': ValueError("'last' must be 'drop' or 'pad', but got 'keep'."),
         "rank=2, world=2": ValueError("'rank' must be in [0, 1], but got 2."),
         "world=0": ValueError("'world' must be in [1, 2147483647], but got 0."),
@@ -847,6 +858,7 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "the rows to one length, and declare that."),
     },
     "steps": {
+        'views=[NStep(2, 0.9)], backend="composite"': ValueError("'views' " + KERNELS, CELL),
         'views=[NStep(2, 0.9)], shapes=[(2,), (2,), ()], compress=["reward"]':
             ValueError("columns that a view computes with must not have compress=True, but got ['reward']…"),
         "views=[FrameStack(2)], names=None": ValueError("FrameStack needs a buffer made with 'names'."),
@@ -922,6 +934,9 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "holds that before it: add a column 'next_observation'."),
         'views=[GOALS], compress=["achieved_goal"]':
             ValueError("no column may have compress=True with HindsightRelabel, which computes rewards from rows."),
+    },
+    "late": {
+        'backend="composite"': ValueError("late=True " + KERNELS, CELL),
     },
 }
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mindspore import nn
 from workers import run
 
 import mindspore_replay
@@ -28,7 +27,6 @@ from mindspore_replay import (
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
     attach,
-    create_buffer,
     host,
 )
 from mindspore_replay.store.waits import waiting
@@ -67,34 +65,6 @@ def test_by_hand():
     sample(limiter, 4)  # 4 samples behind
     assert (limiter.can_sample(), limiter.can_insert(3)) == (False, True)
     assert (limiter.inserted, limiter.sampled, counted(limiter)) == (5, 8, [5, 8, 2, 8])
-
-
-def test_a_fewest_and_a_most_by_hand():
-    limiter = RateLimiter((1, 3), 1, 3)
-    insert(limiter)
-    sample(limiter, 3)
-    assert (limiter.can_sample(), limiter.can_insert(6), limiter.can_insert(7)) == (False, True, False)
-    insert(limiter, 3)
-    assert (limiter.can_insert(3), limiter.can_insert(4)) == (True, False)
-    assert (limiter.can_sample(9), limiter.can_sample(10)) == (True, False)
-
-
-def test_open_ends():
-    limiter = RateLimiter((0, math.inf), 5, 1)
-    insert(limiter, 4)
-    assert not limiter.can_sample(1000)
-    insert(limiter, 1000)
-    assert limiter.can_sample(10**9)
-    assert limiter.can_insert(10**9)
-
-
-def test_the_first_rows_never_wait():
-    limiter = RateLimiter(100, 10, 100)
-    insert(limiter, 9)
-    insert(limiter)
-    insert(limiter)
-    assert counted(limiter) == [11, 0, 1, 0]
-    assert not limiter.can_insert()
 
 
 operations = st.lists(st.tuples(st.booleans(), st.integers(1, 6)), max_size=60)
@@ -268,14 +238,6 @@ def test_a_single_loop_that_asks_never_waits(buffer_cls: type):
         buffer.sample()
 
 
-def test_rows_of_tensors_count():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[(3,)], types=["float32"])
-    buffer.limiter = RateLimiter(1, 2, 2)
-    buffer.insert([ms.Tensor(np.zeros((2, 3), np.float32))])
-    buffer.insert([ms.Tensor(np.zeros(3, np.float32))])
-    assert buffer.limiter.inserted == 3
-
-
 def test_a_sample_that_fails_does_not_count():
     buffer = ReplayBuffer(sample_size=5, capacity=8, shapes=[()], types=["float32"], weighted=True, seed=0)
     buffer.limiter = RateLimiter((0, 1), 2, 10)
@@ -304,22 +266,6 @@ def test_the_counters_are_in_checkpoints(tmp_path: Path):
     assert ms.load_param_into_net(third, ms.load_checkpoint(str(tmp_path / "buffer.ckpt"))) == ([], [])
     assert (counted(third.limiter), rule_of(third.limiter)) == expected
     third.check_valid()
-
-
-def test_from_a_configuration():
-    config = {
-        "capacity": 8,
-        "sample_size": 1,
-        "data_shape": [()],
-        "data_type": ["float32"],
-        "limiter": {"samples_per_insert": [1, 2], "min_size": 3, "error_buffer": 4, "timeout": 5},
-    }
-    limiter = create_buffer(config).limiter
-    assert (rule_of(limiter), limiter.timeout) == ([1, 2, 3, 4, 1], 5)
-    several = create_buffer(config | {"number": 2})
-    assert several[0].limiter is not several[1].limiter
-    named = create_buffer({"multi_buffer": True, "a": config, "b": {**config, "limiter": None}})
-    assert (named["a"].limiter.inserted, named["b"].limiter) == (0, None)
 
 
 PLACES = [("native", False), ("native", True), ("composite", False), ("host", False), ("host", True)]
@@ -416,25 +362,6 @@ def test_a_change_while_a_block_goes_on():
     assert counted(limiter) == [3, 0, 2, 0]
 
 
-def test_names_of_parameters_in_a_cell(tmp_path: Path):
-    def make() -> nn.Cell:
-        net = nn.Cell()
-        net.a, net.b = (
-            ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0) for _ in range(2)
-        )
-        for one in (net.a, net.b):
-            one.limiter = RateLimiter(1, 2, 2)
-        return net
-
-    net = make()
-    net.a.insert([np.zeros(2, np.float32)])
-    path = str(tmp_path / "net.ckpt")
-    ms.save_checkpoint(net, path)
-    other = make()
-    assert ms.load_param_into_net(other, ms.load_checkpoint(path), strict_load=True) == ([], [])
-    assert (other.a.limiter.inserted, other.b.limiter.inserted) == (2, 0)
-
-
 def test_a_loaded_state_lets_who_waits_go_on():
     buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=60)
@@ -443,16 +370,6 @@ def test_a_loaded_state_lets_who_waits_go_on():
     buffer.sample()
     run(buffer.sample, lambda: buffer.load_state_dict(state))
     assert buffer.limiter.sampled in (2, 4)
-
-
-def test_rows_that_are_wrong_do_not_wait():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
-    buffer.limiter = RateLimiter(1, 1, 2, timeout=0)
-    buffer.insert([np.zeros(2, np.float32)]).insert([0.0])
-    with pytest.raises(TypeError, match="'exp' must have dtypes that the columns hold"):
-        buffer.insert([np.zeros(1, complex)])
-    with pytest.raises(ValueError, match="'exp' must hold one row in each column's shape"):
-        buffer.insert([np.zeros((1, 2), np.float32)])
 
 
 # Long waits.
@@ -577,20 +494,6 @@ def test_sizes_do_not_matter_where_one_side_never_waits():
         assert counted(limiter)[:2] == ([51, 50] if ratio[0] == 0 else [1, 50])
 
 
-def test_a_change_leaves_it_disabled():
-    limiter = RateLimiter(1, 1, 1)
-    limiter.disable()
-    limiter.change(error_buffer=2)
-    assert not limiter.enabled
-
-
-def test_a_block_that_is_interrupted_does_not_count():
-    limiter = RateLimiter(1, 1, 1)
-    with pytest.raises(KeyboardInterrupt), limiter.inserting():
-        raise KeyboardInterrupt
-    assert counted(limiter) == [0, 0, 0, 0]
-
-
 def test_a_limiter_counts_the_rows_of_one_buffer():
     one, other = (host.ReplayBuffer(2, 8, [()], ["float32"]) for _ in range(2))
     one.limiter = limiter = RateLimiter(1, 2, 2, timeout=0)
@@ -613,15 +516,3 @@ def test_what_is_no_state_of_a_limiter():
     buffer.limiter.limits.counts[0] = -1
     with pytest.raises(ValueError, match="must be those of a limiter"):
         buffer.check_valid()
-
-
-def test_reset_lets_insertions_begin_anew():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"])
-    buffer.limiter = RateLimiter(samples_per_insert=1, min_size=2, error_buffer=2, timeout=0)
-    for _ in range(4):
-        buffer.insert([0.0])
-    assert not buffer.limiter.can_insert()
-    buffer.reset()
-    for _ in range(4):
-        buffer.insert([0.0])
-    assert (buffer.limiter.inserted, buffer.limiter.sampled) == (4, 0)
