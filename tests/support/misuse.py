@@ -223,7 +223,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert([OBS, 1.5])": TypeError(DTYPES + "1: expected int32, but got the float 1.5. …"),
         "insert([OBS, 1j])": TypeError(DTYPES + "1: expected int32, but got the complex 1j. …", PYTHON),
         "insert([OBS, None])": TypeError(DTYPES + "1: expected int32, but got object. …", PYTHON),
-        'insert([OBS, "five"])': TypeError(DTYPES + "1: expected int32, but got str128. …"),
         "insert([OBS, 2**31])": ValueError("column 1 is int32 and cannot hold 2147483648."),
         "insert([OBS[:1], ACT])": ValueError(LAYOUT + "0: expected (2,), but got (1,)."),
         "insert([OBS[None, :1], np.zeros(3, np.int32)])":
@@ -245,23 +244,15 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample((0,))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0,)."),
         "sample((0, 1, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0, 1, 2)."),
         "sample((0.5, 2))": TypeError("'sample_range' must be (start, stop), each an int or None, but got (0.5, 2)."),
-        'sample(("a", None))': TypeError(RANGE + "('a', None)."),
-        'sample((None, "2"))': TypeError(RANGE + "(None, '2')."),
-        "sample([None, 1.0])": TypeError(RANGE + "[None, 1.0].", PYTHON),
         "sample((2, 1))": RuntimeError(TOO_FEW + "4 stored" + WAIT, PYTHON),
         "get_item(4)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 4.", PYTHON),
         "get_item(-5)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got -5.", PYTHON),
         "get_item(2**63)": IndexError(IN_FOUR + "9223372036854775808.", PYTHON),
         "get_item(2**64 - 1)": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
         "get_item(np.uint64(2**64 - 1))": IndexError(IN_FOUR + "18446744073709551615.", PYTHON),
-        "get_item([0, 4])": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 4.", PYTHON),
-        "get_item([-5, 1])": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got -5.", PYTHON),
         "get_item(0.0)": TypeError("'index' must be an int or hold ints, but got float64."),
         "get_item(True)": TypeError("'index' must be an int or hold ints, but got bool."),
         "get_item(None)": TypeError("'index' must be an int or hold ints, but got object."),
-        'get_item("0")': TypeError("'index' must be an int or hold ints, but got str32."),
-        "get_item([0.0])": TypeError("'index' must be an int or hold ints, but got float64.", PYTHON),
-        "get_item(Tensor(0.0))": TypeError("'index' must be an int or hold ints, but got float32."),
         "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 4 " + UNTIL_FULL, PYTHON),
         "with_sample_size(0)": ValueError("'sample_size' must be in [1, 2147483647], but got 0.", PYTHON),
         "with_sample_size(2.0)": TypeError("'sample_size' must be an int, but got 2.0 (float).", PYTHON),
@@ -273,17 +264,11 @@ CALLS: dict[str, dict[str, Exception]] = {
         "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 0 " + UNTIL_FULL, PYTHON),
     },
     "named": {
-        "insert(WRONG)": TypeError(DTYPES + "'obs': expected float32, but got complex64. …"),
         "insert([OBS[:1], ACT])": ValueError(LAYOUT + "'obs': expected (2,), but got (1,)."),
-        "insert([rows(2)[0], rows(3)[1]])": ValueError(LAYOUT + "'act': expected (2,), but got (3,)."),
-        "insert([OBS])": ValueError("'exp' must hold one array for each of the 2 columns, but got 1."),
         "insert(3)": TypeError("'exp' must be a list or tuple of 2 arrays, but got int."),
-        "insert()": TypeError("'exp' must be a list or tuple of 2 arrays, but got NoneType."),
         'insert({"obs": OBS})': ValueError(MISSING + "['act'], unknown []."),
         'insert({"obs": OBS, "at": ACT})': ValueError(MISSING + "['act'], unknown ['at']."),
         'insert({"obs": OBS, "act": ACT, 3: ACT})': ValueError(MISSING + "[], unknown ['3'].", PYTHON),
-        'insert({"obs": OBS, "act": 0.5})': TypeError(DTYPES + "'act': expected int32, but got the float 0.5. …"),
-        'insert({"obs": OBS[:1], "act": ACT})': ValueError(LAYOUT + "'obs': expected (2,), but got (1,)."),
         "insert(ROW, 1.0)": TypeError("…one positional argument, the rows, but got 2: … insert(rows, priority=...)."),
         "insert(OBS, ACT)": TypeError("'insert' takes a row or a batch as one list or … got 2 arguments:…"),
         "insert(obs=OBS, act=ACT)": TypeError("'insert' takes a row or a … got columns by keyword, ['act', 'obs']:…"),
@@ -294,9 +279,7 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
         "insert(ROW, version=0)": RuntimeError("'insert(version=...)' " + WEIGHT),
         "insert(ROW, with_indices=True)": RuntimeError("'insert(with_indices=True)' " + WEIGHT),
-        "insert([OBS], priority=1.0)": ValueError("'exp' must hold one array for each of the 2 columns, but got 1."),
         "insert(WRONG, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
-        "insert(WRONG, end=True)": RuntimeError("'end' " + EPISODES),
         "end_episodes()": RuntimeError("'end_episodes' " + EPISODES),
         "sample(32)": TypeError(
             "'sample' takes sample_range, as_dict, with_indices, longest by keyword, but got sample(32)" + OTHER_SIZE),
@@ -309,7 +292,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "delete(HANDLES)": RuntimeError("'delete' " + WEIGHT),
         "info(HANDLES)": RuntimeError("'info' " + WEIGHT),
         "advance()": RuntimeError("'advance' " + WEIGHT),
-        "get_item(99)": IndexError("'index' must be in [-4, 4), since 4 rows are stored, but got 99.", KERNEL),
         "get_item(HANDLES[None])": ValueError("'index' must have shape [] or [k], but got [1, 2]."),
         "__getitem__(3)": TypeError("rows are read by get_item, not by [...]: get_item(3)."),
         "__iter__()": TypeError("a buffer cannot be iterated: sample() returns a batch, and …", PYTHON),
@@ -317,8 +299,6 @@ CALLS: dict[str, dict[str, Exception]] = {
     "named, empty": {"sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, KERNEL)},
     "flags": {
         "insert([OBS, 2])": ValueError("column 1 is bool and cannot hold 2.", PYTHON),
-        "insert([OBS, np.array(0.5)])": TypeError(
-            DTYPES + "1: expected bool, but got float64. … .astype(np.bool_) on an array, .astype(ms.bool_) on a …"),
     },
     "distinct": {
         "sample((3, None))": RuntimeError(
@@ -339,9 +319,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(ROW, version=HANDLES)": ValueError(
             "the versions must be one number for all rows or have shape [1], one for each, but got shape [2]."),
         "insert(ROW, version=HANDLES[None])": ValueError("'version' must have shape [] or [n], but got [1, 2]."),
-        "insert(WRONG, version=0.5)": TypeError(DTYPES + "'obs': expected float32, but got complex64. …"),
-        "insert(ROW, end=True)": RuntimeError("'end' " + EPISODES),
-        "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
         'update(HANDLES, {"at": HANDLES})':
             ValueError("the keys of 'values' must be some of the columns ['obs', 'act'], but got ['at']."),
         "update(HANDLES, {})": ValueError("the keys of 'values' must be some of the columns ['obs', … got []."),
@@ -371,19 +348,11 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(ROW, priority=-1e-30)": ValueError(PRIORITY + "-1.0000000031710769e-30.", PYTHON),
         "insert(ROW, priority=np.float32(-1))": ValueError(PRIORITY + "-1.0.", PYTHON),
         "insert(ROW, priority=Tensor(-1.0))": ValueError(PRIORITY + "-1.0.", PYTHON),
-        "insert(ROW, priority=nan)": ValueError("a priority must be finite and at least 0, but got nan."),
-        "insert(ROW, priority=inf)": ValueError("a priority must be finite and at least 0, but got inf.", PYTHON),
-        "insert(ROW, priority=np.array(nan))": ValueError(PRIORITY + "nan.", PYTHON),
-        "insert(rows(2), priority=Tensor([1.0, nan]))": ValueError(PRIORITY + "nan.", PYTHON),
-        "insert(rows(2), priority=[1e39, 1.0])": ValueError(PRIORITY + "inf.", PYTHON),
         'insert(ROW, priority="x")': TypeError("a priority must be a number or hold numbers, but got str32."),
         "insert(ROW, priority=True)": TypeError("a priority must be a number or hold numbers, but got bool."),
         "insert(ROW, priority=ONES)": ValueError(
             "the priorities must be one number for all rows or have shape [1], one for each, but got shape [2]."),
         "insert(ROW, priority=ONES[None])": ValueError("priorities must have shape [] or [n], but got [1, 2]."),
-        "insert(WRONG, priority=-1.0)": TypeError(DTYPES + "'obs': expected float32, but got complex64. …"),
-        "insert(ROW, end=True)": RuntimeError("'end' " + EPISODES),
-        "insert(ROW, final=True)": RuntimeError("'final' " + EPISODES),
         "sample(32)": TypeError(OF_PRIORITIES + "sample(32)" + OTHER_SIZE),
         "sample(32, 0.4)": TypeError(OF_PRIORITIES + "sample(32, 0.4)" + OTHER_SIZE),
         "sample(0.4)": TypeError(OF_PRIORITIES + "sample(0.4).", CELL),
@@ -427,10 +396,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(rows(2), end=[0.0, 1.0])": TypeError("'end' must be a bool or hold bools, but got float64.", PYTHON),
         "insert(rows(2), end=Tensor([1, 0]))": TypeError("'end' must be a bool or hold bools, but got int64."),
         "insert(ROW, end=ONES[None] > 0)": ValueError("'end' must have shape [] or [n], but got [1, 2]."),
-        "insert(WRONG, end=1)": TypeError(DTYPES + "'obs': expected float32, but got complex64. …"),
-        "insert(ROW, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
-        "sample(beta=0.5)": RuntimeError("'sample(beta=...)' " + BY_PRIORITY),
-        "update_priorities(HANDLES, ONES)": RuntimeError("'update_priorities' " + BY_PRIORITY),
         "sample_packed()": ValueError("'longest' and 'sample_packed' need a column whose shape begins with …", PYTHON),
     },
     "sequence, empty": {
@@ -438,9 +403,6 @@ CALLS: dict[str, dict[str, Exception]] = {
     },
     "elastic": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
-        "insert(ROW, priority=1.0)": RuntimeError("'insert(priority=...)' " + BY_PRIORITY),
-        "sample(beta=0.5)": RuntimeError("'sample(beta=...)' " + BY_PRIORITY),
-        "update_priorities(HANDLES, ONES)": RuntimeError("'update_priorities' " + BY_PRIORITY),
         "set_window(9)": ValueError("'window' must be in [1, 8], but got 9."),
         "set_window(0)": ValueError("'window' must be in [1, 8], but got 0."),
         "set_window(Tensor(-1))": ValueError("'window' must be in [1, 8], but got -1.", CELL),
@@ -471,7 +433,6 @@ CALLS: dict[str, dict[str, Exception]] = {
     "reservoir": {
         "sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE),
         "delete([0])": RuntimeError("'delete' " + WEIGHT, PYTHON),
-        "rows()": RuntimeError("'rows' returns all capacity=8 rows, but got 4 " + UNTIL_FULL, PYTHON),
     },
     "reservoir, empty": {"sample()": RuntimeError(TOO_FEW + "0 stored" + WAIT, PYTHON)},
     "epochs": {"sample(32)": TypeError("…but got sample(32)" + OTHER_SIZE)},
@@ -497,7 +458,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert([OBS, ACT])": ValueError("'exp' must hold one array for each of the 1 columns that are not … got 2."),
         'insert({"obs": OBS, "act": ACT})':
             ValueError(MISSING + "[], unknown ['act']. ['act'] are late: 'update' writes them."),
-        "insert({})": ValueError(MISSING + "['obs'], unknown []. ['act'] are late: 'update' writes them.", PYTHON),
         "sample()": RuntimeError("a sample needs at least 1 … got 0 in the range to draw from, of 1 stored.…", PYTHON),
     },
     "any length": {
@@ -507,7 +467,6 @@ CALLS: dict[str, dict[str, Exception]] = {
             ValueError("'lengths' must be ints >= 0, one for each row, [B], but got float64 of shape [1].", PYTHON),
         "insert(row(tokens=np.zeros(6, np.int32)))": ValueError(
             "no row of column 'tokens' may be longer than longest=5, but got 6 items. Nothing was stored.", PYTHON),
-        "insert(row(tokens=np.zeros(2)))": TypeError(DTYPES + "'tokens': expected int32, but got float64. …", PYTHON),
         "insert(row(tokens=np.array([1, 2**31])))":
             ValueError("column 'tokens' is int32 and cannot hold 2147483648.", PYTHON),
         "insert(row(tokens=np.zeros(3, np.int32)))":
@@ -515,24 +474,16 @@ CALLS: dict[str, dict[str, Exception]] = {
         "insert(row(logits=np.zeros((2, 3), np.float32)))": ValueError(
             "rows must hold any number of items of the column's shape. column 'logits': expected (n, 2), but got (2, "
             "3).", PYTHON),
-        "insert(row(reward=[1.0, 2.0]))": ValueError(LAYOUT + "'reward': expected (), but got (2,).", PYTHON),
         'insert(row(reward=[1.0]), lengths={"tokens": [4]})': ValueError(
             "column 'tokens' must hold the 4 items of all rows, or padded rows, [1, L], but got [2].", PYTHON),
         "insert(row(tokens=[FIVE] * 6, words=[TWO] * 6, logits=[FIVE_PAIRS] * 6, reward=SIX))": ValueError(
             "the rows of one call may have items=29 items in column 'tokens', but got 30…", PYTHON),
-        "insert(row(tokens=None))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
         "insert(row(tokens=5))":
             ValueError("rows must hold any number of items … column 'tokens': expected (n,), but got ().", PYTHON),
-        "insert(row(tokens=np.array(None)))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
-        "insert(row(tokens=[[1, 2], None]))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
         "insert(row(tokens=[None, [1, 2]]))": ValueError(
             "the lists of a column in 'exp' must have equal lengths. column 'tokens': got [None, [1, 2]].", PYTHON),
         "insert(row(tokens=[[1], 5]))": ValueError(
             "the items of a column must have one shape. Column 'tokens': got ['()', 'no items'].", PYTHON),
-        "insert(row(tokens=[None, None]))": TypeError(DTYPES + "'tokens': expected int32, but got object. …", PYTHON),
-        "insert(row(tokens=[None, None], logits=[None, None], reward=[1.0, 2.0]))": TypeError(
-            DTYPES + "'tokens': expected int32, but got object; column 'logits': expected float32, but got object. …",
-            PYTHON),
         'update([0, 1], {"tokens": [TWO, TWO, TWO]})': ValueError(
             "'values' must hold a row of each column for each of 'indices', of column 'tokens' a list of 2, but got "
             "a list of 3.", PYTHON),
@@ -560,7 +511,6 @@ CALLS: dict[str, dict[str, Exception]] = {
         "sample_packed()": ValueError("'sample_packed' needs samples of single … got windows of steps.", PYTHON),
     },
     "nested": {
-        'insert({"a": {"x": OBS, "z": ACT}})': ValueError(MISSING + "['a.y'], unknown ['a.z']."),
         'update(HANDLES, {"a": {"z": ONES}})':
             ValueError("the keys of 'values' must be some of the columns ['a.x', 'a.y'], but got ['a.z']."),
     },
@@ -595,7 +545,6 @@ CALLS: dict[str, dict[str, Exception]] = {
             "the priorities must be one number … or have shape [2], one for each, but got shape [3].", PYTHON),
         "update_priorities(HANDLES + 1, HANDLES, ONES)": ValueError("'source' must be in [0, … got [1, 2].", KERNEL),
         "sample(8)": TypeError("'sample' takes as_dict, with_indices … or for 8 rows MixedReplay(parts, 8).sample()."),
-        "__iter__()": TypeError("a buffer cannot be iterated: sample() returns a batch, and …", PYTHON),
     },
     "mixture of any length": {  # the first source, which would take its row, is left as it is
         'update([0, 1], [0, 0], {"tokens": [TWO + 1, TWO]})': ValueError(
@@ -612,7 +561,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "shapes=[(4,), (-1,)]": ValueError("each axis of 'shapes[1]' must be positive, but got (-1,)."),
         "shapes=[(4.0,), ()]": TypeError("'shapes[0]' must be a tuple of ints, but got (4.0,)."),
         "shapes=[(True,), ()]": TypeError("'shapes[0]' must be a tuple of ints, but got (True,)."),
-        "shapes=[4, ()]": TypeError("'shapes[0]' must be a tuple of ints, but got 4."),
         'shapes="ab"': TypeError("'shapes' " + ENTRIES + "'ab' (str)."),
         "types=3": TypeError("'types' " + ENTRIES + "3 (int)."),
         'types=["float32"]': ValueError("'types' must have one entry for each of the 2 shapes, but got 1."),
@@ -629,13 +577,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         'types=["float32", "string"]': TypeError("'types[1]' " + EACH_DTYPE + "'string'."),
         'types=["float32", "int4"]': TypeError("'types[1]' " + EACH_DTYPE + "'int4'."),
         'types=["float32", ""]': TypeError("'types[1]' " + EACH_DTYPE + "''."),
-        'types=["float32", None]': TypeError("'types[1]' " + EACH_DTYPE + "None."),
-        'types=["float32", 3]': TypeError("'types[1]' " + EACH_DTYPE + "3."),
-        'types=["float32", np.complex64]': TypeError("'types[1]' " + EACH_DTYPE + "<class 'numpy.complex64'>."),
-        'types=["float32", np.dtype("U1")]': TypeError("'types[1]' " + EACH_DTYPE + "dtype('<U1')."),
-        'types=["float32", str]': TypeError("'types[1]' " + EACH_DTYPE + "<class 'str'>."),
-        'types=["float32", ms.complex64]': TypeError("'types[1]' " + EACH_DTYPE + "mindspore.complex64."),
-        'types=["float32", "Float32"]': TypeError("'types[1]' " + EACH_DTYPE + "'Float32'."),
         "seed=1.5": TypeError("'seed' must be an int or None, but got 1.5 (float)."),
         "seed=True": TypeError("'seed' must be an int or None, but got True (bool)."),
         "seed=-1": ValueError("'seed' must be in [0, 2^64), but got -1."),
@@ -649,7 +590,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "cannot store it. Use float16, or native on a CPU.", CELL),
         "capacity=0": ValueError("'capacity' must be in [1, 2147483647], but got 0."),
         "capacity=-1": ValueError("'capacity' must be in [1, 2147483647], but got -1."),
-        "capacity=2**31": ValueError("'capacity' must be in [1, 2147483647], but got 2147483648."),
         "capacity=1.0": TypeError("'capacity' must be an int, but got 1.0 (float)."),
         'capacity="1"': TypeError("'capacity' must be an int, but got '1' (str)."),
         "capacity=None": TypeError("'capacity' must be an int, but got None (NoneType)."),
@@ -675,7 +615,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "xyz=1": TypeError("there are unknown arguments: 'xyz'."),
         "storage=3": TypeError("'storage' must be None, 'device', 'host' or the path of a folder, but got 3…"),
         'storage=""': ValueError("'storage' must be None, 'device', 'host' or the path of a folder, but got ''…"),
-        'storage="HOST"': ValueError("'storage' must be None, 'device', 'host' or the path of a … got 'HOST'.…"),
         "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
         "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
     },
@@ -729,16 +668,11 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "initial_priority=0": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got 0."),
         "initial_priority=-1.0": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got -1.0."),
         "initial_priority=1e-40": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got 1e-40."),
-        "initial_priority=1e39": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got 1e+39."),
-        "initial_priority=inf": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got inf."),
-        "initial_priority=nan": ValueError("'initial_priority' must be in [1e-37, 3e+38], but got nan."),
         "initial_priority=None": TypeError("'initial_priority' must be a number, but got None (NoneType)."),
         'default_priority="mean"':
             ValueError("'default_priority' must be 'largest' or 'largest_held', but got 'mean'."),
         "replace=False": TypeError(UNKNOWN + "'replace' (leave it out: this class draws in one way)."),
         "ordered=True": TypeError(UNKNOWN + "'ordered' (leave it out: only ReplayBuffer has it, and rows are …"),
-        "max_use=0": ValueError("'max_use' must be in [1, 2147483647], but got 0."),
-        'max_staleness="3"': TypeError("'max_staleness' must be an int, but got '3' (str)."),
     },
     "sequence": {
         'backend="composite"': ValueError("'sequence_length' " + KERNELS, CELL),
@@ -768,8 +702,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
             "row may fill several."),
         "prioritized=True, alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
         "ordered=False": TypeError(UNKNOWN + "'ordered' (leave it out: only ReplayBuffer has it, and rows are …"),
-        "views=3": TypeError("'views' must be a list or tuple of views, but got 3."),
-        "views=[3]": TypeError("'views' must hold views such as NStep, but got 3."),
     },
     "elastic": {
         'backend="composite"': ValueError("'window' " + KERNELS, CELL),
@@ -777,10 +709,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "window=0": ValueError("'window' must be in [1, 8], but got 0."),
         "window=1, replace=False": ValueError("'window' must be in [2, 8], but got 1."),
         "priorities=True": TypeError("'priorities' must be mindspore_replay.Priorities or None, but got True: write…"),
-        "prioritized=True, replace=False": ValueError(
-            "'replace' must be True, but got False: one row is sampled from each stratum of the total weight, and a "
-            "row may fill several."),
-        "prioritized=True, alpha=1.5": ValueError("'alpha' must be in [0, 1], but got 1.5."),
     },
     "episodes": {
         'backend="composite"': ValueError("'max_episode_length' " + KERNELS, CELL),
@@ -806,7 +734,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "stride=2": ValueError(
             "'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in=0, stride=2 and pad_end=False "
             "without it."),
-        "sequence_length=0": ValueError("'sequence_length' must be in [1, 2147483647], but got 0."),
         "replace=True": TypeError(UNKNOWN + "'replace' (leave it out: this class draws in one way)."),
         "num_envs=9": ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
         'num_envs=9, when_full="evict"': ValueError("'capacity' must be at least num_envs=9, the rows of one … got 8."),
@@ -820,9 +747,6 @@ CONSTRUCTORS: dict[str, dict[str, Exception]] = {
         "world=0": ValueError("'world' must be in [1, 2147483647], but got 0."),
         "world=2.0": TypeError("'world' must be an int, but got 2.0 (float)."),
         "world=5": ValueError("'capacity' must be at least sample_size * world = 10, the rows of one batch … got 8."),
-        "stride=2": ValueError(
-            "'burn_in', 'stride' and 'pad_end' need 'sequence_length', but got burn_in=0, stride=2 and pad_end=False "
-            "without it."),
         "sample_size=9": ValueError(
             "'sample_size' must be at most 'capacity', but got sample_size=9 and capacity=8. The order of the "
             "arguments is (sample_size, capacity, shapes, types); give the sizes by name."),
