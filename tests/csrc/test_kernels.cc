@@ -76,43 +76,12 @@ Arguments SamplingUniformly(int64_t ordered) {
   return Ring().With(Uniformly(0, ordered, 2, {Zeros("float32", {4, 2}), Zeros("bool", {4})}));
 }
 
-void TestRingsByHand() {
-  Arguments insert = InsertingIntoRing();  // rows 5 and 6 take the slots of the oldest, 1 and 2
-  CHECK(Call("insert", &insert) == replay::kOk);
-  CHECK(insert["columns"].bytes == Make<float>("float32", {4, 2}, {4, 4, 5, 5, 6, 6, 3, 3}).bytes);
-  CHECK(insert.All("columns")[1].bytes == Make<uint8_t>("uint8", {4}, {0, 1, 0, 1}).bytes);
-  CHECK(*insert["head"].as<int32_t>() == 3 && *insert["count"].as<int32_t>() == 4);
-  CHECK(insert["serials"].bytes == Int64({11, 4}).bytes && insert["random_state"].bytes == Int64({0, 0}).bytes);
-  CHECK(*insert["first"].as<int64_t>() == 9);
-
-  Arguments one = InsertingIntoRing();  // one row, without a leading axis
+void TestInsertedRow() {
+  Arguments one = InsertingIntoRing();  // without a leading axis
   one.All("rows") = {Make<float>("float32", {2}, {7, 8}), Make<uint8_t>("bool", {}, {0})};
   CHECK(Call("insert", &one) == replay::kOk);
   CHECK(one["columns"].as<float>()[2] == 7 && one["columns"].as<float>()[3] == 8);
-  CHECK(one.All("columns")[1].as<uint8_t>()[1] == 0);
   CHECK(*one["head"].as<int32_t>() == 2 && one["serials"].as<int64_t>()[0] == 10);
-
-  Arguments read = Reading();
-  CHECK(Call("read", &read) == replay::kOk);
-  CHECK(read["rows"].bytes == Make<float>("float32", {3, 2}, {1, 1, 4, 4, 3, 3}).bytes);
-  CHECK(read.All("rows")[1].bytes == Make<uint8_t>("bool", {3}, {1, 0, 1}).bytes);
-
-  // Bits 0.883, 0.431, 0.026, 0.971 of 2^64 shuffle rows 0 1 2 3 to 3 2 1 0, which are in slots 0 3 2 1.
-  Arguments ordered = SamplingUniformly(1);
-  CHECK(Call("sample", &ordered) == replay::kOk);
-  CHECK(ordered["outputs"].bytes == Int64({8, 7, 6, 5}).bytes);
-  CHECK(ordered.All("outputs")[1].bytes == Floats({1, 1, 1, 1}).bytes);
-  CHECK(ordered.All("outputs")[2].bytes == Make<float>("float32", {4, 2}, {4, 4, 3, 3, 2, 2, 1, 1}).bytes);
-  CHECK(ordered.All("outputs")[3].bytes == Make<uint8_t>("bool", {4}, {0, 1, 0, 1}).bytes);
-  CHECK(ordered["random_state"].bytes == Int64({0, 4}).bytes);
-  Arguments unordered = SamplingUniformly(0);  // the draw yields slots 3 2 1 0
-  CHECK(Call("sample", &unordered) == replay::kOk);
-  CHECK(unordered["outputs"].bytes == Int64({7, 6, 5, 8}).bytes);
-
-  Arguments reset = Ring().With({{"stored", Int32(-1)}});
-  CHECK(Call("reset", &reset) == replay::kOk && *reset["stored"].as<int32_t>() == 0);
-  CHECK(*reset["head"].as<int32_t>() == 0 && *reset["count"].as<int32_t>() == 0);
-  CHECK(reset["serials"].bytes == Int64({9, 9}).bytes && reset["random_state"].bytes == Int64({0, 0}).bytes);
 }
 
 // More rows than the kernels copy in one block.
@@ -343,7 +312,7 @@ int main(int argc, char **argv) {
 #endif
   TestOperators();
   TestOverlaps();
-  TestRingsByHand();
+  TestInsertedRow();
   TestManyRowsRead();
   TestManyRowsInserted();
   TestManyDraws();

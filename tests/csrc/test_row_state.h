@@ -1,5 +1,5 @@
-// Tests of the kernels on buffers with row state: hand-worked results, rejected arguments, and long runs of operations
-// that must keep the state consistent; for samples of rows, and of windows, here of length one.
+// Tests of the kernels on buffers with row state: rejected arguments, and long runs of operations that must keep the state
+// consistent; for samples of rows, and of windows.
 #ifndef MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
 #define MINDSPORE_REPLAY_TESTS_TEST_MARKS_H_
 
@@ -64,7 +64,6 @@ Arguments Resetting(Reach reach) { return Buffer(reach).With({{"stored", One("in
 Arguments Summing(Reach reach) {
   return Buffer(reach).With({{"ranges", Make<int64_t>("int64", {2, 2}, {0, 3, -1, 9})}, {"sums", Doubles({0, 0})}});
 }
-Arguments Summarizing(Reach reach) { return Buffer(reach).With({{"summary", Doubles({0, 0, 0})}}); }
 Arguments Measuring(Reach reach, int64_t what) {
   return Buffer(reach).With(
       {{"what", Int64({what})}, {"sample_range", Int64({1, INT64_MAX})}, {"number", Doubles({0})}});
@@ -100,120 +99,6 @@ bool HasLeaves(Arguments &arguments, const std::vector<double> &leaves) {
   return std::equal(tree.begin(), tree.end(), arguments["weights"].as<double>());
 }
 
-// True if the counts of the arguments are those of `Buffer` plus these.
-bool HasCounted(Arguments &arguments, const std::vector<int64_t> &more) {
-  std::vector<int64_t> counts = {100, 10, 20, 30, 40};
-  std::transform(more.begin(), more.end(), counts.begin(), counts.begin(), std::plus<int64_t>());
-  return std::equal(counts.begin(), counts.end(), arguments["counts"].as<int64_t>());
-}
-
-void TestRowsByHand(Reach reach) {
-  Arguments insert = Inserting(reach);  // into slots 2 and 3, over serials 6 and 7
-  CHECK(Call("insert", &insert) == replay::kOk);
-  CHECK(HasLeaves(insert, {3, 1, 0.5, 7}));
-  CHECK(insert["columns"].as<float>()[2] == 10 && insert["columns"].as<float>()[3] == 11);
-  CHECK(*insert["head"].as<int32_t>() == 0 && *insert["count"].as<int32_t>() == 4);
-  CHECK(insert["serials"].bytes == Int64({12, 0}).bytes);
-  CHECK(*insert["max_priority"].as<float>() == 7 && insert["use_counts"].as<int32_t>()[3] == 0);
-  CHECK(insert["insertion_clocks"].as<int64_t>()[2] == 5 && insert["priorities"].as<float>()[3] == 7);
-  CHECK(insert["clock"].as<int64_t>()[1] == 8 && HasCounted(insert, {0, 0, 0, 0, 0}));
-  CHECK(*insert["first"].as<int64_t>() == 10);
-
-  Arguments update = UpdatingPriorities(reach);
-  CHECK(Call("update_priorities", &update) == replay::kOk);
-  CHECK(*update["invalid"].as<int32_t>() == 3);  // evicted, removed, not yet inserted
-  CHECK(HasLeaves(update, {5, 1, 2, 0}) && *update["max_priority"].as<float>() == 9);
-  CHECK(HasCounted(update, {0, 0, 0, 0, 3}));
-
-  Arguments remove = Deleting(reach);
-  CHECK(Call("delete", &remove) == replay::kOk);
-  CHECK(*remove["removed"].as<int32_t>() == 1 && HasLeaves(remove, {3, 0, 2, 0}));
-  CHECK(remove["use_counts"].as<int32_t>()[1] == ~1 && HasCounted(remove, {0, 0, 0, 1, 2}));
-
-  Arguments advance = Advancing(reach);  // to clock 7; serials 6 and 7 came at 1 and 2, serial 8 at 3
-  CHECK(Call("advance", &advance) == replay::kOk);
-  CHECK(HasLeaves(advance, {3, 1, 0, 0}) && *advance["now"].as<int64_t>() == 7);
-  CHECK(advance["clock"].as<int64_t>()[0] == 7 && advance["clock"].as<int64_t>()[1] == 8);
-  CHECK(advance["use_counts"].as<int32_t>()[2] == ~0 && advance["use_counts"].as<int32_t>()[3] == ~2);
-  CHECK(HasCounted(advance, {0, 0, 1, 0, 0}));  // serial 7 was removed before
-
-  Arguments info = Informing(reach);
-  CHECK(Call("info", &info) == replay::kOk);
-  CHECK(info["priority"].bytes == Floats({2, 4, 0}).bytes);
-  CHECK(info["uses"].bytes == Ints({0, 2, -1}).bytes);
-  CHECK(info["staleness"].bytes == Int64({4, 3, -1}).bytes);
-
-  Arguments reset = Resetting(reach);
-  CHECK(Call("reset", &reset) == replay::kOk);
-  CHECK(HasLeaves(reset, {0, 0, 0, 0}) && *reset["head"].as<int32_t>() == 0 && *reset["count"].as<int32_t>() == 0);
-  CHECK(*reset["stored"].as<int32_t>() == 0 && reset["serials"].bytes == Int64({10, 10}).bytes);
-  CHECK(*reset["max_priority"].as<float>() == 3 && reset["clock"].bytes == Int64({0, 10, 0}).bytes);
-  CHECK(reset["priorities"].bytes == Floats({0, 0, 0, 0}).bytes &&
-        reset["use_counts"].bytes == Ints({0, 0, 0, 0}).bytes);
-  CHECK(reset["insertion_clocks"].bytes == Int64({0, 0, 0, 0}).bytes && HasCounted(reset, {0, 0, 0, 0, 0}));
-  if (reach == Reach::kWindows) {
-    CHECK(reset["steps"].bytes == Int64({0, 0, 0, 0}).bytes && reset["flags"].bytes == Flags({0, 0, 0, 0}).bytes);
-  }
-
-  Arguments sums = Summing(reach);  // from slot 2: weights 2, 0, 3, 1
-  CHECK(Call("sums", &sums) == replay::kOk);
-  CHECK(sums["sums"].bytes == Doubles({5, 1}).bytes);
-  Arguments summary = Summarizing(reach);
-  CHECK(Call("summary", &summary) == replay::kOk);
-  CHECK(summary["summary"].bytes == Doubles({6, 1, 3}).bytes);
-  const auto measured = [&](int64_t what, const Arguments &changed) {
-    Arguments measure = Measuring(reach, what).With(changed);
-    CHECK(Call("measure", &measure) == replay::kOk);
-    return *measure["number"].as<double>();
-  };
-  CHECK(measured(replay::kRoom, {}) == 0);
-  CHECK(measured(replay::kRoom, {{"count", Int32(3)}, {"clock", Int64({5, 7, 0})}}) == 1);
-  CHECK(measured(replay::kRoom, {{"weights", Doubles(FreshTree({3, 1, 0, 0}))}}) == 2);
-  CHECK(measured(replay::kPositive, {}) == 2 && measured(replay::kPositive, {{"sample_range", Int64({-2, -1})}}) == 1);
-  CHECK(measured(replay::kLargestHeld, {{"priorities", Floats({3, 5, 7, 9})}}) == 5);  // serial 7 is removed
-  CHECK(measured(replay::kLargestHeld, {{"count", Int32(0)}, {"clock", Int64({5, 10, 0})}}) == 3);
-}
-
-void TestSamplesByHand(Reach reach) {
-  Arguments sample = SamplingByRank(reach);  // all three rows, without replacement
-  sample["plan"].as<int64_t>()[3] = 2;       // max_use 2: serial 9 has been delivered once
-  CHECK(Call("sample", &sample) == replay::kOk);
-  const int64_t *drawn = sample["outputs"].as<int64_t>();
-  std::vector<int64_t> handles(drawn, drawn + 3);
-  for (size_t i = 0; i < 3; ++i) {
-    CHECK(sample.All("outputs")[1].as<float>()[i] == 1);
-    CHECK(sample.All("outputs")[2].as<float>()[i] == static_cast<float>(handles[i]));
-  }
-  std::sort(handles.begin(), handles.end());
-  CHECK(handles == std::vector<int64_t>({6, 8, 9}));
-  CHECK(HasLeaves(sample, {1, 0, 1, 0}) && sample["use_counts"].as<int32_t>()[1] == ~2);
-  CHECK(sample["use_counts"].as<int32_t>()[0] == 1 && *sample["beta"].as<double>() == 0.5);
-  CHECK(sample["random_state"].as<int64_t>()[1] == 3 && HasCounted(sample, {3, 1, 0, 0, 0}));
-
-  Arguments by_priority = SamplingByPriority(reach);  // strata [0, 2), [2, 4), [4, 6) over weights 3, 1, 2
-  CHECK(Call("sample", &by_priority) == replay::kOk);
-  const int64_t *serials = by_priority["outputs"].as<int64_t>();
-  CHECK(serials[0] == 8 && (serials[1] == 8 || serials[1] == 9) && serials[2] == 6);
-  const float *weights = by_priority.All("outputs")[1].as<float>();
-  CHECK(serials[1] == 9 ? weights[1] == 1 && weights[2] == 0.5f : weights[1] == weights[0] && weights[2] == 1);
-  CHECK(*by_priority["beta"].as<double>() == 0.75 && HasCounted(by_priority, {3, 0, 0, 0, 0}));
-  by_priority["plan"].as<double>()[8] = 0.5;  // beta advances, up to 1
-  CHECK(Call("sample", &by_priority) == replay::kOk && *by_priority["beta"].as<double>() == 1);
-
-  Arguments apart = SamplingByPriority(reach);  // beta itself is the input: the draw uses its value before the update
-  apart["given_beta"] = Doubles({0.5});
-  CHECK(Call("sample", &apart) == replay::kOk);
-  Arguments shared = SamplingByPriority(reach);
-  const std::vector<Argument *> arrays = shared.For(SignatureOf("sample"));
-  Arrays call(arrays);
-  const auto param = [&](const char *name) -> void *& {
-    return call.params[static_cast<size_t>(std::find(arrays.begin(), arrays.end(), &shared[name]) - arrays.begin())];
-  };
-  param("given_beta") = param("beta");
-  CHECK(call.Call(KernelOf("sample")) == replay::kOk && shared["beta"].bytes == apart["beta"].bytes);
-  for (size_t i = 0; i < 3; ++i) CHECK(shared.All("outputs")[i].bytes == apart.All("outputs")[i].bytes);
-}
-
 // An empty buffer of this capacity, with windows of length one.
 Arguments Empty(Reach reach, int64_t capacity) {
   Arguments buffer = {{"columns", Zeros("float32", {capacity})},
@@ -245,57 +130,40 @@ int On(Arguments *buffer, const std::string &name, const Arguments &more, Argume
   return status;
 }
 
-// Random operations on a buffer of 37 rows: the tree stays consistent with its leaves, and removed rows have weight
-// zero.
-// Rows in order, and insertions that keep those that can still be drawn. Serial 7 is removed.
-void TestOrderByHand(Reach reach) {
-  const std::vector<int64_t> orders[] = {{6, 8, 9}, {9, 8, 6}};
-  for (int64_t newest = 0; newest < 2; ++newest) {
-    Arguments sample = SamplingByRank(reach);
-    sample["plan"].as<int64_t>()[0] = 3 + newest;
-    sample["plan"].as<int64_t>()[3] = 1;  // max_use
-    CHECK(Call("sample", &sample) == replay::kOk);
-    CHECK(sample.All("outputs")[0].bytes == Int64(orders[newest]).bytes);
-    CHECK(sample["random_state"].bytes == Int64({1, 3}).bytes && HasLeaves(sample, {0, 0, 0, 0}));
-    sample = SamplingByRank(reach);
-    sample["plan"].as<int64_t>()[0] = 3 + newest;
-    sample["sample_range"] = Int64({1, 3});  // serials 7 and 8
-    CHECK(Call("sample", &sample) == replay::kTooFewRows);
-  }
-  Arguments insert = Inserting(reach);  // two rows, over serials 6 and 7
-  insert["row_rule"] = Doubles({0, 0, 1, 0, 1});
-  REFUSES("insert", insert, kFull, a["weights"] = Doubles(FreshTree({1, 1, 1, 0})));
-  insert["weights"] = Doubles(FreshTree({1, 1, 0, 0}));
-  CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
-  insert = Inserting(reach);
-  insert["row_rule"] = Doubles({0, 0, 1, 0, 1});
-  insert["weights"] = Doubles(FreshTree({0, 1, 0, 0}));  // three slots are free
-  insert["rows"] = Floats({10, 11, 12, 13});
-  insert["priority"] = Floats({1});
-  CHECK(Call("insert", &insert) == replay::kFull);
-  insert["rows"] = Floats({10, 11, 12});
-  CHECK(Call("insert", &insert) == replay::kOk && HasLeaves(insert, {1, 1, 1, 1}));
-}
+// The windows that the random operations have.
+struct Windows {
+  int64_t past, future, stride, pad_end, streams, terminated, needs_next;
 
-void TestManyOperations(Reach reach) {
-  constexpr int64_t kCapacity = 37;
-  Arguments buffer = Empty(reach, kCapacity);
+  Argument Rule() const { return Int64({past, future, stride, pad_end, streams, 0, terminated, needs_next}); }
+};
+
+// Random operations on a buffer: the tree stays consistent with its leaves, and removed rows have weight zero.
+void TestManyOperations(Reach reach, int64_t capacity, const Windows &windows) {
+  Arguments buffer = Empty(reach, capacity)
+                         .With({{"columns", Zeros("int64", {capacity})},
+                                {"updates", Zeros("int64", {replay::Updates::Size(capacity)})}});
+  if (reach == Reach::kWindows) buffer["window_rule"] = windows.Rule();
   uint64_t counter = 0;
   auto below = [&](int64_t n) { return replay::Below(replay::RandomBits(3, counter++), n); };
-  const int steps = StepsOf(4000, 100);
+  const int steps = StepsOf(600, 40);
   for (int i = 0; i < steps; ++i) {
     const int64_t inserted = buffer["serials"].as<int64_t>()[0];
-    std::vector<int64_t> handles;
-    for (int64_t k = 0; k < 5; ++k) handles.push_back(inserted - 45 + below(48));
+    std::vector<int64_t> handles, values;
+    for (int64_t k = 0; k < 5; ++k) handles.push_back(inserted - capacity - 8 + below(capacity + 11));
     int status = replay::kOk;
-    switch (below(6)) {
+    switch (below(7)) {
       case 0:
       case 1: {
-        const int64_t n = 1 + below(below(20) == 0 ? 90 : 7);
+        const int64_t n = windows.streams * (1 + below(below(20) == 0 ? 90 : 7));
         std::vector<float> priorities;
-        for (int64_t k = 0; k < n; ++k) priorities.push_back(static_cast<float>(below(1000)));
-        Arguments rows = {{"priority", Floats(priorities)}, {"rows", Floats(priorities)}, {"first", One("int64")}};
-        if (reach == Reach::kWindows) rows["ends"] = Flags({static_cast<uint8_t>(below(2))});
+        std::vector<uint8_t> ends;
+        for (int64_t k = 0; k < n; ++k) {
+          priorities.push_back(static_cast<float>(below(1000)));
+          values.push_back(below(4) == 0);
+          ends.push_back(static_cast<uint8_t>(below(4) ? 0 : below(3) ? 1 : 2 + below(2)));
+        }
+        Arguments rows = {{"priority", Floats(priorities)}, {"rows", Int64(values)}, {"first", One("int64")}};
+        if (reach == Reach::kWindows) rows["ends"] = Flags(ends);
         status = On(&buffer, "insert", rows);
         break;
       }
@@ -304,7 +172,7 @@ void TestManyOperations(Reach reach) {
                             {"beta", Doubles({0.5})},
                             {"given_beta", Doubles({0.5})},
                             {"sample_range", Int64({0, INT64_MAX})},
-                            {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("float32", {5})}}};
+                            {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("int64", {5})}}};
         if (reach == Reach::kWindows) sample["powers"] = Doubles({1});
         status = On(&buffer, "sample", sample);
         CHECK(status == replay::kOk || status == replay::kTooFewRows);
@@ -319,12 +187,20 @@ void TestManyOperations(Reach reach) {
       case 5:
         status = On(&buffer, "update_priorities",
                     {{"handles", Int64(handles)}, {"priority", Floats({1, 2, 3, 0, 5})}, {"invalid", One("int32")}});
+        break;
+      case 6:  // which ends episodes, and opens them again
+        for (int64_t k = 0; k < 5; ++k) values.push_back(below(2));
+        status = On(&buffer, "update",
+                    {{"handles", Int64(handles)},
+                     {"rows", Int64(values)},
+                     {"written", Int64({0, -1})},
+                     {"invalid", One("int32")}});
     }
     CHECK(status == replay::kOk);
     const double *leaves = buffer["weights"].as<double>();
-    CHECK(HasLeaves(buffer, {leaves, leaves + kCapacity}));
+    CHECK(HasLeaves(buffer, {leaves, leaves + capacity}));
     bool removed = true;
-    for (int64_t slot = 0; slot < kCapacity; ++slot) {
+    for (int64_t slot = 0; slot < capacity; ++slot) {
       removed = removed && (buffer["use_counts"].as<int32_t>()[slot] >= 0 || leaves[slot] == 0);
     }
     CHECK(removed);
@@ -382,6 +258,7 @@ void TestRowStateRefusals(Reach reach) {
   REFUSES("insert", Inserting(reach), kBadWeight, a["priority"].as<float>()[0] = -1);
   REFUSES("insert", Inserting(reach), kBadWeight, a["priority"].as<float>()[0] = INFINITY);
 
+  REFUSES("insert", Inserting(reach), kFull, a["row_rule"] = Doubles({0, 0, 1, 0, 1}));  // keeps rows that can be drawn
   const Arguments by_rank = SamplingByRank(reach), by_priority = SamplingByPriority(reach);
   REFUSES("sample", by_rank, kTooFewRows, a["sample_range"] = Int64({0, 3}));
   REFUSES("sample", by_rank, kTooFewRows, a["weights"] = Doubles(FreshTree({1, 0, 1, 0})));
@@ -422,11 +299,15 @@ void TestRowStateRefusals(Reach reach) {
 
 void TestRowState() {
   for (const Reach reach : {Reach::kRows, Reach::kWindows}) {
-    TestRowsByHand(reach);
-    TestSamplesByHand(reach);
-    TestOrderByHand(reach);
-    TestManyOperations(reach);
+    TestManyOperations(reach, 37, {0, 1, 1, 1, 1, -1, 0});
     TestRowStateRefusals(reach);
+  }
+  for (const int64_t pad_end : {0, 1, 2}) {
+    for (const int64_t needs_next : {0, 1}) {
+      for (const int64_t streams : {1, 3}) {
+        TestManyOperations(Reach::kWindows, 17, {2, 3, 2, pad_end, streams, 0, needs_next});
+      }
+    }
   }
 }
 
