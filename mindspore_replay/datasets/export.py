@@ -1,6 +1,6 @@
 """Reads the rows of a buffer in time order, in pieces."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from ..store.kernels import library
 from ..store.spec import episodes
 from ..store.spec.spec import BufferSpec
 from .filling import column_fields
-from .steps import END, FINAL, Field, Recording, Steps, chunks
+from .steps import END, FINAL, Field, Recording, chunks
 
 _FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
 
@@ -73,14 +73,11 @@ class StoredRows:
             rows = self._arrays[name][slots]
         return rows.view(self._fields[name][1])
 
-    def episodes(self, names: Mapping[str, str], observations: Sequence[str]) -> Iterator[Steps]:
-        """Return each episode, with columns under new names. `names` maps these to the buffer's."""
+    def recordings(self, names: Mapping[str, str], observations: Collection[str]) -> Iterator[Recording]:
+        """Return the rows of each environment, with columns under new names. `names` maps these to the buffer's."""
         fields: dict[str, Field] = {name: self._fields[column] for name, column in names.items()}
         if self._flags is not None:
             fields |= dict.fromkeys(_FLAGS, ((), np.dtype(np.bool_)))
         for slots in self.streams:
             read = lambda name, rows, of=slots: self.read(names.get(name, name), of[rows])  # noqa: E731
-            recording, begin = Recording(len(slots), fields, read, observations), 0
-            for stop in recording.stops:
-                yield recording.steps(np.arange(begin, stop))
-                begin = stop
+            yield Recording("to_minari", "the buffer", len(slots), fields, read, observations)

@@ -2,8 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..store.faces.classes import EpisodeReplayBuffer, ReservoirReplayBuffer, Se
 from ..store.faces.local import LocalBuffer
 from ..store.spec.described import spec_of
 from ..store.spec.registry import find
-from .steps import BFLOAT16, END, FINAL, Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, numbers_of
+from .steps import BFLOAT16, Episodes, Field, Recording, chunk_rows, chunks, numbers_of
 
 #: Warns of steps that were changed, dropped or overwritten.
 log = logging.getLogger("mindspore_replay.datasets")
@@ -29,37 +29,8 @@ _SAMPLE_SIZE = 256
 _MOST_ROWS = np.iinfo(np.int32).max
 
 
-class Dataset(NamedTuple):
-    """A dataset: its columns, and its episodes in order.
-
-    Attributes:
-        label (str): Name of the dataset, for messages.
-        fields (dict[str, Field]): Columns of steps.
-        transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
-        observations (Sequence[str]): The columns that are observations, each of which has a next one.
-        length (numpy.ndarray): Steps of each episode. Shape ``[n]``, int64.
-        has_next (numpy.ndarray): Whether the observation after it is known. Shape ``[n]``, bool.
-        lost (numpy.ndarray): Whether it is needed but unknown. Shape ``[n]``, bool.
-        steps (Callable): Returns the steps of the episodes for which an array is true, bool ``[n]``, or ``None`` for
-            all; the second argument is as the one of `Recording.pieces`.
-        table (Union[Callable, None]): Returns the table for a function `episodes`. Default: ``None``, of rows that are
-            taken as they are, of which none are chosen.
-    """
-
-    label: str
-    fields: dict[str, Field]
-    transitions: dict[str, Field]
-    observations: Sequence[str]
-    length: np.ndarray
-    has_next: np.ndarray
-    lost: np.ndarray
-    steps: Callable[[np.ndarray | None, bool], Iterator[Steps]]
-    table: Callable[[], EpisodeTable] | None = None
-
-
 def fill(
-    call: str,
-    source: Dataset,
+    found: Recording,
     buffer: Any,
     episodes: Episodes,
     types: Mapping[str, object] | None,
@@ -67,133 +38,79 @@ def fill(
     arguments: dict[str, Any],
 ) -> Any:
     """Insert the chosen episodes of a dataset into a buffer. ``None`` makes one."""
-    chosen = choose(call, source, episodes)
+    call, label = found.call, found.label
+    steps = np.repeat(_choose(found, episodes), found.length)
+    lost = int(found.lost[steps].sum()) * bool(found.observations)
+    # Rows with next observations; else single observations, with one more row at the end of each episode.
     if buffer is None:
-        buffer = make_buffer(call, source, chosen, types, arguments)
-        check_buffer(call, buffer, attached=True)
+        if not steps.any() and not found.as_stored:
+            raise ValueError(f"For '{call}', {label} must have a step in the chosen episodes, but got none.")
+        # The goals achieved after the actions are in columns of next observations.
+        views = arguments.get("views")
+        relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
+        whole, single = relabels or not knows_episodes(arguments), knows_episodes(arguments)
     else:
         check_given(call, buffer, types, arguments)
-    check_one_length(call, buffer.spec.columns)
-    names, columns = match(call, source, buffer), buffer.spec.columns
-    # Rows with next observations; else single observations, with one more row at the end of each episode.
-    whole = bool(source.observations) and any(name.startswith("next_") for name in names.values())
-    before, rows = int(buffer.size()), 0
+        check_one_length(call, buffer.spec.columns)
+        names = _match(found, buffer)
+        whole, single = any(name.startswith("next_") for name in names.values()), buffer.has_episodes
+    whole, single = whole and bool(found.observations), single and not whole and bool(found.observations)
+    layout = found.layout(steps, whole, single)
+    rows = len(layout.source)
+    if buffer is None:
+        fields = found.fields if single else found.transitions
+        buffer = make_buffer(call, fields, rows, types, arguments)
+        check_one_length(call, buffer.spec.columns)
+        names = _match(found, buffer)
+    before, fields = int(buffer.size()), column_fields(buffer.spec.columns)
     if buffer.has_episodes and before:
         buffer.end_episodes()
-    length, lost = (int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.lost))
-    with progress_bar(call, length, progress, "row", "datasets") as done:
-        parts = _laid_out(call, source, buffer, names, whole, chosen, done)
-        for part in _in_chunks(parts, chunk_rows(column_fields(columns).values())):
-            values = [part[name].view(dtype) for name, dtype in zip(columns.names, columns.numpy_types)]
-            buffer.insert(values, **({"end": part[END], "final": part[FINAL]} if buffer.has_episodes else {}))
-            rows += len(part[END])
-        done(lost if whole else 0)
-    over = 0 if isinstance(buffer, ReservoirReplayBuffer) else max(0, before + rows - buffer.capacity)
+    with progress_bar(call, rows, progress, "row", "datasets") as done:
+        for part in chunks(rows, chunk_rows(fields.values())):
+            columns, values = found.read(layout, part, set(names.values())), []
+            for (name, field), dtype in zip(fields.items(), buffer.spec.columns.numpy_types):
+                values.append(fit(call, label, names[name], columns[names[name]], field).view(dtype))
+            flags = {"end": layout.end[part], "final": layout.final[part]} if buffer.has_episodes else {}
+            buffer.insert(values, **flags)
+            done(part.stop - part.start)
     total, unknown = rows + lost * whole, "their next observation is not in the dataset"
     if lost and whole:
         text = "%s: %s: %d of %d steps dropped: they are the last of an episode that did not terminate, and %s"
-        log.warning(text, call, source.label, lost, total, unknown)
-    elif lost and buffer.has_episodes and source.observations:
+        log.warning(text, call, label, lost, total, unknown)
+    elif lost and single:
         text = "%s: %s: %d of %d steps stored as final rows, which are read but not drawn as single rows: %s"
-        log.warning(text, call, source.label, lost, total, unknown)
-    if over:
-        text = "%s: %s: %d of %d rows overwritten: the buffer's capacity is %d"
-        log.warning(text, call, source.label, over, total, buffer.capacity)
+        log.warning(text, call, label, lost, total, unknown)
+    warn_of_overwritten(call, label, buffer, before + rows, total)
     return buffer
 
 
-def _laid_out(
-    call: str,
-    source: Dataset,
-    buffer: Any,
-    names: Mapping[str, str],
-    whole: bool,
-    chosen: np.ndarray | None,
-    done: Callable[[int], object],
-) -> Iterator[Arrays]:
-    """Return steps as rows in the layout and the dtypes of a buffer, with the flags of their episodes."""
-    fields = column_fields(buffer.spec.columns)
-    for steps in source.steps(chosen, whole):
-        columns, end = steps.columns, steps.end
-        final = np.zeros_like(end) if steps.final is None else steps.final
-        if whole:
-            for name, array in steps.following.items():
-                has_next = steps.has_next.reshape(-1, *[1] * (array.ndim - 1))
-                columns[f"next_{name}"] = array if steps.has_next.all() else np.where(has_next, array, columns[name])
-        elif steps.following and buffer.has_episodes:  # the observation after an episode, if known, is a row of its own
-            last = np.flatnonzero(end & steps.has_next)
-            final = np.insert(end & ~steps.has_next & ~steps.flag("terminated"), last + 1, True)
-            for name, array in columns.items():
-                value = steps.following[name][last] if name in steps.following else np.zeros((), array.dtype)
-                columns[name] = np.insert(array, last + 1, value, axis=0)
-            end = end.copy()
-            end[last] = False
-            end = np.insert(end, last + 1, False)
-        rows = {k: fit(call, source.label, name, columns[name], fields[k]) for k, name in names.items()}
-        yield {**rows, END: end, FINAL: final}
-        done(len(steps.end))
-
-
-def _in_chunks(parts: Iterable[Arrays], rows: int) -> Iterator[Arrays]:
-    """Return rows in chunks of one size, and the rest at the end, so that graphs are compiled for two lengths only."""
-    rest: list[Arrays] = []
-    for part in parts:
-        rest.append(part)
-        if (number := sum(len(one[END]) for one in rest)) < rows:
-            continue
-        joined = {name: np.concatenate([one[name] for one in rest]) for name in part} if rest[1:] else part
-        for begin in range(0, number - rows + 1, rows):
-            yield {name: array[begin : begin + rows] for name, array in joined.items()}
-        rest = [{name: array[number - number % rows :].copy() for name, array in joined.items()}]
-    if any(len(one[END]) for one in rest):
-        yield {name: np.concatenate([one[name] for one in rest]) for name in rest[0]}
-
-
-def with_next(fields: Mapping[str, Field], observations: Sequence[str]) -> dict[str, Field]:
-    """Return the columns of transitions: those of steps, with the next observations after the reward."""
-    following = {f"next_{name}": fields[name] for name in observations}
-    names = list(fields)
-    at = names.index("reward") + 1 if "reward" in names else len(names)
-    return {name: {**fields, **following}[name] for name in [*names[:at], *following, *names[at:]]}
+def warn_of_overwritten(call: str, label: str, buffer: Any, rows: int, total: int) -> None:
+    """Warn if a buffer has fewer rows than were inserted, of which `total` are the dataset's."""
+    if (over := rows - int(buffer.size())) > 0 and not isinstance(buffer, ReservoirReplayBuffer):
+        text = "%s: %s: %d of %d rows overwritten: the buffer has room for %d"
+        log.warning(text, call, label, over, total, rows - over)
 
 
 def make_buffer(
-    call: str, source: Dataset, chosen: np.ndarray | None, types: Mapping[str, object] | None, arguments: dict[str, Any]
+    call: str, fields: Mapping[str, Field], rows: int, types: Mapping[str, object] | None, arguments: dict[str, Any]
 ) -> Any:
-    """Make a buffer for the chosen episodes, of the requested class and arguments. `types` overrides dtypes."""
+    """Make a buffer for so many rows, of the requested class and arguments. `types` overrides dtypes."""
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    buffer_cls, views = class_of(arguments.pop("buffer_cls", None)), arguments.get("views", ())
-    # The goals achieved after the actions are in columns of next observations.
-    relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
-    single = knows_episodes(buffer_cls, arguments) and not relabels
-    fields = {k: field for k, field in source.transitions.items() if not single or k in source.fields}
-    length, nexts, lost = (
-        int(array[... if chosen is None else chosen].sum()) for array in (source.length, source.has_next, source.lost)
-    )
-    if not length:
-        raise ValueError(f"For '{call}', {source.label} must have a step in the chosen episodes, but got none.")
+    buffer_cls = class_of(arguments.pop("buffer_cls", None))
     if taken := sorted({"shapes", "types", "names", "num_envs"} & arguments.keys()):
         raise TypeError(f"For '{call}', {taken} come from the dataset and cannot be given.")
     wanted = _types(call, fields, types)
     arguments = {"shapes": [shape for shape, _ in fields.values()], "types": wanted, "names": list(fields), **arguments}
     if "capacity" not in arguments:
-        # An episode has one more row, for its last observation. A transition without a next observation is left out.
-        rows = length + (nexts if single and source.observations else 0)
-        rows -= lost if fields.keys() - source.fields.keys() else 0
         with contextlib.suppress(TypeError, ValueError):  # those of the constructor below
             outline = {"sample_size": 1, "capacity": _MOST_ROWS, "types": list(map(given_type_name, wanted))}
             rows = max(rows, spec_of(buffer_cls, {**arguments, **outline}).reach)  # of a sample
         arguments["capacity"] = max(1, rows)
     capacity = check_size(call, "capacity", arguments["capacity"])
     window = check_size(call, "sequence_length", arguments.get("sequence_length", 1))
-    return buffer_cls(**{"sample_size": max(1, min(_SAMPLE_SIZE, capacity - window + 1)), **arguments})
-
-
-def unmarked(call: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
-    """Return the error for rows of which nobody knows where episodes were cut off."""
-    return ValueError(
-        f"For '{call}', {label} must mark where episodes end without termination, by {marks}, but it has {names}."
-    )
+    buffer = buffer_cls(**{"sample_size": max(1, min(_SAMPLE_SIZE, capacity - window + 1)), **arguments})
+    check_buffer(call, buffer, attached=True)
+    return buffer
 
 
 def class_of(buffer_cls: type | str | None) -> type:
@@ -201,24 +118,28 @@ def class_of(buffer_cls: type | str | None) -> type:
     return buffer_class({"type": "uniform" if buffer_cls is None else buffer_cls}, find)
 
 
-def knows_episodes(buffer_cls: type, arguments: Mapping[str, Any]) -> bool:
-    """Return True if a buffer of this class stores episodes."""
-    return bool(arguments.get("views")) or issubclass(buffer_cls, (SequenceReplayBuffer, EpisodeReplayBuffer))
+def knows_episodes(arguments: Mapping[str, Any]) -> bool:
+    """Return True if a buffer of these arguments stores episodes."""
+    with_episodes = SequenceReplayBuffer, EpisodeReplayBuffer
+    return bool(arguments.get("views")) or issubclass(class_of(arguments.get("buffer_cls")), with_episodes)
+
+
+def _type_name(dtype: np.dtype) -> str:
+    return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 
 def _types(call: str, fields: Mapping[str, Field], types: object) -> list[object]:
     """Return the dtype of each column: the dataset's, unless `types` names it, its observation or its space."""
     if types is not None and not isinstance(types, Mapping):
         raise TypeError(f"For '{call}', 'types' must be a dict of dtypes by column, but got {types!r}.")
-    by_name: Mapping[str, object] = types or {}
-    left, wanted = set(by_name), []
+    by_name, used, wanted = types or {}, set(), []
     for name, (_, dtype) in fields.items():
         plain = name.removeprefix("next_")
         key = next((key for key in (name, plain, plain.split(".")[0]) if key in by_name), None)
-        wanted.append(by_name[key] if key is not None else "bfloat16" if dtype == BFLOAT16 else dtype.name)
-        left.discard(key)
-    if left:
-        raise ValueError(f"For '{call}', 'types' must name columns of {list(fields)}, but got {sorted(left)}.")
+        wanted.append(_type_name(dtype) if key is None else by_name[key])
+        used.add(key)
+    if left := sorted(by_name.keys() - used):
+        raise ValueError(f"For '{call}', 'types' must name columns of {list(fields)}, but got {left}.")
     return wanted
 
 
@@ -260,51 +181,46 @@ def check_given(call: str, buffer: Any, types: object, arguments: Mapping[str, A
         )
 
 
-def match(call: str, source: Dataset, buffer: Any) -> dict[str, str]:
+def _match(found: Recording, buffer: Any) -> dict[str, str]:
     """Return the dataset's column for each of a buffer: of the same name, or an observation's without its prefix."""
-    fields = source.transitions
-    names = {name: name for name in fields}
-    for name in source.observations:
-        path = name.partition(".")[2]
-        if path:
-            names.setdefault(path, name)
-            names.setdefault(f"next_{path}", f"next_{name}")
-    columns = buffer.spec.columns.names
-    missing = [name for name in columns if name not in names]
-    if missing:
+    columns, transitions = buffer.spec.columns.names, found.transitions
+    names = {name: name for name in transitions}
+    for name in found.observations:
+        if path := name.partition(".")[2]:
+            names = {path: name, f"next_{path}": f"next_{name}", **names}
+    if missing := [name for name in columns if name not in names]:
         raise ValueError(
-            f"For '{call}', {source.label} must have each column of the buffer, but got none for {missing}; it has "
-            f"{list(fields)}."
+            f"For '{found.call}', {found.label} must have each column of the buffer, but got none for {missing}; it "
+            f"has {list(transitions)}."
         )
     achieved = buffer.achieved_goal
-    if achieved is not None and f"next_{names[achieved]}" in fields:  # goals are achieved in the state after the action
-        names[achieved] = f"next_{names[achieved]}"
+    if achieved is not None and (after := f"next_{names[achieved]}") in transitions:
+        names[achieved] = after  # goals are achieved in the state after the action
     return {name: names[name] for name in columns}
 
 
-def choose(call: str, source: Dataset, episodes: Episodes) -> np.ndarray | None:
-    """Return the episodes that `episodes` selects, bool ``[n]``, or ``None`` for all."""
+def _choose(found: Recording, episodes: Episodes) -> np.ndarray:
+    """Return the episodes that `episodes` selects, bool ``[n]``."""
+    chosen = np.zeros(count := len(found.length), np.bool_)
     if episodes is None:
-        return None
-    count = len(source.length)
-    episodes = episodes(source.table()) if source.table and callable(episodes) else episodes
-    chosen = np.zeros(count, np.bool_)
-    if not isinstance(episodes, slice):
-        episodes = np.asarray(episodes)
-        if episodes.ndim != 1 or (episodes.size and episodes.dtype.kind not in "biu"):
+        return ~chosen
+    wanted: Any = episodes(found.table()) if callable(episodes) else episodes
+    if not isinstance(wanted, slice):
+        wanted = np.asarray(wanted)
+        if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "biu"):
             raise TypeError(
-                f"For '{call}', 'episodes' must be a slice, ints, one bool for each episode, or a function that gives "
-                f"these, but got {episodes!r}."
+                f"For '{found.call}', 'episodes' must be a slice, ints, one bool for each episode, or a function that "
+                f"gives these, but got {wanted!r}."
             )
-        episodes = episodes if episodes.size else episodes.astype(np.int64)
+        wanted = wanted if wanted.size else wanted.astype(np.int64)
+    of = f"of the {count} in {found.label}"
     try:
-        chosen[episodes] = True
+        chosen[wanted] = True
     except IndexError:
-        raise IndexError(
-            f"For '{call}', 'episodes' must name episodes of the {count} in {source.label}, but got {episodes!r}."
-        ) from None
+        text = f"For '{found.call}', 'episodes' must name episodes {of}, but got {wanted!r}."
+        raise IndexError(text) from None
     if not chosen.any():
-        raise ValueError(f"For '{call}', 'episodes' must name at least one of the {count} in {source.label}.")
+        raise ValueError(f"For '{found.call}', 'episodes' must name at least one {of}.")
     return chosen
 
 
@@ -321,7 +237,7 @@ def fit(call: str, label: str, name: str, array: np.ndarray, field: Field) -> np
     array = array.reshape(len(array), *shape)
     if array.dtype == dtype:
         return array
-    array, column = numbers_of(array), "bfloat16" if dtype == BFLOAT16 else dtype.name
+    array, column = numbers_of(array), _type_name(dtype)
     if not holds(column, array.dtype.name):
         raise TypeError(
             f"For '{call}', {name!r} of {label} must have a dtype that {column} holds, but got {array.dtype}."

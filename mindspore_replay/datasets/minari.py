@@ -16,8 +16,9 @@ from ..store.base.optional import optional
 from ..store.faces.classes import ReservoirReplayBuffer
 from ..training.spaces import leaves as leaves_of_spaces
 from .export import StoredRows
-from .filling import Dataset, check_buffer, check_one_length, fill, fit, log, unmarked, with_next
-from .steps import Arrays, Episodes, EpisodeTable, Field, Steps, chunk_rows, chunks, is_whole
+from .filling import check_buffer, check_one_length, fill, fit, log
+from .steps import END, ENDS, FINAL, Arrays, Episodes, Field, Recording, as_flag, chunk_rows
+from .tables import unmarked
 
 if TYPE_CHECKING:
     import gymnasium
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from minari.data_collector import EpisodeBuffer
     from minari.dataset.episode_data import EpisodeData
-
-_EPISODE = ("rewards", "reward"), ("terminations", "terminated"), ("truncations", "truncated")
 
 
 def from_minari(
@@ -103,67 +102,51 @@ def from_minari(
         >>> print(first.size(), *first.names)  # three steps, and the observation after them
         4 observation action reward terminated truncated
     """
-    source = _source("from_minari", _opened("from_minari", dataset))
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
-    return fill("from_minari", source, buffer, episodes, types, progress, arguments)
+    return fill(_source(_opened(dataset)), buffer, episodes, types, progress, arguments)
 
 
-def _source(call: str, dataset: "MinariDataset") -> Dataset:
-    """Return a Minari dataset as a `Dataset`."""
+def _source(dataset: "MinariDataset") -> Recording:
+    """Return the rows of a Minari dataset: of each episode one more, for its last observation."""
     label, indices = f"the dataset {dataset.id!r}", np.asarray(dataset.episode_indices)
     if not len(indices):
-        raise ValueError(f"For '{call}', {label} must have an episode, but got none.")
-    observation = _leaves(call, dataset.observation_space, "observation")
-    flag, reward = np.dtype(np.bool_), np.asarray(dataset[0].rewards).dtype
-    fields = {**observation, **_leaves(call, dataset.action_space, "action")}
-    fields |= {"reward": ((), reward), "terminated": ((), flag), "truncated": ((), flag)}
-    transitions = with_next(fields, list(observation))
-    metadata = dataset.storage.get_episode_metadata(indices)
-    length = np.array([int(entry["total_steps"]) for entry in metadata], np.int64)
-    piece = chunk_rows(transitions.values())
+        raise ValueError(f"For 'from_minari', {label} must have an episode, but got none.")
+    observation = _leaves("from_minari", dataset.observation_space, "observation")
+    fields = {**observation, **_leaves("from_minari", dataset.action_space, "action")}
+    fields |= {"reward": ((), np.asarray(dataset[0].rewards).dtype)}
+    fields |= dict.fromkeys(ENDS, ((), np.dtype(np.bool_)))
+    begins = np.cumsum([0, *(one["total_steps"] + 1 for one in dataset.storage.get_episode_metadata(indices))])
+    piece, current = chunk_rows(fields.values()), dict[int, Arrays]()
 
-    def episodes(chosen: np.ndarray | None) -> Iterator["EpisodeData"]:
-        """Let no more episodes be in memory at once than make a piece, or one, if the caller drops each."""
-        every = np.flatnonzero(length >= 0 if chosen is None else chosen)
-        for group in np.split(every, np.flatnonzero(np.diff(np.cumsum(length[every]) // piece)) + 1):
-            yield from dataset.iterate_episodes(indices[group])
+    def read(name: str, part: slice) -> np.ndarray:
+        number = int(begins.searchsorted(part.start, "right")) - 1
+        if number not in current:
+            current.clear()  # free before the next is read, or the next few, if they are small
+            stop = max(number + 1, int(begins.searchsorted(begins[number] + piece, "right")) - 1)
+            for i, episode in enumerate(dataset.iterate_episodes(indices[number:stop]), number):
+                current[i] = _arrays(label, episode, int(begins[i + 1] - begins[i]) - 1, fields)
+        array, begin = current[number][name], begins[number]
+        return array[min(part.start - begin, len(array) - 1) : part.stop - begin]  # only observations have the last row
 
-    def table() -> EpisodeTable:
-        rows: list[tuple[Any, ...]] = []
-        for one in episodes(None):
-            rows.append((np.sum(one.rewards), np.any(one.terminations[-1:]), np.any(one.truncations[-1:])))
-            del one
-        total, terminated, truncated = (np.array(column, t) for column, t in zip(zip(*rows), (float, bool, bool)))
-        return EpisodeTable(length, total, terminated, truncated)
-
-    def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        for episode in episodes(chosen):
-            arrays, number = _arrays(call, label, episode, fields), len(episode.rewards)
-            for part in chunks(number, piece):  # copies, so that the episode is free before the next is read
-                after, end = slice(part.start + 1, part.stop + 1), np.arange(part.start, part.stop) == number - 1
-                following = {name: arrays[name][after].copy() for name in observation}
-                columns = {name: array[part].copy() for name, array in arrays.items()}
-                yield Steps(columns, following, np.ones_like(end), end)
-            del arrays, episode
-
-    every = np.ones(len(length), np.bool_)
-    return Dataset(label, fields, transitions, list(observation), length, every, ~every, steps, table)
+    last = np.isin(np.arange(begins[-1]), begins[1:] - 1)
+    flags = {END: last, FINAL: last}
+    return Recording("from_minari", label, len(last), fields, read, list(observation), flags=flags, one_by_one=True)
 
 
-def _arrays(call: str, label: str, episode: "EpisodeData", fields: Mapping[str, Field]) -> Arrays:
-    """Return the columns of one episode, of observations one more."""
-    nested = {"observation": episode.observations, "action": episode.actions}
+def _arrays(label: str, episode: "EpisodeData", n: int, fields: Mapping[str, Field]) -> Arrays:
+    """Return the columns of one episode of `n` steps, of observations one more."""
+    nested = {"observation": episode.observations, "action": episode.actions, "reward": episode.rewards}
+    nested |= {"terminated": episode.terminations, "truncated": episode.truncations}
     arrays = {key: np.asarray(value) for key, value in leaves_of_values(nested, ()).items()}
-    arrays |= {name: np.asarray(getattr(episode, key)) for key, name in _EPISODE}
-    n, wrong = len(arrays["reward"]), []
+    wrong = []
     for name, (shape, _) in fields.items():
         expected = (n + (name.split(".")[0] == "observation"), *shape)
         if arrays[name].shape != expected:
             wrong.append(f"{name!r}: expected {expected}, but got {arrays[name].shape}")
     if wrong:
         raise ValueError(
-            f"For '{call}', episode {episode.id} of {label} must have arrays for its {n} steps, and one observation "
-            f"more. {'; '.join(wrong)}."
+            f"For 'from_minari', episode {episode.id} of {label} must have arrays for its {n} steps, and one "
+            f"observation more. {'; '.join(wrong)}."
         )
     return arrays
 
@@ -184,13 +167,15 @@ def _nested(space: object, columns: Mapping[str, np.ndarray], name: str) -> obje
     return list(columns[name])
 
 
-def _opened(call: str, dataset: object) -> "MinariDataset":
+def _opened(dataset: object) -> "MinariDataset":
     """Open a dataset, which is passed itself, or as its folder or id."""
-    minari = optional("minari", call, "datasets")
+    minari = optional("minari", "from_minari", "datasets")
     if isinstance(dataset, minari.MinariDataset):
         return dataset
     if not isinstance(dataset, (str, os.PathLike)):
-        raise TypeError(f"For '{call}', 'dataset' must be a MinariDataset, a folder or an id, but got {dataset!r}.")
+        raise TypeError(
+            f"For 'from_minari', 'dataset' must be a MinariDataset, a folder or an id, but got {dataset!r}."
+        )
     for folder in (Path(dataset), Path(dataset) / "data"):
         if (folder / "metadata.json").is_file():
             return minari.MinariDataset(folder)
@@ -198,7 +183,7 @@ def _opened(call: str, dataset: object) -> "MinariDataset":
         return minari.load_dataset(os.fspath(dataset))
     except (FileNotFoundError, ValueError) as error:
         raise FileNotFoundError(
-            f"For '{call}', 'dataset' must be a folder with a Minari dataset or the id of a local one, but got "
+            "For 'from_minari', 'dataset' must be a folder with a Minari dataset or the id of a local one, but got "
             f"{os.fspath(dataset)!r}: {error}"
         ) from error
 
@@ -279,8 +264,7 @@ def to_minari(
     ):
         # Minari warns of every entry of the metadata that is not given.
         warnings.filterwarnings("ignore", message=".* is set to None|env_spec is None", category=UserWarning)
-        episodes = StoredRows(buffer.spec, state).episodes(names, tuple(observations))
-        buffers = _episode_buffers(episodes, env_spaces, observations, lost, done)
+        buffers = _episode_buffers(StoredRows(buffer.spec, state), names, env_spaces, lost, done)
         first = list(itertools.islice(buffers, 1))
         if not first:
             raise ValueError("For 'to_minari', 'buffer' must hold an episode of a step or more, but got none.")
@@ -301,41 +285,43 @@ def to_minari(
 
 
 def _episode_buffers(
-    episodes: Iterator[Steps],
+    stored: StoredRows,
+    names: Mapping[str, str],
     env_spaces: Mapping[str, object],
-    observations: Mapping[str, Field],
     lost: dict[str, int],
     done: Callable[[int], object],
 ) -> Iterator["EpisodeBuffer"]:
     """Return each episode that has a step, in Minari's form, and count those written, repeated and dropped."""
     minari_episode = optional("minari.data_collector", "to_minari", "datasets", "minari").EpisodeBuffer
+    observations = _leaves("to_minari", env_spaces["observation"], "observation")
     fields = {**observations, **_leaves("to_minari", env_spaces["action"], "action")}
-    for steps in episodes:
-        done(len(steps.end))
-        has_next, whole = steps.has_next[-1], bool(steps.has_next[-1] or steps.flag("terminated")[-1])
-        n = len(steps.end) - (not whole)
-        lost["dropped"] += not whole
-        if not n:
-            continue
-        lost["written"] += 1
-        lost["repeated"] += whole and not has_next
-        columns = {name: steps.columns[name][:n] for name in fields}
-        for name in observations:  # and the one after the last step
-            following = steps.following[name] if has_next else steps.columns[name]
-            columns[name] = np.concatenate((columns[name], following[-1:]))
-        reward = steps.columns["reward"][:n]
-        columns["reward"], wanted = reward, {**fields, "reward": ((), reward.dtype)}
-        columns = {k: fit("to_minari", "the buffer", k, array, wanted[k]) for k, array in columns.items()}
-        terminated, truncated = steps.flag("terminated")[:n], steps.flag("truncated")[:n]
-        truncated[-1] |= not terminated[-1]
-        yield minari_episode(
-            observations=_nested(env_spaces["observation"], columns, "observation"),
-            actions=_nested(env_spaces["action"], columns, "action"),
-            rewards=columns["reward"],
-            terminations=terminated,
-            truncations=truncated,
-            infos={},
-        )
+    for found in stored.recordings(names, observations):
+        layout, last = found.layout(np.ones_like(found.end), False, True), np.flatnonzero(found.end)
+        fields["reward"] = (), found.fields["reward"][1]
+        stops = np.cumsum(found.length + found.has_next[last])
+        for n, stop, has_next, terminates in zip(found.length, stops, found.has_next[last], found.terminated[last]):
+            done(n)
+            columns = found.read(layout, slice(stop - n - has_next, stop), found.fields.keys())
+            if not has_next and terminates:  # the one after the last step is that before it again
+                columns |= {name: np.concatenate((columns[name], columns[name][-1:])) for name in observations}
+                lost["repeated"] += 1
+            elif not has_next:
+                n, lost["dropped"] = n - 1, lost["dropped"] + 1
+            if not n:
+                continue
+            lost["written"] += 1
+            values = {name: columns[name][: n + (name in observations)] for name in fields}
+            values = {k: fit("to_minari", "the buffer", k, array, fields[k]) for k, array in values.items()}
+            flags = [as_flag(columns[k][:n]) if k in columns else np.zeros(n, np.bool_) for k in ENDS]
+            flags[1][-1] |= not flags[0][-1]
+            yield minari_episode(
+                observations=_nested(env_spaces["observation"], values, "observation"),
+                actions=_nested(env_spaces["action"], values, "action"),
+                rewards=values["reward"],
+                terminations=flags[0],
+                truncations=flags[1],
+                infos={},
+            )
 
 
 def _spaces(env: object, observation_space: object, action_space: object) -> dict[str, object]:
@@ -380,7 +366,11 @@ def _columns(buffer: Any, env_spaces: Mapping[str, object]) -> dict[str, str]:
 def _check_ends(buffer: Any, names: Mapping[str, str], observations: Sequence[str]) -> None:
     """Raise a ValueError if the buffer does not know where episodes were cut off."""
     scattered = isinstance(buffer, ReservoirReplayBuffer)  # neighbours are no consecutive steps
-    if buffer.has_episodes or is_whole(names, observations) or ("truncated" in names and not scattered):
+    if (
+        buffer.has_episodes
+        or all(f"next_{name}" in names for name in observations)
+        or ("truncated" in names and not scattered)
+    ):
         return
     marks = "next observations" if scattered else "a column 'truncated', next observations or views"
     raise unmarked("to_minari", "'buffer'", marks, list(buffer.spec.columns.names))

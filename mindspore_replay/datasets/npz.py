@@ -1,11 +1,10 @@
 """Makes buffers from NumPy's npz files, and npz files from buffers."""
 
+import contextlib
 import errno
 import math
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any
 
@@ -17,9 +16,9 @@ from ..checkpoint.file_format import MOST_AXES
 from ..checkpoint.files import progress_bar, real_path, replacing
 from ..store.base.checks import check_no_pipe
 from .export import StoredRows
-from .filling import check_buffer, check_given, class_of, column_fields, fill, fit, knows_episodes, log
-from .steps import CHUNK_BYTES, END, FINAL, Episodes, Field, as_flag, chunk_rows, chunks, ends_said
-from .tables import check_expanded, d4rl_source, read_native, table_source
+from .filling import check_buffer, check_given, column_fields, fill, fit, knows_episodes, warn_of_overwritten
+from .steps import END, FINAL, Episodes, Field, chunk_rows, ends_said
+from .tables import as_bools, check_expanded, d4rl_recording, read_native, recording_of
 
 #: Names of the flags of rows in a file.
 _FLAGS = {"end": END, "final": FINAL}
@@ -99,24 +98,24 @@ def from_npz(
         check_given("from_npz", buffer, types, arguments)
         return _fill_with_lengths(label, arrays, buffer, progress)
     if "observations" in {key.split("/")[0] for key in arrays}:
-        source = d4rl_source("from_npz", label, arrays)
-        return fill("from_npz", source, buffer, episodes, types, progress, arguments)
+        source = d4rl_recording("from_npz", label, arrays)
+        return fill(source, buffer, episodes, types, progress, arguments)
     flagged = _FLAGS.keys() <= arrays.keys()
+    has_episodes = knows_episodes(arguments) if buffer is None else buffer.has_episodes
+    complete = buffer is None or arrays.keys() >= set(buffer.spec.columns.names)
+    as_stored = flagged == has_episodes and episodes is None and complete
     names = {_FLAGS.get(key, key) if flagged else key: key for key in arrays}
-    has_episodes = knows_episodes(class_of(buffer_cls), arguments) if buffer is None else buffer.has_episodes
-    lacking = buffer is not None and not arrays.keys() >= set(buffer.spec.columns.names)
-    as_stored = flagged and has_episodes and episodes is None and not lacking
-    by_episode = not as_stored and (flagged or has_episodes or lacking or episodes is not None)
-    source = table_source("from_npz", label, arrays, names, by_episode)
-    if flagged and by_episode and not source.observations:
+    flags = tuple(_FLAGS.values()) if flagged else ()
+    source = recording_of("from_npz", label, arrays, names, flags, as_stored=as_stored)
+    if flagged and not (as_stored or source.observations):
         raise ValueError(
             f"For 'from_npz', {label} must have a column 'observation' or 'observation.*' where its rows are laid out "
             f"anew, but it has {list(arrays)}."
         )
-    return fill("from_npz", source, buffer, episodes, types, progress, arguments)
+    return fill(source, buffer, episodes, types, progress, arguments)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _explained(label: str, member: str = "") -> Iterator[None]:
     """Raise a ValueError that names the file for whatever goes wrong while it is read."""
     try:
@@ -136,16 +135,16 @@ def _arrays_of(label: str) -> dict[str, np.ndarray]:
         file = zipfile.ZipFile(label)
     with file:
         members, arrays = {info.filename: info for info in file.infolist()}, {}
-        check_expanded("from_npz", label, sum(info.file_size for info in members.values()), os.stat(label).st_size)
+        check_expanded("from_npz", label, sum(info.file_size for info in members.values()))
         if len(members) < len(file.infolist()):
             raise ValueError(f"For 'from_npz', {label} must hold each array once, but got {file.namelist()[:20]}.")
         for member, info in members.items():
             with _explained(label, member):
-                arrays[member.removesuffix(".npy")] = _array(file, info)
+                arrays[member.removesuffix(".npy")] = _array(file, info, np.memmap(label, np.uint8, "r"))
     return arrays
 
 
-def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo, mapped: np.ndarray) -> np.ndarray:
     """Return an array: mapped, or, if it is compressed, in memory. One of objects is left where it is."""
     with file.open(info) as stream:
         version = npy.read_magic(stream)
@@ -158,69 +157,59 @@ def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         if dtype.hasobject or not size:
             return np.broadcast_to(np.empty((), dtype), shape)
         if info.compress_type == zipfile.ZIP_STORED:
-            memory = _mapped(str(file.filename), info)[begin:]
+            memory = mapped[info.header_offset :]
+            memory = memory[30 + int(memory[26:30].view("<u2").sum()) :][: info.file_size]  # behind a name and extras
+            if isal_zlib.crc32(memory) != info.CRC:
+                raise ValueError("bytes that do not fit their checksum")
+            memory = memory[begin:]
         else:
             memory = np.frombuffer(stream.read(), np.uint8)
     return np.ndarray(shape, dtype, memory, order="F" if fortran else "C")
 
 
-def _mapped(path: str, info: zipfile.ZipInfo) -> np.ndarray:
-    """Return the bytes of an entry that is not compressed, in the memory of the file, compared with their checksum."""
-    with open(path, "rb") as file:
-        file.seek(info.header_offset + 26)
-        name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
-    memory = np.memmap(path, np.uint8, "r", info.header_offset + 30 + name + extra, (info.file_size,))
-    crc32 = 0
-    for part in chunks(len(memory), CHUNK_BYTES):
-        crc32 = isal_zlib.crc32(memory[part], crc32)
-    if crc32 != info.CRC:
-        raise ValueError("bytes that do not fit their checksum")
-    return memory
-
-
 def _fill_with_lengths(label: str, arrays: Mapping[str, np.ndarray], buffer: Any, progress: bool) -> Any:
     """Insert the rows of a file into a buffer whose rows differ in length, as many at once as it has memory for."""
-    columns, flags = buffer.spec.columns, list(_FLAGS) if buffer.has_episodes else []
-    keys = [group.name_of_lengths for group in columns.length_groups]
-    if missing := [key for key in (*columns.names, *keys, *flags) if key not in arrays or not arrays[key].shape]:
+    flags = list(_FLAGS) if buffer.has_episodes else []
+    bounds: dict[str, np.ndarray] = {}
+    columns, before = buffer.spec.columns, int(buffer.size())
+    groups = {group.name_of_lengths: group for group in columns.length_groups}
+    needed = [*columns.names, *groups, *flags]
+    if missing := [key for key in needed if key not in arrays or not arrays[key].shape]:
         raise ValueError(
             f"For 'from_npz', {label} must have an array of rows for each of {missing}, but it has {list(arrays)}."
         )
-    number, before = len(arrays[keys[0]]), int(buffer.size())
-    expected, bounds = dict.fromkeys((*columns.names, *keys, *flags), number), {}
-    of: dict[str, np.ndarray] = {}
-    for group, key in zip(columns.length_groups, keys):
-        counts = arrays[key]
+    for key, group in groups.items():
+        counts, number = arrays[key], len(arrays[key])
         if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.min(initial=0) < 0:
             raise ValueError(f"For 'from_npz', {key!r} of {label} must hold ints >= 0, but got {counts!r}.")
-        bounds[group] = np.append(0, np.cumsum(counts.astype(np.int64)))
-        expected |= dict.fromkeys(group.names, int(bounds[group][-1]))
-        of |= dict.fromkeys(group.names, bounds[group])
+        bounds |= dict.fromkeys(group.names, np.append(0, np.cumsum(counts.astype(np.int64))))
+    expected = {key: int(bounds[key][-1]) if key in bounds else number for key in needed}
     if wrong := {key: len(arrays[key]) for key, size in expected.items() if len(arrays[key]) != size}:
         raise ValueError(
             f"For 'from_npz', {label} must have an entry for each of its {number} rows, or for each item by their "
             f"lengths, but got {wrong}."
         )
-    fields = {k: (shape[k in of :], dtype) for k, (shape, dtype) in column_fields(columns).items()}
-    ends = {flag: as_flag(arrays[flag]) for flag in flags}
+    fields = {k: (shape[k in bounds :], dtype) for k, (shape, dtype) in column_fields(columns).items()}
+    ends = {flag: as_bools("from_npz", label, flag, arrays[flag]) for flag in flags}
     if flags:
         ends["end"] = ends_said(ends["end"], ends["final"])
         buffer.end_episodes() if before else None
+    rooms = [(bounds[group.name], group.items) for group in groups.values()]
     rows, begin = chunk_rows([((columns.row_bytes(),), np.dtype(np.uint8))]), 0
     with progress_bar("from_npz", number, progress, "row", "datasets") as done:
         while begin < number:
-            most = [np.searchsorted(end, end[begin] + group.items, "right") - 1 for group, end in bounds.items()]
+            most = [stops.searchsorted(stops[begin] + items, "right") - 1 for stops, items in rooms]
             part = slice(begin, max(begin + 1, int(min(begin + rows, number, *most))))
             values = []
             for (name, field), dtype in zip(fields.items(), columns.numpy_types):
-                items = slice(int(of[name][part.start]), int(of[name][part.stop])) if name in of else part
+                items = slice(*bounds[name][[part.start, part.stop]].tolist()) if name in bounds else part
                 values.append(fit("from_npz", label, name, read_native(arrays[name], items), field).view(dtype))
-            lengths = {group.name: np.diff(end[part.start : part.stop + 1]) for group, end in bounds.items()}
+            stops = slice(part.start, part.stop + 1)
+            lengths = {group.name: np.diff(bounds[group.name][stops]) for group in groups.values()}
             buffer.insert(values, lengths=lengths, **{flag: array[part] for flag, array in ends.items()})
             done(part.stop - begin)
             begin = part.stop
-    if lost := before + number - int(buffer.size()):
-        log.warning("from_npz: %s: %d of %d rows overwritten: there is no room for more", label, lost, number)
+    warn_of_overwritten("from_npz", label, buffer, before + number, number)
     return buffer
 
 
@@ -260,7 +249,7 @@ def to_npz(buffer: Any, path: str | PathLike[str], *, progress: bool = False) ->
     fields, groups = column_fields(buffer.spec.columns), buffer.spec.columns.length_groups
     more: dict[str, Field] = {group.name_of_lengths: ((), np.dtype(np.int32)) for group in groups}
     if buffer.has_episodes:
-        more |= {name: ((), np.dtype(np.bool_)) for name in _FLAGS}
+        more |= dict.fromkeys(_FLAGS, ((), np.dtype(np.bool_)))
     if taken := sorted(more.keys() & fields.keys()):
         raise ValueError(f"For 'to_npz', 'buffer' must have no columns {taken}, which are flags or lengths.")
     fields |= more

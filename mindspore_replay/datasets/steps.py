@@ -1,10 +1,10 @@
-"""Steps of episodes: the form that all datasets are converted to on their way into buffers.
+"""Rows of episodes, found in files, datasets and buffers, and laid out anew for others.
 
-Files and buffers hold rows. A row may be only the observation after an episode, and the next observation may be that of
-the next row. A `Recording` finds the steps and their episodes by the flags of all rows, and reads the rest in pieces.
+Rows have their next observation, or the next row has it, and a row may be only the observation after an episode. A
+`Recording` finds the steps and their episodes by the flags of all rows, and reads the rest in pieces.
 """
 
-import functools
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -19,11 +19,16 @@ Field = tuple[tuple[int, ...], np.dtype]
 #: Largest chunk to read or insert, in rows and bytes; at least one row.
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 2**20
 
+#: Rows between those to read that are read too; with more of them there are two reads.
+_GAP = 1024
+
 #: The dtype of bfloat16 in datasets: NumPy has none, and npz files hold two bytes without a type.
 BFLOAT16 = np.dtype("V2")
 
 #: Keys of the flags of rows for a `Recording`; no column has such a name.
 END, FINAL = "(end)", "(final)"
+
+ENDS = "terminated", "truncated"
 
 
 class EpisodeTable(NamedTuple):
@@ -59,27 +64,22 @@ class EpisodeTable(NamedTuple):
 Episodes = slice | Sequence[int] | np.ndarray | Callable[[EpisodeTable], slice | Sequence[int] | np.ndarray] | None
 
 
-class Steps(NamedTuple):
-    """Consecutive steps of one or several episodes.
+class Layout(NamedTuple):
+    """Rows to read from a `Recording`, and the flags to insert them with.
 
     Args:
-        columns (dict): Arrays ``[n, *F]`` by name.
-        following (dict): The next observations, by the name of the observation; where `has_next` is False, any.
-        has_next (numpy.ndarray): Whether the next observation is known, bool ``[n]``. False only at ends of episodes.
-        end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
-        final (Union[numpy.ndarray, None]): For rows stored by a buffer: whether a row contains only the observation
-            after an episode, bool ``[n]``. Default: ``None``, for steps.
+        source (numpy.ndarray): The row of the recording that each is. Shape ``[n]``, int64, rising.
+        has_next (numpy.ndarray): Whether its next observation is that of the next row, bool ``[n]``.
+        after (numpy.ndarray): Whether it is only the observation after an episode, bool ``[n]``.
+        end (numpy.ndarray): bool ``[n]``.
+        final (numpy.ndarray): bool ``[n]``.
     """
 
-    columns: Arrays
-    following: Arrays
+    source: np.ndarray
     has_next: np.ndarray
+    after: np.ndarray
     end: np.ndarray
-    final: np.ndarray | None = None
-
-    def flag(self, name: str) -> np.ndarray:
-        """Return the column ``"terminated"`` or ``"truncated"`` as bools, all ``False`` if there is none."""
-        return as_flag(self.columns[name]) if name in self.columns else np.zeros(len(self.end), np.bool_)
+    final: np.ndarray
 
 
 def as_flag(column: np.ndarray) -> np.ndarray:
@@ -113,11 +113,6 @@ def chunks(number: int, rows: int) -> Iterator[slice]:
     return (slice(begin, min(begin + rows, number)) for begin in range(0, number, rows))
 
 
-def is_whole(names: Collection[str], observations: Sequence[str]) -> bool:
-    """Return True if rows contain their next observation."""
-    return bool(observations) and all(f"next_{name}" in names for name in observations)
-
-
 class Recording:
     """Rows in time order, and the steps and episodes in them. The last row ends its episode.
 
@@ -126,91 +121,139 @@ class Recording:
     `FINAL` row contains only an observation. If its flags are set, its next observation is unknown.
 
     Args:
+        call (str): The function to name in messages.
+        label (str): Name of what has the rows, for messages.
         number (int): Rows.
         fields (Mapping[str, Field]): Columns, with `END` and `FINAL` if these are known. Otherwise episodes end where
             rows are terminated or truncated.
-        read (Callable): Returns consecutive rows of a column, given its name and a slice.
-        observations (Sequence[str]): The columns that are observations.
+        read (Callable): Returns consecutive rows of a column, given its name and a slice, which may reach too far.
+        observations (Collection[str]): The columns that are observations.
+        flags (Union[Mapping, None]): All flags that are set, by name. Default: ``None``, to read them.
+        one_by_one (bool): Whether to read rows of one episode at a time. Default: ``False``.
+        as_stored (bool): Whether to take rows and flags as they are. Default: ``False``.
 
     Attributes:
+        fields (dict[str, Field]): Columns of steps.
+        transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
+        length (numpy.ndarray): Steps of each episode. Shape ``[episodes]``, int64.
         rows (numpy.ndarray): The row of each step. Shape ``[n]``, int64.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
         has_next (numpy.ndarray): Whether the observation after it is known, bool ``[n]``.
-        terminated (numpy.ndarray): bool ``[n]``.
-        stops (numpy.ndarray): For each episode, the number of the first step behind it. Shape ``[episodes]``, int64.
+        lost (numpy.ndarray): Whether it is needed but unknown, bool ``[n]``.
     """
 
     def __init__(
         self,
+        call: str,
+        label: str,
         number: int,
         fields: Mapping[str, Field],
         read: Callable[[str, slice], np.ndarray],
-        observations: Sequence[str],
+        observations: Collection[str],
+        *,
+        flags: Mapping[str, np.ndarray] | None = None,
+        one_by_one: bool = False,
+        as_stored: bool = False,
     ) -> None:
-        self._number, self._fields, self._read, self._observations = number, fields, read, observations
-        self._whole = is_whole(fields, observations)
-        terminated = self._flag("terminated")
-        done = terminated | self._flag("truncated")
-        final, end = self._flag(FINAL), self._flag(END) if END in fields else done.copy()
+        self.call, self.label, self.observations, self.as_stored = call, label, observations, as_stored
+        self._columns, self._read, self._one_by_one = fields, read, one_by_one
+        following = {f"next_{name}": fields[name] for name in observations}
+        self.whole = bool(observations) and following.keys() <= fields.keys()
+        self.fields = {name: field for name, field in fields.items() if name not in {END, FINAL, *following}}
+        names = [name for name in fields if name in self.fields or (name in following and self.whole)]
+        if not self.whole:  # next observations come after the reward
+            at = names.index("reward") + 1 if "reward" in names else len(names)
+            names[at:at] = following
+        self.transitions = {name: {**following, **self.fields}[name] for name in names}
+        if flags is None:
+            flags = {name: as_flag(read(name, slice(0, number))) for name in (*ENDS, END, FINAL) if name in fields}
+        no = np.zeros(number, np.bool_)
+        terminated, truncated, final = (flags.get(name, no) for name in (*ENDS, FINAL))
+        done = terminated | truncated
+        self._flags, end = (ends_said(flags.get(END, no), final), final), flags.get(END, done).copy()
         end[-1:] = True
-        has_next, filler = (np.ones(number, np.bool_), final) if self._whole else (~end, final & ~done)
-        if self._whole:
+        has_next, filler = (np.ones_like(end), final) if self.whole else (~end, final & ~done)
+        if self.whole:
             self._end_where_observations_differ(end)
         end[:-1] |= filler[1:]
-        self.rows = np.flatnonzero(~filler)
-        self.end, self.has_next, self.terminated = (flags[self.rows] for flags in (end, has_next, terminated))
-        self.stops = np.flatnonzero(self.end) + 1
-
-    def _flag(self, name: str) -> np.ndarray:
-        whole = slice(0, self._number)
-        return as_flag(self._read(name, whole)) if name in self._fields else np.zeros(self._number, np.bool_)
+        self.rows, self._starts = np.flatnonzero(~filler), np.flatnonzero(end[:-1] & ~filler[1:]) + 1
+        self.end, self.has_next, self.terminated = (one[self.rows] for one in (end, has_next, terminated))
+        self.lost = ~self.has_next & ~self.terminated
+        self.length = np.diff(np.flatnonzero(self.end) + 1, prepend=0)
 
     def _end_where_observations_differ(self, end: np.ndarray) -> None:
-        for name in self._observations:
-            for part in chunks(self._number - 1, chunk_rows([self._fields[name]])):
+        for name in self.observations:
+            for part in chunks(len(end) - 1, chunk_rows([self._columns[name]])):
                 after = numbers_of(self._read(name, slice(part.start + 1, part.stop + 1)))
                 said = numbers_of(self._read(f"next_{name}", part))
                 same = (said == after) | ((said != said) & (after != after))  # NaN is NaN
                 end[part] |= ~same.all(tuple(range(1, same.ndim)))
 
-    @functools.cached_property
     def table(self) -> EpisodeTable:
-        """The episodes."""
-        rewards = np.zeros(len(self.rows))
-        if "reward" in self._fields and len(self.rows):
-            rewards = numbers_of(self._read("reward", slice(0, self._number)))[self.rows].astype(np.float64)
-            rewards = rewards.sum(tuple(range(1, rewards.ndim)))
-        begins = np.append(0, self.stops[:-1])[: len(self.stops)]
-        total = np.add.reduceat(rewards, begins)
-        last = self.stops - 1
-        truncated = self._flag("truncated")[self.rows]
-        return EpisodeTable(self.stops - begins, total, self.terminated[last], truncated[last])
+        """Return the table of the episodes."""
+        layout, number, last = (
+            self.layout(np.ones_like(self.end), False, False),
+            len(self.end),
+            np.flatnonzero(self.end),
+        )
+        read: Arrays = {name: np.zeros(number) for name in ("reward", *ENDS)}
+        for part in chunks(number, chunk_rows(self._columns.values())):
+            for name, values in self.read(layout, part, read.keys() & self.fields.keys()).items():
+                read[name][part] = numbers_of(values).reshape(len(values), -1).sum(axis=1, dtype=np.float64)
+        total = np.add.reduceat(read["reward"], last + 1 - self.length)
+        return EpisodeTable(self.length, total, *(read[name][last] > 0 for name in ENDS))
 
-    def pieces(self, chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        """Return the steps of the episodes for which `chosen` is true, or ``None`` for all.
+    def layout(self, chosen: np.ndarray, whole: bool, single: bool) -> Layout:
+        """Return steps as rows, or all rows `as_stored`.
 
-        With `drops`, without those whose next observation is needed but unknown; the step before ends its episode.
+        Args:
+            chosen (numpy.ndarray): Which steps, bool ``[n]``.
+            whole (bool): Whether next observations are needed. If one is unknown, the step before ends its episode.
+            single (bool): Whether the observation after an episode, if it is known, is a row of its own.
         """
-        end, wanted = self.end, np.ones(len(self.rows), np.bool_)
-        if chosen is not None:
-            wanted = np.repeat(chosen, np.diff(self.stops, prepend=0))
-        if drops:
-            lost = ~self.has_next & ~self.terminated
-            end, wanted = end | np.append(lost[1:], False), wanted & ~lost
-        picked = np.flatnonzero(wanted)
-        for part in chunks(len(picked), chunk_rows(self._fields.values())):
-            yield self.steps(picked[part], end)
+        if self.as_stored:
+            no = np.zeros_like(self._flags[0])
+            return Layout(np.arange(len(no)), no, no, *self._flags)
+        end = self.end
+        if whole:
+            end, chosen = end | np.append(self.lost[1:], False), chosen & ~self.lost
+        picked = np.flatnonzero(chosen)
+        source, end, has_next = self.rows[picked], end[picked], self.has_next[picked]
+        after, final = np.zeros((2, len(picked)), np.bool_)
+        if single:
+            last = np.flatnonzero(end & has_next)
+            after, final = np.insert(after, last + 1, True), end & ~has_next & ~self.terminated[picked]
+            source = np.insert(source, last + 1, source[last] + (not self.whole))
+            end, final = np.insert(end & ~has_next, last + 1, False), np.insert(final, last + 1, True)
+            has_next = np.insert(has_next, last + 1, False)
+        return Layout(source, has_next, after, end, final)
 
-    def steps(self, numbers: np.ndarray, end: np.ndarray | None = None) -> Steps:
-        """Return the steps of these numbers, which rise, with their ends or others."""
-        rows, following, columns = self.rows[numbers], {}, {}
-        first, after = int(rows[0]), np.minimum(rows + 1, self._number - 1)
-        for name in self._fields.keys() - {END, FINAL}:
-            of_next = name in self._observations and not self._whole
-            values = self._read(name, slice(first, int((after if of_next else rows)[-1]) + 1))
-            columns[name] = values[rows - first]
-            if of_next:
-                following[name] = values[after - first]
-        for name in self._observations if self._whole else ():
-            following[name] = columns.pop(f"next_{name}")
-        return Steps(columns, following, self.has_next[numbers], (self.end if end is None else end)[numbers])
+    def read(self, layout: Layout, part: slice, names: Collection[str]) -> Arrays:
+        """Return columns of steps or transitions, in some rows of a layout."""
+        source = layout.source[part]
+        apart = np.diff(source) > _GAP
+        if self._one_by_one:
+            apart |= np.diff(self._starts.searchsorted(source, "right")) > 0
+        bounds = [part.start, *(np.flatnonzero(apart) + part.start + 1).tolist(), part.stop]
+        runs = [Layout(*(array[slice(*run)] for array in layout)) for run in itertools.pairwise(bounds)]
+        arrays = [self._read_run(run, names) for run in runs]
+        return {name: np.concatenate([one[name] for one in arrays]) for name in names}
+
+    def _read_run(self, layout: Layout, names: Collection[str]) -> Arrays:
+        source, after, arrays = layout.source, layout.after, {}
+
+        def take(name: str, rows: np.ndarray) -> np.ndarray:
+            found = self._read(name, slice(int(source[0]), int(source[-1]) + 2))  # with the observation after the last
+            return found[np.minimum(rows - source[0], len(found) - 1)]
+
+        for name in names:
+            of = name.removeprefix("next_")
+            if name != of in self.observations and not self.whole:
+                arrays[name] = take(of, source + layout.has_next)
+                continue
+            arrays[name] = take(name, source)
+            if of not in self.observations:
+                arrays[name][after] = np.zeros((), arrays[name].dtype)
+            elif self.whole and name == of and after.any():
+                arrays[name][after] = take(f"next_{name}", source[after])
+        return arrays

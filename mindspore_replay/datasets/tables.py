@@ -1,4 +1,4 @@
-"""Reads files with one array for each column, as npz and HDF5 files are; makes buffers from HDF5 files."""
+"""Datasets from files with one array for each column, as npz and HDF5 files are; makes buffers from HDF5 files."""
 
 import contextlib
 import math
@@ -11,8 +11,8 @@ import numpy as np
 
 from ..store.base.checks import check_no_pipe
 from ..store.base.optional import optional
-from .filling import Dataset, fill, unmarked, with_next
-from .steps import END, FINAL, Episodes, Field, Recording, Steps, chunk_rows, chunks, ends_said, is_whole
+from .filling import fill
+from .steps import END, Episodes, Recording
 
 if TYPE_CHECKING:
     import h5py
@@ -33,10 +33,13 @@ _CACHED = 2**25
 #: Most bytes that a byte of a file can stand for, if it is compressed by deflate.
 _MOST_EXPANDED = 1032
 
+#: Returns rows of an array.
+Read = Callable[[Any, slice], np.ndarray]
 
-def check_expanded(call: str, label: str, nbytes: int, size: int) -> None:
+
+def check_expanded(call: str, label: str, nbytes: int) -> None:
     """Raise a ValueError for a file whose arrays would be larger than its bytes allow."""
-    if nbytes > _MOST_EXPANDED * size:
+    if nbytes > _MOST_EXPANDED * (size := os.stat(label).st_size):
         raise ValueError(
             f"For '{call}', {label} must hold its arrays, but it has {size} bytes, and they would have {nbytes}."
         )
@@ -48,75 +51,18 @@ def read_native(array: Any, rows: slice) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def table_source(
-    call: str,
-    label: str,
-    arrays: Mapping[str, Any],
-    names: Mapping[str, str],
-    by_episode: bool = False,
-    always: Sequence[str] = (),
-    reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Dataset:
-    """Return a file whose columns have equal lengths as a `Dataset`.
-
-    Args:
-        call (str): Function to name in errors.
-        label (str): Name of the file, for errors.
-        arrays (Mapping[str, Any]): Its arrays by key, of NumPy or h5py.
-        names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
-        by_episode (bool): Whether to find the episodes. Otherwise rows are taken as they are. Default: ``False``.
-        always (Sequence[str]): Flags that become columns even if the file lacks them. Default: ``()``.
-        reading (Callable): Returns a block to read in, with errors of its own. Default: ``nullcontext``.
-    """
-    flags = {END, FINAL, *always}
-    _check(call, label, {names[name]: arrays[names[name]] for name in names}, [names[n] for n in names if n in flags])
-    types = {name: arrays[key].dtype.newbyteorder("=") for name, key in names.items()}
-    rows: dict[str, Field] = {name: (tuple(arrays[names[name]].shape[1:]), types[name]) for name in names}
-    size, always_fields = len(arrays[next(iter(names.values()))]), dict.fromkeys(always, ((), np.dtype(np.bool_)))
-    columns: dict[str, Field] = {name: rows[name] for name in names if name not in (END, FINAL)} | always_fields
-
-    def read(name: str, part: slice) -> np.ndarray:
-        with reading():
-            array = read_native(arrays[names[name]], part)
-        flag = array.astype(np.bool_) if name in flags else array
-        if array.dtype != flag.dtype and not np.array_equal(flag, array):
-            raise ValueError(
-                f"For '{call}', {names[name]!r} of {label} must hold bools or 0 and 1, but got "
-                f"{array[flag != array][0]}."
-            )
-        return flag
-
-    def as_stored(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        no = np.zeros(size, np.bool_)
-        end, final = (read(flag, slice(0, size)) if flag in rows else no for flag in (END, FINAL))
-        end = ends_said(end, final)
-        for part in chunks(size, chunk_rows(rows.values())):
-            yield Steps({name: read(name, part) for name in columns}, {}, no[part], end[part], final[part])
-
-    if not by_episode:
-        nothing = np.zeros(1, np.bool_)
-        return Dataset(label, columns, columns, (), np.array([size]), nothing, nothing, as_stored)
-    observations = [name for name in names if name.split(".")[0] == "observation"]
-    whole, following = is_whole(names, observations), {f"next_{name}" for name in observations}
-    if not whole and not {END, "truncated"} & names.keys():
-        key = names.get("truncated", "timeouts" if always else "truncated")
-        raise unmarked(call, label, f"{key!r} or next observations", list(names.values()))
-    fields = {name: field for name, field in columns.items() if name not in following}
-    found = Recording(size, rows, read, observations)
-
-    def steps(chosen: np.ndarray | None, drops: bool) -> Iterator[Steps]:
-        for one in found.pieces(chosen, drops):
-            lacking = {name: one.flag(name) for name in always if name not in one.columns}
-            yield one._replace(columns={**one.columns, **lacking})
-
-    last, transitions = found.stops - 1, columns if whole else with_next(fields, observations)
-    length, has_next = np.diff(found.stops, prepend=0), found.has_next[last]
-    lost = ~(has_next | found.terminated[last])
-    return Dataset(label, fields, transitions, observations, length, has_next, lost, steps, lambda: found.table)
+def as_bools(call: str, label: str, key: str, array: np.ndarray) -> np.ndarray:
+    """Return flags as bools. Raise a ValueError if they are not bools or 0 and 1."""
+    flags = array.astype(np.bool_)
+    if not np.array_equal(flags, array):
+        raise ValueError(
+            f"For '{call}', {key!r} of {label} must hold bools or 0 and 1, but got {array[flags != array][0]}."
+        )
+    return flags
 
 
-def _check(call: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> None:
-    """Raise an error for arrays that cannot be columns or flags."""
+def _check(call: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str]) -> int:
+    """Return the length of all arrays. Raise an error for arrays that cannot be columns or flags."""
     if odd := [f"{key!r} is {array.dtype}" for key, array in arrays.items() if array.dtype.kind not in "biufV"]:
         raise TypeError(f"For '{call}', {label} must hold arrays of numbers, but {', '.join(odd)}.")
     lengths = {key: array.shape[0] if array.shape else None for key, array in arrays.items()}
@@ -124,26 +70,68 @@ def _check(call: str, label: str, arrays: Mapping[str, Any], flags: Sequence[str
         raise ValueError(
             f"For '{call}', {label} must hold arrays of one length, a row of each step, but got {lengths}."
         )
-    size = next(iter(lengths.values()))
+    size = int(next(iter(lengths.values())) or 0)
     if not size:
         raise ValueError(f"For '{call}', {label} must hold a row, but got none.")
     if wrong := {key: arrays[key].shape for key in flags if arrays[key].shape != (size,)}:
         raise ValueError(f"For '{call}', flags of {label} must have shape ({size},), but got {wrong}.")
+    return size
 
 
-def d4rl_source(
+def unmarked(call: str, label: str, marks: str, names: Sequence[str]) -> ValueError:
+    """Return the error for rows of which nobody knows where episodes were cut off."""
+    return ValueError(
+        f"For '{call}', {label} must mark where episodes end without termination, by {marks}, but it has {names}."
+    )
+
+
+def recording_of(
     call: str,
     label: str,
     arrays: Mapping[str, Any],
-    reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Dataset:
-    """Make the source of a file with D4RL's keys."""
-    split = [(key, *key.partition("/")[::2]) for key in arrays]
+    names: Mapping[str, str],
+    flags: Sequence[str],
+    read: Read = read_native,
+    as_stored: bool = False,
+) -> Recording:
+    """Find the episodes in the rows of a file.
+
+    Args:
+        call (str): Function to name in errors.
+        label (str): Name of the file, for errors.
+        arrays (Mapping[str, Any]): Its arrays by key, of NumPy or h5py.
+        names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
+        flags (Sequence[str]): The columns that are flags; those that the file lacks are never set.
+        read (Callable): Returns rows of an array. Default: `read_native`.
+        as_stored (bool): Whether to take rows as they are. Default: ``False``.
+    """
+    present = {name: names[name] for name in flags if name in names}
+    size = _check(call, label, {key: arrays[key] for key in names.values()}, list(present.values()))
+    observations = [name for name in names if name.split(".")[0] == "observation" and not as_stored]
+    columns = {name: arrays[key] for name, key in names.items()}
+    columns |= {name: np.zeros(size, np.bool_) for name in flags if name not in names}
+    rows = {name: (tuple(array.shape[1:]), array.dtype.newbyteorder("=")) for name, array in columns.items()}
+    rows |= dict.fromkeys(flags, ((), np.dtype(np.bool_)))
+
+    def read_column(name: str, part: slice) -> np.ndarray:
+        array = read(columns[name], part)
+        return as_bools(call, label, present[name], array) if name in present else array
+
+    found = Recording(call, label, size, rows, read_column, observations, as_stored=as_stored)
+    if not (as_stored or found.whole or {END, "truncated"} & names.keys()):
+        marks = "'timeouts' or next observations" if "truncated" in flags else "'truncated' or next observations"
+        raise unmarked(call, label, marks, list(names.values()))
+    return found
+
+
+def d4rl_recording(call: str, label: str, arrays: Mapping[str, Any], read: Read = read_native) -> Recording:
+    """Find the episodes in a file with D4RL's keys."""
+    parts = [(key, *key.partition("/")) for key in arrays]
     names = {  # each array in a group is a column
-        column + "." * bool(rest) + rest.replace("/", "."): key
+        column + "." * bool(inner) + inner.replace("/", "."): key
         for first, column in D4RL.items()
-        for key, start, rest in split
-        if start == first
+        for key, group, _, inner in parts
+        if group == first
     }
     present = {name.split(".")[0] for name in names}
     missing = [key for key in ("observations", "actions", "rewards", "terminals") if D4RL[key] not in present]
@@ -151,7 +139,7 @@ def d4rl_source(
         raise ValueError(
             f"For '{call}', {label} must have D4RL's keys, but lacks {missing}; it has {list(arrays)[:20]}."
         )
-    return table_source(call, label, arrays, names, True, ("terminated", "truncated"), reading)
+    return recording_of(call, label, arrays, names, ("terminated", "truncated"), read)
 
 
 def from_hdf5(
@@ -223,16 +211,14 @@ def from_hdf5(
     label = fspath(path)
     check_no_pipe("from_hdf5", label)
     arguments.update(sample_size=sample_size, capacity=capacity, buffer_cls=buffer_cls)
-    reading = lambda: _whole(label)  # noqa: E731
     with optional("h5py", "from_hdf5", "datasets").File(path, "r", rdcc_nbytes=_CACHED) as file:
-        with reading():
-            arrays = _arrays_of(file, label)
-        source = d4rl_source("from_hdf5", label, arrays, reading)
-        return fill("from_hdf5", source, buffer, episodes, types, progress, arguments)
+        arrays, read = _explained(label)(_arrays_of)(file, label), _explained(label)(read_native)
+        source = d4rl_recording("from_hdf5", label, arrays, read)
+        return fill(source, buffer, episodes, types, progress, arguments)
 
 
 @contextlib.contextmanager
-def _whole(label: str) -> Iterator[None]:
+def _explained(label: str) -> Iterator[None]:
     """Raise a ValueError if h5py finds in the block that the file is damaged."""
     try:
         yield
@@ -259,6 +245,9 @@ def _arrays_of(file: "h5py.File", label: str) -> "dict[str, h5py.Dataset | None]
             item.visititems(lambda name, dataset, key=key: add(f"{key}/{name}", dataset))
         else:
             add(key, item)
-    nbytes = sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in arrays.values() if one is not None)
-    check_expanded("from_hdf5", label, nbytes, os.stat(label).st_size)
+    check_expanded(
+        "from_hdf5",
+        label,
+        sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in arrays.values() if one is not None),
+    )
     return arrays

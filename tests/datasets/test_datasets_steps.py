@@ -1,5 +1,6 @@
 """Steps from rows, for rows in pieces of any size."""
 
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mindspore_replay.datasets import steps as module
-from mindspore_replay.datasets.steps import END, FINAL, Arrays, Field, Recording, Steps, chunk_rows, chunks
+from mindspore_replay.datasets.steps import END, FINAL, Arrays, Field, Recording, chunk_rows, chunks
 
 
 def make_episodes(lengths: list[int], ends: list[str]) -> list[Arrays]:
@@ -52,43 +53,58 @@ def joined(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def recording(rows: Arrays, observations: list[str] = ["observation"]) -> Recording:  # noqa: B006
+def recording(rows: Arrays, observations: list[str] = ["observation"], **options: Any) -> Recording:  # noqa: B006
     fields: dict[str, Field] = {name: (array.shape[1:], array.dtype) for name, array in rows.items()}
-    return Recording(len(rows["action"]), fields, lambda name, part: rows[name][part], observations)
+    read_rows = lambda name, part: rows[name][part]  # noqa: E731
+    return Recording("f", "the rows", len(rows["action"]), fields, read_rows, observations, **options)
 
 
-def together(steps: list[Steps]) -> Steps:
-    columns, following = (joined([part[i] for part in steps]) for i in (0, 1))
-    return Steps(columns, following, *(np.concatenate([part[i] for part in steps]) for i in (2, 3)))
+def read(found: Recording, chosen: Any = True, *, whole: bool = False, single: bool = False, piece: int = 99) -> Arrays:
+    """Return transitions, or steps, in pieces, with the flags to insert them with."""
+    layout = found.layout(np.broadcast_to(chosen, found.end.shape), whole, single)
+    names = found.fields if single else found.transitions
+    parts = [found.read(layout, part, names) for part in chunks(len(layout.source), piece)]
+    flags = {END: layout.end, FINAL: layout.final, "next": layout.has_next}
+    return (joined(parts) if parts else {}) | flags
 
 
 EPISODES = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminated", "truncated", "neither"])), min_size=1)
 
 
 @settings(max_examples=150, deadline=None)
-@given(EPISODES, st.integers(1, 20), st.sampled_from(["plain", "whole", "flagged", "flagged whole"]))
+@given(EPISODES, st.integers(1, 20), st.sampled_from(["plain", "whole", "flagged", "flagged whole"]), st.booleans())
 def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
-    plan: list[tuple[int, str]], piece: int, layout: str
+    plan: list[tuple[int, str]], piece: int, layout: str, one_by_one: bool
 ) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
     if layout == "plain":  # nothing else would mark the end of an episode
         ends = ["truncated" if end == "neither" else end for end in ends]
     episodes = make_episodes(lengths, ends)
     rows = joined([rows_of(episode, layout) for episode in episodes])
-    with mock.patch.object(module, "CHUNK_ROWS", piece):
-        pieces = list(recording(rows).pieces(None, False))
-    assert {len(part.end) for part in pieces[:-1]} <= {piece}
-    steps = together(pieces)
+    with mock.patch.object(module, "CHUNK_ROWS", piece), mock.patch.object(module, "_GAP", piece % 3):
+        found = recording(rows, one_by_one=one_by_one)
+        steps, single = read(found, piece=piece), read(found, single=True, piece=piece)
     expected = joined([{k: v[: len(e["action"])] for k, v in e.items()} for e in episodes])
-    assert steps.columns.keys() == expected.keys()
+    assert steps.keys() == {*expected, "next_observation", END, FINAL, "next"}
     for name, array in expected.items():
-        np.testing.assert_array_equal(steps.columns[name], array)
-        assert steps.columns[name].dtype == array.dtype
+        np.testing.assert_array_equal(steps[name], array)
+        assert steps[name].dtype == array.dtype
     last = np.concatenate([np.arange(n) == n - 1 for n in lengths])
-    np.testing.assert_array_equal(steps.end, last)
-    np.testing.assert_array_equal(steps.has_next, ~last if layout == "plain" else np.ones_like(last))
+    np.testing.assert_array_equal(steps[END], last)
+    np.testing.assert_array_equal(steps["next"], ~last if layout == "plain" else np.ones_like(last))
     following = np.concatenate([e["observation"][1:] for e in episodes])
-    np.testing.assert_array_equal(steps.following["observation"][steps.has_next], following[steps.has_next])
+    np.testing.assert_array_equal(steps["next_observation"][steps["next"]], following[steps["next"]])
+    if layout == "plain":  # the last observations are unknown
+        np.testing.assert_array_equal(single["observation"], expected["observation"])
+        assert single[END].tolist() == last.tolist()
+        assert single[FINAL].tolist() == (last & ~expected["terminated"]).tolist()
+        return
+    np.testing.assert_array_equal(single["observation"], np.concatenate([e["observation"] for e in episodes]))
+    after = np.concatenate([np.arange(n + 1) == n for n in lengths])
+    assert (single[FINAL].tolist(), single[END].any()) == (after.tolist(), False)
+    for name in expected.keys() - {"observation"}:
+        np.testing.assert_array_equal(single[name][~after], expected[name])
+        assert not single[name][after].any()
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,32 +112,29 @@ def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
 def test_steps_are_chosen_and_summed_by_episode(plan: list[tuple[int, str]], piece: int, data: st.DataObject) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
     episodes = make_episodes(lengths, ends)
-    with mock.patch.object(module, "CHUNK_ROWS", piece):
-        found = recording(joined([rows_of(episode, "flagged") for episode in episodes]))
-        chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan))))
-        pieces = list(found.pieces(chosen, False))
-    wanted = [episode for episode, take in zip(episodes, chosen) if take]
-    if wanted:
-        steps, expected = together(pieces), joined([{**e, "observation": e["observation"][1:]} for e in wanted])
-        np.testing.assert_array_equal(steps.columns["action"], expected["action"])
-        np.testing.assert_array_equal(steps.following["observation"], expected["observation"])
-    assert bool(pieces) == bool(wanted)
-    table = found.table
+    found = recording(joined([rows_of(episode, "flagged") for episode in episodes]))
+    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(plan), max_size=len(plan))))
+    with mock.patch.object(module, "CHUNK_ROWS", piece), mock.patch.object(module, "_GAP", 1):
+        steps, table = read(found, np.repeat(chosen, found.length), piece=piece), found.table()
+    if wanted := [episode for episode, take in zip(episodes, chosen) if take]:
+        expected = joined([{**e, "observation": e["observation"][1:]} for e in wanted])
+        np.testing.assert_array_equal(steps["action"], expected["action"])
+        np.testing.assert_array_equal(steps["next_observation"], expected["observation"])
+    assert len(steps[END]) == sum(len(episode["action"]) for episode in wanted)
     assert table.length.tolist() == lengths
     assert table.total_reward.tolist() == [e["reward"].sum() for e in episodes]
     assert table.terminated.tolist() == [end == "terminated" for end in ends]
     assert table.truncated.tolist() == [end == "truncated" for end in ends]
-    assert found.has_next.all()
 
 
 def test_steps_without_the_observation_after_them_are_dropped():
     """But for one that terminated; the step before ends its episode."""
     rows = {"observation": np.arange(7.0), "action": np.arange(7), "terminated": np.arange(7) == 1}
     rows["truncated"] = np.isin(np.arange(7), [4, 5])
-    for drops, action, end in ((False, [0, 1, 2, 3, 4, 5, 6], [1, 4, 5, 6]), (True, [0, 1, 2, 3], [1, 3])):
-        steps = together(list(recording(rows).pieces(None, drops)))
-        assert steps.columns["action"].tolist() == action
-        assert steps.columns["action"][steps.end].tolist() == end
+    for whole, action, end in ((False, [0, 1, 2, 3, 4, 5, 6], [1, 4, 5, 6]), (True, [0, 1, 2, 3], [1, 3])):
+        steps = read(recording(rows), whole=whole)
+        assert steps["action"].tolist() == action
+        assert steps["action"][steps[END]].tolist() == end
 
 
 def test_an_episode_ends_where_the_next_observation_is_not_that_of_the_next_row():
@@ -145,25 +158,23 @@ def test_a_final_row_with_flags_of_its_own_is_a_step():
         END: np.array([False, True, False, True]),
         FINAL: np.array([False, True, False, True]),
     }
-    steps = together(list(recording(rows).pieces(None, False)))
-    assert steps.columns["action"].tolist() == [0, 1, 2]
-    assert steps.has_next.tolist() == [True, False, True]
-    assert steps.end.tolist() == [False, True, True]
-    assert steps.following["observation"][steps.has_next].tolist() == [1, 3]
+    steps = read(recording(rows))
+    assert steps["action"].tolist() == [0, 1, 2]
+    assert steps["next"].tolist() == [True, False, True]
+    assert steps[END].tolist() == [False, True, True]
+    assert steps["next_observation"][steps["next"]].tolist() == [1, 3]
 
 
 def test_rows_without_a_step():
     """Each holds only an observation."""
     flags = {END: np.ones(2, bool), FINAL: np.ones(2, bool)}
     found = recording({"observation": np.zeros(2), "action": np.zeros(2), "reward": np.ones(2), **flags})
-    assert [array.tolist() for array in (*found.table, found.rows)] == [[], [], [], [], []]
-    assert not list(found.pieces(None, True))
+    assert [array.tolist() for array in (*found.table(), found.rows)] == [[], [], [], [], []]
+    assert not len(read(found, whole=True)[END])
 
 
 def test_flags_may_have_an_axis_more():
-    steps = Steps({"terminated": np.array([[0], [1]], np.int32)}, {}, np.ones(2, bool), np.ones(2, bool))
-    assert steps.flag("terminated").tolist() == [False, True]
-    assert steps.flag("truncated").tolist() == [False, False]
+    assert module.as_flag(np.array([[0], [1]], np.int32)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65_536), (2**14, 64), (2**30, 1)])
