@@ -2,38 +2,30 @@
 
 Examples:
   mindspore-replay inspect buffer.safetensors
-  mindspore-replay inspect buffer.safetensors --plot buffer.png
   mindspore-replay inspect buffer.safetensors --json | jq .rows
 """
 
 import argparse
 import inspect
 import json
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from ..checkpoint.file_format import sensible
 from ..checkpoint.overview import Overview, overview
-from ..store.base.optional import optional
 from ..store.spec.arguments import encoded
 from ..store.spec.described import constructor_of
 from ..training.sinks import as_json, bars, number_text
 from ..training.statistics import Statistics, statistics_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("file", help="a file that save() wrote")
-    parser.add_argument("--plot", metavar="PNG", help="also draw priorities, ages and returns to this file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the contents of the file, and plot them if asked to."""
+    """Print the contents of the file."""
     buffers, nbytes = overview(options.file)
     with sensible(options.file):
         readings = [_reading(buffer) for buffer in buffers]
@@ -45,10 +37,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"{options.file}: {nbytes:,} bytes on the disk, written by mindspore_replay {version}")
         for buffer, reading in zip(buffers, readings):
             print(_as_text(buffer, reading))
-    if options.plot:
-        _plot(buffers, readings, options.plot)
-        if not options.json:
-            print(f"drawn: {options.plot}")
     return 0
 
 
@@ -99,44 +87,3 @@ def _as_text(buffer: Overview, reading: Statistics) -> str:
     for name, (edges, counts) in reading.histograms.items():
         lines.append(f"    {name:{width}}  {number_text(edges[0])} |{bars(counts)}| {number_text(edges[-1])}")
     return "\n".join(lines)
-
-
-def _plot(buffers: list[Overview], readings: list[Statistics], path: str) -> None:
-    optional("matplotlib", "--plot", "examples").use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, grid = plt.subplots(len(buffers), 3, figsize=(12, 3.4 * len(buffers)), layout="constrained", squeeze=False)
-    for (priorities, ages, returns), buffer, reading in zip(grid, buffers, readings):
-        _draw_histogram(priorities, reading, "priority", "priority")
-        if "priority" in reading.histograms and reading.histograms["priority"].edges[0] > 0:
-            priorities.set_xscale("log")
-        _draw_histogram(ages, reading, "age", "age, rows inserted since")
-        _draw_returns(returns, buffer.returns)
-        ages.set_title(f"{buffer.name + ': ' if buffer.name else ''}{buffer.description['class']}")
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
-def _draw_histogram(axes: "Axes", reading: Statistics, name: str, label: str) -> None:
-    if name not in reading.histograms:
-        _say(axes, f"no {name}")
-        return
-    edges, counts = reading.histograms[name]
-    axes.stairs(counts, edges, fill=True, alpha=0.7)
-    axes.set(xlabel=label, ylabel="rows that may be drawn", xlim=(edges[0], edges[-1]))
-
-
-def _draw_returns(axes: "Axes", returns: np.ndarray) -> None:
-    if returns.size == 0:
-        _say(axes, "no whole episode with rewards")
-        return
-    axes.plot(returns, ".", alpha=0.5)
-    mean = [returns[max(0, i - 19) : i + 1].mean() for i in range(returns.size)]
-    axes.plot(mean, label="mean of 20")
-    axes.set(xlabel="episode, from the oldest", ylabel="return")
-    axes.legend(frameon=False)
-
-
-def _say(axes: "Axes", text: str) -> None:
-    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="grey")
-    axes.set_axis_off()

@@ -62,18 +62,10 @@ def _devices() -> dict[str, str]:
         code = f"import mindspore; mindspore.set_device({device!r})"
         environment = {**os.environ, "GLOG_v": "3"}  # so that errors are logged
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        found[device] = _reason(device, result.stderr) if result.returncode else _THERE[device]
+        errors = re.findall(r"^\w*Error: ([^.]*)|Load dynamic library: \S* failed\. (.*)", result.stderr, re.MULTILINE)
+        reason = "".join(errors[0]) if errors else "MindSpore does not say why"
+        found[device] = f"not there: {reason}" if result.returncode else _THERE[device]
     return found
-
-
-def _reason(device: str, error: str) -> str:
-    """Summarize MindSpore's errors about a device in one line."""
-    if device == "GPU" and not os.environ.get("CUDA_HOME"):
-        return "not there: CUDA_HOME names no folder of CUDA, and MindSpore looks nowhere else"
-    missing = re.findall(rf"(\S+) \(need by mindspore-{device.lower()}\) is not found", error)
-    missing += re.findall(rf"Load dynamic library: \S*{device.lower()}\S* failed\. (.*)", error)
-    told = re.findall(r"^\w*Error: ([^.]*)", error, re.MULTILINE)
-    return f"not there: {', '.join(dict.fromkeys(missing)) or (told or ['MindSpore does not say why'])[-1]}"
 
 
 class _Step(nn.Cell):

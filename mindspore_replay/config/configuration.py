@@ -181,11 +181,7 @@ def _limiter_arguments(config: Mapping[str, Any], arguments: Mapping[str, Any]) 
         rows = arguments["sample_size"], arguments.get("num_envs", 1)
         return None if theirs is None else di_engine.limiter_arguments(theirs, *rows)
     _check_mapping("limiter", limits)
-    names = [p.name for p in inspect.signature(RateLimiter.__init__).parameters.values() if p.name != "self"]
-    _check_known(limits, names)
-    missing = [name for name in names[:3] if name not in limits]
-    if missing:
-        raise ValueError(f"For 'create_buffer', 'limiter' lacks {missing}; it has {sorted(limits)}.")
+    _check_fields(RateLimiter, "limiter", limits)
     return limits
 
 
@@ -307,14 +303,19 @@ def _with_records(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(cls: type, name: str, value: object) -> object:
     """Return the record of a mapping. Any other value stays, for the constructor to check."""
-    if not isinstance(value, Mapping):
-        return value
+    if isinstance(value, Mapping):
+        _check_fields(cls, name, value)
+        return cls(**value)
+    return value
+
+
+def _check_fields(cls: type, name: str, value: Mapping[str, Any]) -> None:
+    """Raise a ValueError for a mapping with unknown arguments of a class, or without some."""
     parameters = inspect.signature(cls).parameters.values()
     _check_known([f"{name}.{key}" for key in value], [f"{name}.{p.name}" for p in parameters])
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in value]
     if missing:
         raise ValueError(f"For 'create_buffer', {name!r} lacks {missing}; it has {sorted(map(str, value))}.")
-    return cls(**value)
 
 
 def _check_mapping(name: str, value: object) -> None:

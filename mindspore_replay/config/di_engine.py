@@ -54,19 +54,7 @@ _COUNTS = ("replay_buffer_size", "anneal_step", "IS_weight_anneal_train_iter", *
 
 
 def class_by_priority(buffer_cls: type, priority: object, find: Callable[[str], Any]) -> type:
-    """Return the uniform or the prioritized class by the key `priority`. Other classes are unchanged.
-
-    Args:
-        buffer_cls (type): The class that `type` names.
-        priority (Union[bool, None]): Value of the key, or ``None``.
-        find (Callable): Returns the class of a name.
-
-    Returns:
-        type: The class to make.
-
-    Raises:
-        TypeError: If `priority` is no bool.
-    """
+    """Return the uniform or the prioritized class by the key `priority`. Other classes are unchanged."""
     names = "ReplayBuffer", "PrioritizedReplayBuffer"
     if priority is None or buffer_cls not in map(find, names):
         return buffer_cls
@@ -84,15 +72,7 @@ def without_empty_limits(accepted: Collection[str], config: Mapping[str, Any]) -
 
 
 def to_arguments(buffer_cls: type, accepted: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate DI-engine's keys. All others are unchanged.
-
-    Args:
-        buffer_cls (type): The class from `class_by_priority`.
-        accepted (Collection[str]): Names of its arguments. A key that is one of these is not translated.
-        values (Mapping): Keys and values.
-
-    Returns:
-        dict: Arguments by name.
+    """Translate DI-engine's keys, but for those that are names of the class's arguments. All others are unchanged.
 
     Raises:
         TypeError: If a value is of another type.
@@ -197,17 +177,7 @@ def limiter_arguments(controller: Mapping[str, Any], sample_size: int, num_envs:
     DI-engine's rates are insertions a sample, ours samples an insertion. It counts the operations of the last seconds,
     a `RateLimiter` counts all. The error buffer is the smallest with which the two sides cannot block each other.
 
-    Args:
-        controller (Mapping): Value of the key.
-        sample_size (int): Rows of a sample.
-        num_envs (int): Rows of an insertion.
-
-    Returns:
-        Union[dict, None]: Arguments by name, or ``None`` if nothing is limited.
-
-    Raises:
-        TypeError: If `controller`, or the limits in it, are no mapping, or a value is no number.
-        ValueError: If a key is unknown, or a value is out of range.
+    Returns ``None`` if nothing is limited.
     """
     _check_keys(LIMITER, controller, (_RATES, _RATIO, _WINDOW))
     rates = controller.get(_RATES) or {}

@@ -13,7 +13,6 @@ import h5py
 import mindspore as ms
 import numpy as np
 import pytest
-from matplotlib import image
 
 import mindspore_replay
 from mindspore_replay import (
@@ -78,19 +77,15 @@ def test_inspect_says_what_the_buffer_says(folder: Path, capsys: pytest.CaptureF
     assert found["library_version"] == mindspore_replay.__version__
 
 
-def test_inspect_prints_and_draws(folder: Path, capsys: pytest.CaptureFixture[str]):
+def test_inspect_prints(folder: Path, capsys: pytest.CaptureFixture[str]):
     save(used(), "buffer.safetensors")
-    assert main(["inspect", "buffer.safetensors", "--plot", "buffer.png"]) == 0
+    assert main(["inspect", "buffer.safetensors"]) == 0
     text = capsys.readouterr().out
     assert re.match(rf"buffer.safetensors: [\d,]+ bytes on the disk, written by mindspore_replay {VERSION}\n", text)
     assert re.search(r"^PrioritizedReplayBuffer\(sample_size=4, max_use=9\)$", text, re.MULTILINE)
     assert re.search(r"^    observation +float32 \[2\]$", text, re.MULTILINE)
     assert re.search(r"^    inserted +33$", text, re.MULTILINE)
     assert re.search(r"^    priority +1 \|[ ▁-█]+\| \d", text, re.MULTILINE)
-    picture = image.imread("buffer.png")
-    assert picture.shape[:2] == (340, 1200)
-    thirds = np.split(picture[..., :3], 3, axis=1)
-    assert all((part < 0.9).any(axis=2).mean() > 0.01 for part in thirds)  # each contains some detail
 
 
 def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -102,10 +97,9 @@ def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[
     assert "\nmixed/0: PrioritizedReplayBuffer(" in text
     assert "\nmixed/1: ReplayBuffer(" in text
     assert "\nother: ReplayBuffer(" in text
-    assert main(["inspect", "all", "--json", "--plot", "all.png"]) == 0
+    assert main(["inspect", "all", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [found[name]["rows"] for name in ("mixed/0", "mixed/1", "other")] == [20, 0, 0]
-    assert image.imread("all.png").shape[0] == 3 * 340
 
 
 def test_an_overview_of_a_ring_that_went_round(folder: Path):

@@ -150,7 +150,7 @@ def test_there_are_commands_with_options():
     found = commands()
     assert found["examples/dqn.py"] >= {"--device", "--resume"}
     assert found["benchmarks/sharded.py"] == {"--rounds", "--seconds"}
-    assert found["mindspore-replay inspect"] == {"--plot", "--json"}
+    assert found["mindspore-replay inspect"] == {"--json"}
 
 
 def test_extras_are_installed_from_a_checkout():
