@@ -5,7 +5,6 @@ import json
 import math
 import os
 import time
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -66,8 +65,7 @@ class SharedWeights:
             raise FileNotFoundError(f"For 'SharedWeights', 'buffer' must be in a folder, but there is no {folder}.")
         self.version: int | None = None
         self._clock = getattr(buffer, "clock", getattr(buffer, "arrays", {}).get("clock"))
-        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._folder)
+        self._file = Path(folder).resolve() / "weights"
         self._seen: int | None = None
 
     def publish(self, network: Any, version: int | None = None) -> int:
@@ -96,29 +94,26 @@ class SharedWeights:
                 f"{network!r}."
             )
         arrays = {name: _plain(name, as_array(value)) for name, value in values.items()}
+        layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
+        unfinished = self._file.with_suffix(".part")
         with unchanged_if_refused(self._file, "SharedWeights.publish"):
             if version is None:
                 version = self._following() if self._clock is None else int(as_array(self._clock)[0])
             version = check_size("SharedWeights", "version", version, LAST_CLOCK, minimum=0)
-            self._replace(version, arrays)
+            try:
+                with unfinished.open("wb") as file:
+                    file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
+                    for array in arrays.values():
+                        file.write(array.reshape(-1).view(np.uint8).data)
+                # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
+                stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
+                os.utime(unfinished, ns=(stamp, stamp))
+                unfinished.replace(self._file)
+            except BaseException:
+                unfinished.unlink(missing_ok=True)
+                raise
         self.version, self._seen = version, self._stamp()
         return version
-
-    def _replace(self, version: int, arrays: Mapping[str, np.ndarray]) -> None:
-        layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-        unfinished = self._file.with_suffix(".part")
-        try:
-            with unfinished.open("wb") as file:
-                file.write(json.dumps({"version": version, "arrays": layout}).encode() + b"\n")
-                for array in arrays.values():
-                    file.write(array.reshape(-1).view(np.uint8).data)
-            # Readers know a newer file by its time, which a file system may count in steps of milliseconds.
-            stamp = max(time.time_ns(), 1 + (self._stamp() or 0))
-            os.utime(unfinished, ns=(stamp, stamp))
-            unfinished.replace(self._file)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
 
     def read(self, timeout: float = 0.0) -> dict[str, np.ndarray] | None:
         """Return the weights if they are newer than those last published or read by this object.
@@ -150,11 +145,6 @@ class SharedWeights:
     def __reduce__(self) -> tuple[type["SharedWeights"], tuple[str]]:
         """Make another object on the same folder, which has read nothing yet and has no clock."""
         return SharedWeights, (str(self._file.parent),)
-
-    @property
-    def _file(self) -> Path:
-        """The file, also after the folder was moved."""
-        return Path(os.readlink(f"/proc/self/fd/{self._folder}"), "weights")
 
     def _header(self, file: BinaryIO) -> tuple[int, list[tuple[str, np.dtype, tuple[int, ...]]]]:
         """Return the version in a file, and name, dtype and shape of each array after it."""
