@@ -19,13 +19,7 @@ _numbers = itertools.count()
 
 @ms.jit_class
 class _FixedArray:
-    """The rows of an array, the number of rows written, and the bodies of the operators on it.
-
-    Args:
-        dtype (mindspore.dtype): Dtype of a row.
-        shape (tuple[int, ...]): Shape ``F`` of a row.
-        size (int): ``N``, rows.
-    """
+    """The rows of an array, ``[N, *F]``, and the number of rows written, int64 ``[]``."""
 
     def __init__(self, dtype: object, shape: tuple[int, ...], size: int) -> None:
         name = f"TensorArray_{next(_numbers)}"
@@ -35,31 +29,6 @@ class _FixedArray:
         self.count = state_parameter("count", np.zeros((), np.int64))
         self.rows.name, self.count.name = f"{name}.rows", f"{name}.count"
         self.none, self.empty = Tensor(0, ms.int64), Tensor(np.zeros((size, *shape), numpy_type(dtype)))
-
-    def write(self, index, value):
-        """Write a row, ``[*F]``."""
-        place = ops.reshape(ops.cast(index, ms.int32), (1,))
-        row = ops.reshape(ops.cast(value, self.dtype), (1, *self.shape))
-        ops.scatter_update(self.rows, place, row)
-        ops.assign(self.count, ops.maximum(self.count, ops.reshape(ops.cast(index, ms.int64), ()) + 1))
-        return self.count + 0
-
-    def read(self, index):
-        """Return a row, ``[*F]``."""
-        return ops.gather(self.rows, ops.reshape(ops.cast(index, ms.int32), ()), 0)
-
-    def stack(self):
-        """Return copies of all rows, ``[N, *F]``, with zeros for those not written."""
-        return self.rows + self.empty
-
-    def written(self):
-        """Return the number of rows written, int64 ``[]``."""
-        return self.count + 0
-
-    def clear(self):
-        """Forget all rows."""
-        ops.assign(self.rows, self.empty)
-        return ops.assign(self.count, self.none)
 
 
 @ms.jit_class
@@ -102,25 +71,28 @@ class TensorArrayWrite(_OnArray):
 
     def __call__(self, handle, index, value):
         """Write the row."""
-        return handle.write(index, value)
+        row = ops.reshape(ops.cast(value, handle.dtype), (1, *handle.shape))
+        ops.scatter_update(handle.rows, ops.reshape(ops.cast(index, ms.int32), (1,)), row)
+        ops.assign(handle.count, ops.maximum(handle.count, ops.reshape(ops.cast(index, ms.int64), ()) + 1))
+        return handle.count + 0
 
 
 @ms.jit_class
 class TensorArrayRead(_OnArray):
-    """``(handle, index) -> row``."""
+    """``(handle, index) -> row [*F]``."""
 
     def __call__(self, handle, index):
         """Read the row."""
-        return handle.read(index)
+        return ops.gather(handle.rows, ops.reshape(ops.cast(index, ms.int32), ()), 0)
 
 
 @ms.jit_class
 class TensorArrayStack(_OnArray):
-    """``(handle) -> rows [N, *F]``: copies all rows."""
+    """``(handle) -> rows [N, *F]``: copies all rows, zeros where none was written."""
 
     def __call__(self, handle):
         """Copy all rows."""
-        return handle.stack()
+        return handle.rows + handle.empty
 
 
 @ms.jit_class
@@ -129,7 +101,7 @@ class TensorArraySize(_OnArray):
 
     def __call__(self, handle):
         """Return the number of rows written."""
-        return handle.written()
+        return handle.count + 0
 
 
 @ms.jit_class
@@ -138,7 +110,8 @@ class TensorArrayClear(_OnArray):
 
     def __call__(self, handle):
         """Forget all rows."""
-        return handle.clear()
+        ops.assign(handle.rows, handle.empty)
+        return ops.assign(handle.count, handle.none)
 
 
 @ms.jit_class

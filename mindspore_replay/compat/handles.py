@@ -37,7 +37,14 @@ class _Create(Operator):
 
 
 class _OnHandle(Operator):
-    """An operator on the buffer that a handle identifies."""
+    """An operator on the buffer that a handle identifies.
+
+    Args:
+        handle (int): Handle of the buffer.
+
+    Raises:
+        ValueError: If no buffer of this class has the handle.
+    """
 
     buffer_cls: type[Buffer]
 
@@ -54,7 +61,18 @@ class _OnHandle(Operator):
 
 
 class _Sample(_OnHandle):
-    """Draws rows of a buffer, by another buffer on the same rows whose samples have the batch size."""
+    """Draws rows of a buffer, by another buffer on the same rows whose samples have the batch size.
+
+    Args:
+        handle (int): Handle of the buffer.
+        batch_size (int): ``B``, rows of one sample.
+        shapes (Sequence[tuple[int, ...]]): Shape ``F`` of one row of each column, as of the buffer.
+        dtypes (Sequence[mindspore.dtype]): Dtype of each column.
+
+    Raises:
+        ValueError: If no buffer of this class has the handle, or it has other `shapes` and `dtypes`.
+        RuntimeError: If fewer than `batch_size` rows can be drawn. In a graph the operator fails.
+    """
 
     def __init__(self, handle: int, batch_size: int, shapes: Shapes, dtypes: Types) -> None:
         super().__init__(handle)
@@ -69,7 +87,7 @@ class _Sample(_OnHandle):
 
 
 class _Push(_OnHandle):
-    """``(transition) -> handle``: appends one row, a tuple of Tensors, or a batch."""
+    """``(transition) -> handle``: appends one row, a tuple with a Tensor ``[*F]`` for each column, or a batch."""
 
     def __call__(self, transition):
         self.buffer.add(transition)
@@ -79,7 +97,7 @@ class _Push(_OnHandle):
 class _Destroy(_OnHandle):
     """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
 
-    The memory is freed with the last operator that was made with the handle.
+    The memory is freed with the last operator that was made with the handle. A second call raises a RuntimeError.
     """
 
     def _call_graph(self):
@@ -136,17 +154,7 @@ class PriorityReplayBufferCreate(_Create):
 
 @ms.jit_class
 class PriorityReplayBufferPush(_Push):
-    """``(transition) -> handle``: appends a row with the largest priority so far, at first 1.
-
-    Args:
-        handle (int): Handle of the buffer.
-
-    Inputs:
-        - **transition** (tuple[Tensor]) - The row, one Tensor ``[*F]`` for each column.
-
-    Raises:
-        TypeError, ValueError: If the row does not fit, or no buffer has this handle.
-    """
+    """``(transition) -> handle``: appends a row with the largest priority so far, at first 1."""
 
     buffer_cls = PrioritizedReplayBuffer
 
@@ -154,11 +162,6 @@ class PriorityReplayBufferPush(_Push):
 @ms.jit_class
 class PriorityReplayBufferSample(_Sample):
     """``(beta) -> indices, weights, *rows``: draws rows by priority.
-
-    Args:
-        handle (int): Handle of the buffer.
-        batch_size (int): ``B``, rows of one sample.
-        shapes, dtypes: As for `PriorityReplayBufferCreate`.
 
     Inputs:
         - **beta** (Union[float, Tensor]) - How far the bias is corrected, in [0, 1]. Shape ``[]`` or ``[1]``.
@@ -168,9 +171,7 @@ class PriorityReplayBufferSample(_Sample):
         weights over the buffer's largest, float32 ``[B]``. The rows, ``[B, *F]`` for each column.
 
     Raises:
-        ValueError: If no buffer has this handle, it has other `shapes` and `dtypes`, or `beta` is outside [0, 1].
-        RuntimeError: If fewer than `batch_size` rows can be drawn. In a graph the operator fails, also for a Tensor
-            `beta` outside [0, 1].
+        ValueError: If `beta` is outside [0, 1]. In a graph the operator fails for such a Tensor.
     """
 
     buffer_cls = PrioritizedReplayBuffer
@@ -184,16 +185,13 @@ class PriorityReplayBufferSample(_Sample):
 class PriorityReplayBufferUpdate(_OnHandle):
     """``(indices, priorities) -> handle``: sets the priorities of rows. Overwritten rows are skipped.
 
-    Args:
-        handle (int): Handle of the buffer.
-
     Inputs:
         - **indices** (Tensor) - Handles of rows, from a sample. Shape ``[n]``, int64.
         - **priorities** (Tensor) - Finite and not negative. Shape ``[n]``, float32.
 
     Raises:
-        TypeError, ValueError: If the arguments do not fit, or no buffer has this handle. In a graph the operator fails
-            on a priority that is negative, NaN or infinite.
+        TypeError, ValueError: If the arguments do not fit. In a graph the operator fails on a priority that is
+            negative, NaN or infinite.
     """
 
     buffer_cls = PrioritizedReplayBuffer
@@ -206,15 +204,7 @@ class PriorityReplayBufferUpdate(_OnHandle):
 
 @ms.jit_class
 class PriorityReplayBufferDestroy(_Destroy):
-    """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
-
-    Args:
-        handle (int): Handle of the buffer.
-
-    Raises:
-        ValueError: If no buffer has this handle.
-        RuntimeError: If the buffer was already destroyed.
-    """
+    """``() -> handle``: removes all rows of a prioritized buffer."""
 
     buffer_cls = PrioritizedReplayBuffer
 
@@ -244,28 +234,14 @@ class ReservoirReplayBufferCreate(_Create):
 
 @ms.jit_class
 class ReservoirReplayBufferPush(_Push):
-    """``(transition) -> handle``: offers a row, which is kept with probability ``C / rows inserted so far``.
-
-    Args, Inputs, Raises: As for `PriorityReplayBufferPush`.
-    """
+    """``(transition) -> handle``: offers a row, which is kept with probability ``C / rows inserted so far``."""
 
     buffer_cls = ReservoirReplayBuffer
 
 
 @ms.jit_class
 class ReservoirReplayBufferSample(_Sample):
-    """``() -> rows``: draws rows, each stored one equally likely, and so each row inserted so far.
-
-    Args:
-        handle, batch_size, shapes, dtypes: As for `PriorityReplayBufferSample`.
-
-    Returns:
-        tuple[Tensor, ...]: The rows, ``[B, *F]`` for each column.
-
-    Raises:
-        ValueError: If no buffer has this handle, or it has other `shapes` and `dtypes`.
-        RuntimeError: If fewer than `batch_size` rows are stored. In a graph the operator fails.
-    """
+    """``() -> rows [B, *F]``: draws rows, each stored one equally likely, and so each row inserted so far."""
 
     buffer_cls = ReservoirReplayBuffer
 
@@ -276,9 +252,6 @@ class ReservoirReplayBufferSample(_Sample):
 
 @ms.jit_class
 class ReservoirReplayBufferDestroy(_Destroy):
-    """``() -> handle``: removes all rows. From Python the handle becomes invalid too.
-
-    Args, Raises: As for `PriorityReplayBufferDestroy`.
-    """
+    """``() -> handle``: removes all rows of a reservoir."""
 
     buffer_cls = ReservoirReplayBuffer
