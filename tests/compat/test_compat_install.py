@@ -15,7 +15,7 @@ from mindspore import Tensor, nn, ops
 from places import ROOT
 
 from mindspore_replay import ReplayBuffer
-from mindspore_replay.compat import Patch, install, operators, uninstall
+from mindspore_replay.compat import Patch, handles, install, operators, uninstall
 from mindspore_replay.mindspore_api import find_parser
 
 OPERATIONS = "mindspore.ops.operations"
@@ -25,6 +25,8 @@ REMOVED += [f"TensorsQueue{what}" for what in QUEUES]
 REMOVED = [name for name in REMOVED if not hasattr(importlib.import_module(f"{OPERATIONS}._rl_inner_ops"), name)]
 PARSER = find_parser()
 SWITCHES = importlib.import_module(f"{PARSER.__name__}.compile_config")
+OF_HANDLES = [f"PriorityReplayBuffer{what}" for what in ("Create", "Destroy", "Push", "Sample", "Update")]
+OF_HANDLES += [f"ReservoirReplayBuffer{what}" for what in ("Create", "Destroy", "Push", "Sample")]
 #: True if this MindSpore adds in place for += in compiled code.
 IN_PLACE = SWITCHES.JIT_ENABLE_AUGASSIGN_INPLACE == "1"
 
@@ -36,10 +38,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, get_seed, nn
 from mindspore.ops import operations as P
-from mindspore.ops.operations._rl_inner_ops import (
-    PriorityReplayBufferCreate, PriorityReplayBufferPush, PriorityReplayBufferSample, PriorityReplayBufferUpdate,
-    ReservoirReplayBufferCreate, ReservoirReplayBufferPush, ReservoirReplayBufferSample,
-)
 
 
 class Uniform(nn.Cell):
@@ -75,42 +73,6 @@ class Uniform(nn.Cell):
         return self.greater_equal(self.reshape(self.count, (1,)), self.capacity)
 
 
-class Priority(nn.Cell):
-    def __init__(self, alpha, capacity, sample_size, shapes, types, seed0=0, seed1=0):
-        super().__init__()
-        handle = PriorityReplayBufferCreate(capacity, alpha, shapes, types, seed0, seed1)().asnumpy().item()
-        self.push_op = PriorityReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
-        self.sample_op = PriorityReplayBufferSample(handle, sample_size, shapes, types)
-        self.update_op = PriorityReplayBufferUpdate(handle).add_prim_attr("side_effect_io", True)
-
-    def insert(self, *transition):
-        return self.push_op(transition)
-
-    def sample(self, beta):
-        return self.sample_op(beta)
-
-    def update_priorities(self, indices, priorities):
-        return self.update_op(indices, priorities)
-
-    def full(self):
-        return Tensor(False, ms.bool_)
-
-    def reset(self):
-        raise ValueError("a prioritized buffer is not emptied")
-
-
-class Reservoir(nn.Cell):
-    def __init__(self, capacity, sample_size, shapes, dtypes, seed0=0, seed1=0):
-        super().__init__()
-        handle = ReservoirReplayBufferCreate(capacity, shapes, dtypes, seed0, seed1)().asnumpy().item()
-        self.push_op = ReservoirReplayBufferPush(handle).add_prim_attr("side_effect_io", True)
-        self.sample_op = ReservoirReplayBufferSample(handle, sample_size, shapes, dtypes)
-
-    def push(self, *transition):
-        return self.push_op(transition)
-
-    def sample(self):
-        return self.sample_op()
 """,
     "utils": """
 import mindspore.ops.operations._rl_inner_ops as rl_ops
@@ -217,24 +179,6 @@ class Trainer(nn.Cell):
         return steps, total
 
 
-class PriorityTrainer(nn.Cell):
-    def __init__(self, kit):
-        super().__init__()
-        self.kit = kit
-        self.zero = Tensor(0, ms.int32)
-
-    @ms.jit
-    def train_one_episode(self, state, length, beta, priorities):
-        steps = self.zero
-        while steps < length:
-            self.kit.replay_buffer_insert(state + steps, self.reshaped(steps))
-            steps += 1
-        indices, weights, states, actions = self.kit.replay_buffer_sample(beta)
-        self.kit.buffers.update_priorities(indices, priorities)
-        return steps, indices, weights, states, actions
-
-    def reshaped(self, steps):
-        return steps.reshape((1,))
 ''',
 }
 
@@ -295,7 +239,10 @@ def test_nothing_is_active_unless_called_and_all_is_undone():
     assert getattr(importlib.import_module(OPERATIONS), "BufferAppend", None) is not operators.BufferAppend
     patches = install()
     assert install() == patches
-    assert {"BufferAppend", "PriorityReplayBufferCreate", "buffers", *REMOVED} <= {patch.name for patch in patches}
+    assert {"BufferAppend", "buffers", *REMOVED} <= {patch.name for patch in patches}
+    inner = importlib.import_module(f"{OPERATIONS}._rl_inner_ops")
+    for name in OF_HANDLES:
+        assert getattr(inner, name) is getattr(handles, name)
     assert ("augmented assignment" in {patch.name for patch in patches}) == IN_PLACE
     assert len({patch.name for patch in patches}) == len(patches)
     for patch in patches:
@@ -510,24 +457,3 @@ def test_a_trainer_on_a_uniform_buffer(package: Any, mode: str):
     kit.buffers.reset()
     for _ in range(2):
         assert [int(part) for part in cell.learn_on_policy(STATE)] == [6, 15]
-
-
-def test_a_trainer_on_a_prioritized_buffer(package: Any, mode: str):
-    trainer, buffers = package("trainer"), package("buffers")
-    kit = trainer.Kit(config(buffers.Priority, alpha=1.0, capacity=8, sample_size=2, seed1=4))
-    low = Tensor([1e-6, 1e-6], ms.float32)
-    steps, indices, weights, states, actions = trainer.PriorityTrainer(kit).train_one_episode(
-        STATE, Tensor(8, ms.int32), Tensor(0.5, ms.float32), low
-    )
-    assert int(steps) == 8
-    assert weights.asnumpy().tolist() == [1.0, 1.0]
-    assert actions.asnumpy().ravel().tolist() == indices.asnumpy().tolist() == states.asnumpy()[:, 0].tolist()
-    assert not set(kit.buffers.sample(1.0)[0].asnumpy()) & set(indices.asnumpy())
-
-
-def test_a_reservoir_of_the_package(package: Any):
-    reservoir = package("buffers").Reservoir(3, 2, ((2,), (1,)), (ms.float32, ms.int32), seed0=1)
-    for number in range(9):
-        reservoir.push(STATE + number, Tensor([number], ms.int32))
-    states, actions = reservoir.sample()
-    assert states.asnumpy()[:, 0].tolist() == actions.asnumpy().ravel().tolist()

@@ -112,12 +112,8 @@ def test_sequences_and_episodes():
     assert episodes.max_episode_length == 50
 
 
-def test_dtypes_as_names():
-    assert create_buffer(changed(data_type=["float32", "int32", "bool"])).types == create_buffer(CONFIG).types
-
-
-@pytest.mark.parametrize("name", ["uniform", "naive", "deque", ReplayBuffer, UniformReplayBuffer])
-def test_a_type_by_name_or_class(name: Any):
+@pytest.mark.parametrize("name", [ReplayBuffer, UniformReplayBuffer])
+def test_a_type_by_class(name: Any):
     assert get_buffer_cls({"type": name}) is ReplayBuffer
     assert type(create_buffer(changed(type=name))) is ReplayBuffer
 
@@ -173,10 +169,6 @@ def test_several_types():
     assert [buffer.capacity for buffer in buffers["value"]] == [100, 100]
     names = [parameter.name for name in ("value", "expert") for buffer in buffers[name] for parameter in buffer.buffer]
     assert len(set(names)) == len(names) == 12
-
-
-def test_multi_type_replaybuffer_may_be_false():
-    assert type(create_buffer(changed(multi_type_replaybuffer=False))) is ReplayBuffer
 
 
 def test_the_configuration_is_left_as_it_is():

@@ -61,9 +61,9 @@ def refused(config: dict[str, Any], create_config: Any = None, error: type[Excep
 def test_all_defaults_of_a_buffer(cls: Any, kind: str, made: type, more: dict[str, Any]):
     create = {"type": kind, "import_names": ["ding.data.buffer.deque_buffer_wrapper"]}
     buffer = create_buffer(COLUMNS | cls.default_config() | more, create)
-    assert type(buffer) is made
-    assert buffer.capacity == cls.config["replay_buffer_size"]
-    assert buffer.limiter is None
+    assert (type(buffer), buffer.capacity) == (made, cls.config["replay_buffer_size"])
+    assert (buffer.limiter, buffer.max_use, buffer.max_staleness) == (None, None, None)
+    assert buffer.spec.priorities == (Priorities(beta_steps=100_000) if made is PrioritizedReplayBuffer else None)
 
 
 # Several buffers.
@@ -75,18 +75,6 @@ def test_the_two_buffers_of_ppg(types: Any, cls: type):
     assert {name: type(buffer) for name, buffer in buffers.items()} == {"policy": cls, "value": cls}
     assert [(buffer.capacity, buffer.max_use) for buffer in buffers.values()] == [(100, 10), (1000, 100)]
     assert PPG["policy"] == {"replay_buffer_size": 100, "max_use": 10}  # the inputs are unchanged
-
-
-def test_rows_of_ppg_are_used_up():
-    """100 rows, each delivered 10 times, a whole buffer at a time."""
-    config = COLUMNS | PPG | {"sample_size": 100, "replace": False}
-    policy = create_buffer(config)["policy"]
-    policy.insert([np.arange(100, dtype=np.int32)])
-    samples = 0
-    while policy.can_sample():
-        assert sorted(policy.sample()[0].asnumpy()) == list(range(100))
-        samples += 1
-    assert samples == 10
 
 
 def test_common_keys():
@@ -209,14 +197,6 @@ def test_a_key(key: str, value: Any, attribute: str, expected: Any, inside: bool
     assert getattr(holder, attribute) == expected
 
 
-def test_beta_anneals():
-    buffer = create_buffer(ONE | {"type": "advanced", "beta": 0.5, "anneal_step": 5})
-    buffer.insert([np.arange(8, dtype=np.int32)])
-    for _ in range(3):
-        buffer.sample()
-    np.testing.assert_allclose(buffer.beta.asnumpy(), [0.8])
-
-
 def test_no_importance_weights():
     keys = {"priority": True, "priority_IS_weight": False, "beta_steps": 3, "IS_weight_power_factor": 0.4}
     buffer = create_buffer(ONE | keys | {"sample_size": 8})
@@ -259,45 +239,6 @@ def test_priority_of_sequences():
     assert refused(config).startswith(
         "['priority_power_factor'] need priorities, which 'SequenceReplayBuffer' has not: "
     )
-
-
-def test_configurations_with_all_defaults():
-    """The defaults of DI-engine's classes, without the keys of logs."""
-    deque = {
-        "type": "deque",
-        "replay_buffer_size": 10000,
-        "max_use": math.inf,
-        "priority": False,
-        "priority_IS_weight": False,
-        "priority_power_factor": 0.6,
-        "IS_weight_power_factor": 0.4,
-        "IS_weight_anneal_train_iter": int(1e5),
-        "cfg_type": "DequeBufferWrapperDict",
-    }
-    buffer = create_buffer(COLUMNS | deque)
-    assert (type(buffer), buffer.capacity, buffer.max_use, buffer.weighted) == (ReplayBuffer, 10000, None, False)
-    rates = {"push_sample_rate_limit": {"max": math.inf, "min": 0}, "window_seconds": 30, "sample_min_limit_ratio": 1}
-    advanced = {
-        "type": "advanced",
-        "replay_buffer_size": 4096,
-        "max_use": math.inf,
-        "max_staleness": math.inf,
-        "alpha": 0.6,
-        "beta": 0.4,
-        "anneal_step": int(1e5),
-        "enable_track_used_data": False,
-        "deepcopy": False,
-        "thruput_controller": rates,
-        "cfg_type": "AdvancedReplayBufferDict",
-    }
-    buffer = create_buffer(COLUMNS | advanced)
-    assert (type(buffer), buffer.capacity, buffer.spec.priorities.beta_steps) == (
-        PrioritizedReplayBuffer,
-        4096,
-        100_000,
-    )
-    both = create_buffer(COLUMNS | {"multi_buffer": True, "thruput_controller": rates, "a": deque, "b": advanced})
-    assert list(both) == ["a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -1,169 +1,25 @@
-"""The programs of DI-engine's guides to buffers, and to several buffers, with the import changed.
-
-What is not a buffer there, such as the task, its middleware, the collector and the learner, is stood in for by the part
-of each that uses one.
-"""
+"""The programs of DI-engine's guides to several buffers, with the import changed, and what is not a buffer left out."""
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mindspore_replay import MixedReplay
-from mindspore_replay.di_engine import (
-    AdvancedReplayBuffer,
-    Buffer,
-    DequeBuffer,
-    PriorityExperienceReplay,
-    clone_object,
-    create_buffer,
-    group_sample,
-    use_time_check,
-)
-
-CFG = SimpleNamespace(
-    policy=SimpleNamespace(learn=SimpleNamespace(batch_size=4), collect=SimpleNamespace(unroll_len=1))
-)
-
-
-class Task:
-    """Runs its parts in turn on one context."""
-
-    def __init__(self):
-        self.parts = []
-
-    def use(self, part):
-        self.parts.append(part)
-
-    def run(self, steps, **context):
-        for step in range(steps):
-            ctx = SimpleNamespace(step=step, **context)
-            for part in self.parts:
-                part(ctx)
-        return ctx
-
-
-def data_pusher(cfg, buffer_, group_by_env=False):
-    def push(ctx):
-        for row in ctx.rows:
-            meta = {"env": row["env"]} if group_by_env else None
-            buffer_.push(row, meta) if group_by_env else buffer_.push(row)
-
-    return push
-
-
-def sqil_data_pusher(cfg, buffer_, expert):
-    def push(ctx):
-        for row in ctx.rows:
-            buffer_.push({**row, "reward": 1.0 if expert else 0.0})
-
-    return push
-
-
-def OffPolicyLearner(cfg, learn_mode, buffer_):  # noqa: N802
-    size, unroll_len = cfg.policy.learn.batch_size, cfg.policy.collect.unroll_len
-
-    def learn(ctx):
-        if isinstance(buffer_, Buffer) and unroll_len > 1:
-            groups = buffer_.sample(size, groupby="env", unroll_len=unroll_len, replace=True)
-            ctx.train_data = [[row.data for row in group] for group in groups]
-        elif isinstance(buffer_, Buffer):
-            ctx.train_data = [row.data for row in buffer_.sample(size)]
-        else:
-            rows = [row for one, share in buffer_ for row in one.sample(int(size * share))]
-            ctx.train_data = [row.data for row in rows]
-
-    return learn
-
-
-def rows_of(count):
-    return [{"obs": np.full(4, step, np.float32), "env": step % 2} for step in range(count)]
-
-
-def test_basics():
-    buffer = DequeBuffer(size=10)
-    for _ in range(10):
-        buffer.push("a", meta={})
-    buffered_data = buffer.sample(3, replace=False)
-    data = [d.data for d in buffered_data]
-    assert data == ["a"] * 3
-
-
-def test_online_training():
-    buffer, task = DequeBuffer(size=10), Task()
-    task.use(data_pusher(CFG, buffer))
-    task.use(OffPolicyLearner(CFG, None, buffer))
-    assert len(task.run(3, rows=rows_of(4)).train_data) == 4
-    assert buffer.count() == 10
+from mindspore_replay.di_engine import AdvancedReplayBuffer, DequeBuffer, create_buffer
 
 
 def test_expert_data():
-    task = Task()
-    buffer = DequeBuffer(size=10)
-    expert_buffer = DequeBuffer(size=10)
-    task.use(sqil_data_pusher(CFG, buffer_=buffer, expert=False))
-    task.use(sqil_data_pusher(CFG, buffer_=expert_buffer, expert=True))
-    task.use(OffPolicyLearner(CFG, None, [(buffer, 0.5), (expert_buffer, 0.5)]))
-    assert [row["reward"] for row in task.run(3, rows=rows_of(4)).train_data] == [0.0, 0.0, 1.0, 1.0]
-    mixed = MixedReplay([(buffer.replay, 0.5), (expert_buffer.replay, 0.5)], 4)  # the same in a graph
+    """Of each buffer a share, row by row and in a graph."""
+    buffer, expert_buffer = DequeBuffer(size=10), DequeBuffer(size=10)
+    for one, reward in (buffer, 0.0), (expert_buffer, 1.0):
+        for step in range(12):
+            one.push({"obs": np.full(4, step, np.float32), "env": step % 2, "reward": reward})
+    rows = [row for one in (buffer, expert_buffer) for row in one.sample(2)]
+    assert [row.data["reward"] for row in rows] == [0.0, 0.0, 1.0, 1.0]
+    mixed = MixedReplay([(buffer.replay, 0.5), (expert_buffer.replay, 0.5)], 4)
     assert sorted(mixed.sample(as_dict=True)["reward"].asnumpy()) == [0.0, 0.0, 1.0, 1.0]
-
-
-def test_priority_sampling():
-    buffer = DequeBuffer(size=10)
-    buffer.use(PriorityExperienceReplay(buffer, IS_weight=True))
-    for _ in range(10):
-        buffer.push("a", meta={"priority": 2.0})
-    buffered_data = buffer.sample(3)
-    assert [d.meta["priority_IS"] for d in buffered_data] == [1.0] * 3
-
-
-def test_sample_cloning():
-    buffer = DequeBuffer(size=10)
-    buffer.use(clone_object())
-    buffer.push(["a"])
-    buffer.sample(1)[0].data.append("b")
-    assert buffer.sample(1)[0].data == ["a"]
-
-
-def test_group_sampling():
-    buffer = DequeBuffer(size=10)
-    buffer.push("a", {"episode": 1})
-    buffer.push("b", {"episode": 2})
-    buffer.push("c", {"episode": 2})
-    grouped_data = buffer.sample(2, groupby="episode")
-    assert sorted([d.data for d in group] for group in grouped_data) == [["a"], ["b", "c"]]
-
-
-def test_group_sampling_by_environment():
-    cfg = SimpleNamespace(policy=SimpleNamespace(learn=CFG.policy.learn, collect=SimpleNamespace(unroll_len=3)))
-    buffer, task = DequeBuffer(size=10), Task()
-    task.use(data_pusher(cfg, buffer, group_by_env=True))
-    task.use(OffPolicyLearner(cfg, None, buffer))
-    for sequence in task.run(2, rows=rows_of(8)).train_data:
-        assert len(sequence) == 3
-        assert len({row["env"] for row in sequence}) == 1
-
-
-def test_group_sample():
-    buffer = DequeBuffer(size=10)
-    buffer.use(group_sample(size_in_group=3, ordered_in_group=True))
-    for step in range(10):
-        buffer.push(step, {"episode": step % 2})
-    groups = [[d.data for d in group] for group in buffer.sample(2, groupby="episode")]
-    assert all(group == list(range(group[0], group[0] + 6, 2)) for group in groups)
-
-
-def test_deletion_of_rows_that_were_used_often():
-    buffer = DequeBuffer(size=10)
-    buffer.use(use_time_check(buffer, max_use=2))
-    for step in range(4):
-        buffer.push(step)
-    assert [d.meta["use_count"] for d in buffer.sample(4)] == [1] * 4
-    assert [d.meta["use_count"] for d in buffer.sample(4)] == [2] * 4
-    assert buffer.count() == 0
 
 
 MAIN = {
