@@ -1,4 +1,4 @@
-"""Draws the parts of a buffer: who calls it, its two bodies, its two backends, and where its rows lie.
+"""Draws the way of a call through the rooms of the house, down to the state.
 
 python docs/images/architecture.py
 """
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from where import STYLE, arrow, box, text, tip
 
-WIDTH, HEIGHT = 640, 470
+WIDTH, HEIGHT = 640, 560
 
 
 def part(x: int, y: int, width: int, kind: str, title: str, *notes: str) -> list[str]:
@@ -25,20 +25,25 @@ def drawing() -> str:
         *part(20, 20, 190, "python", "Python", "insert, sample, …"),
         *part(225, 20, 190, "python", "actor processes", "attach, without MindSpore"),
         *part(430, 20, 190, "graph", "compiled graph", "sample, loss, priorities"),
-        arrow("M115 88 V134"),
-        arrow("M320 88 V134"),
-        arrow("M525 88 V134"),
-        *part(20, 136, 395, "box", "front", "checks, limiter, lock, names of a sample"),
-        *part(430, 136, 190, "box", "graph bodies", "operators of the graph"),
-        arrow("M217 204 V250"),
-        arrow("M480 204 V227 H330 V250"),
-        arrow("M570 204 V250"),
-        *part(20, 252, 395, "box", "native kernels", "C++ for a CPU, CUDA for a GPU"),
-        *part(430, 252, 190, "box", "composite operators", "MindSpore's own"),
-        arrow("M217 320 V366"),
-        arrow("M525 320 V366"),
-        *part(20, 368, 600, "buffer", "state: columns, ring, weights, random state", "Parameters, arrays or a folder"),
-        text(320, 458, "Both backends return the same rows to the last bit.", "note"),
+        *part(20, 124, 395, "box", "store/faces: methods and front", "convert, wait (store/waits), lock, name"),
+        *part(430, 124, 190, "box", "buffers: bodies", "checks at compile time"),
+        *part(20, 228, 395, "box", "store/rows: the store", "rows in and out, their calls (store/kernels)"),
+        *part(430, 228, 190, "box", "ops: operators", "one launch a call"),
+        *part(20, 332, 395, "box", "csrc: kernels", "C++ for a CPU, CUDA for a GPU"),
+        *part(430, 332, 190, "box", "ops/composite.py", "MindSpore's operators"),
+        *part(
+            20,
+            436,
+            600,
+            "buffer",
+            "state: columns, ring, weights, random state",
+            "arrays, Parameters, files (store/folder)",
+        ),
+        *(arrow(f"M{x} {y} V{y + 34}") for y in (88, 192, 296, 400) for x in (217, 525) if (x, y) != (217, 88)),
+        *(arrow(f"M{x} 88 V122") for x in (115, 320)),
+        arrow("M460 296 V314 H330 V330"),
+        text(320, 526, "BufferSpec (store/spec) says what the buffer is, to all of them.", "note"),
+        text(320, 546, "Kernels and composite operators return the same rows to the last bit.", "note"),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
