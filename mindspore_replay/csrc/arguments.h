@@ -44,7 +44,6 @@ bool Takes(const char *name, const char (&start)[kSize], const char **rest) {
   return true;
 }
 
-// True if the two names are equal.
 template <size_t kSize>
 bool IsName(const char *name, const char (&wanted)[kSize]) {
   const char *rest;
@@ -144,6 +143,7 @@ class Arguments {
 REPLAY_BOTH inline bool SameDtype(Dtype a, Dtype b) {
   return a == b || ((a == kBool || a == kUint8) && (b == kBool || b == kUint8));
 }
+inline bool SameDtype(const char *a, const char *b) { return a == b || SameDtype(DtypeOf(a), DtypeOf(b)); }
 
 // Returns element i of an array of integers.
 REPLAY_BOTH inline int64_t IntegerAt(const char *data, Dtype dtype, int64_t i) {

@@ -119,7 +119,7 @@ class Binder {
     constexpr Item item = kSignature<kOperator>.items[i];
     for (int column = 0; column < bound_.k; ++column) {
       const int rows = first + column;
-      if (!SameDtype(DtypeOf(args_.dtype(rows)), DtypeOf(args_.dtype(column)))) return false;
+      if (!SameDtype(args_.dtype(rows), args_.dtype(column))) return false;
       if constexpr (item.axes == 2) {
         if (!HaveLead<i>(rows, column)) return false;
       } else {

@@ -118,8 +118,8 @@ class ItemArguments {
   bool HasRows(int field, int64_t n) const {
     if (plan_.Fields()[field].arena >= plan_.arenas) return false;
     const int at = FirstField() + field, arena = ArenaAt(field), lead = Lead(field);
-    if (raw_.ndim(arena) < 1 || raw_.dim(arena, 0) < 1 || lead < 0 ||
-        !SameDtype(DtypeOf(raw_.dtype(at)), DtypeOf(raw_.dtype(arena))) || DtypeOf(raw_.dtype(at)) == kNoDtype) {
+    if (raw_.ndim(arena) < 1 || raw_.dim(arena, 0) < 1 || lead < 0 || !SameDtype(raw_.dtype(at), raw_.dtype(arena)) ||
+        DtypeOf(raw_.dtype(at)) == kNoDtype) {
       return false;
     }
     for (int axis = 1; axis < raw_.ndim(arena); ++axis) {

@@ -107,7 +107,7 @@ class LocalBuffer(BufferMethods):
         tensors = Tensors(guard=library.calls.Guard(shared.lock))
         describe(self, spec, self._front_on(make_store(spec, tensors, shared.folder), spec, shared))
         self._front.begin_queue()
-        vars(self).update(updates=self._front.calls.updates)
+        object.__setattr__(self, "updates", self._front.calls.updates)
 
     @staticmethod
     def _front_on(store: Store, spec: BufferSpec, shared: SharedRows) -> LocalFront:

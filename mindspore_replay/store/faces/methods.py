@@ -20,12 +20,12 @@ _Self = TypeVar("_Self", bound="BufferMethods")
 
 def describe(buffer: Any, spec: BufferSpec, front: Any = None) -> None:
     """Set the attributes that say what a buffer is; and, now or later, the front, after which they are read-only."""
-    own, columns = vars(buffer), spec.columns
-    own.pop("_front", None)  # that of the buffer that this one is a copy of
-    own.update(spec=spec, options=spec.options, capacity=spec.capacity, sample_size=spec.sample_size)
-    own.update(names=columns.given_names, shapes=columns.given_shapes, types=columns.types, num_envs=spec.num_envs)
-    own.update(has_episodes=spec.has_episodes, achieved_goal=spec.achieved_goal)
-    own.update({} if front is None else {"_front": front})
+    columns, options = spec.columns, spec.options
+    attributes = dict(spec=spec, options=options, capacity=spec.capacity, sample_size=spec.sample_size)
+    attributes |= dict(names=columns.given_names, shapes=columns.given_shapes, types=columns.types)
+    attributes |= dict(num_envs=spec.num_envs, has_episodes=spec.has_episodes, achieved_goal=spec.achieved_goal)
+    for name, value in (attributes if front is None else {**attributes, "_front": front}).items():
+        object.__setattr__(buffer, name, value)  # by `vars(buffer)` Python would read all attributes slower
 
 
 @mixin

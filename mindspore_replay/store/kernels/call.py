@@ -39,9 +39,8 @@ class Tensors(NamedTuple):
     """The Tensors of a framework, which calls accept and return besides arrays. By default there are none.
 
     Args:
-        cls (Union[type, None]): Their class.
+        cls (Union[type, None]), address_of (Union[Callable, None]): Their class, and a function for the address of one.
         share (Union[Callable, None]): Makes one that shares the memory of an array.
-        address_of (Union[Callable, None]): Returns the address of one.
         dtypes (Mapping[str, Any]): Their dtypes by name.
         guard (Union[Guard, None]): Held by calls that lock by themselves, an object of csrc/python/guard.h.
     """
@@ -55,6 +54,7 @@ class Tensors(NamedTuple):
 
 #: Those of a store without a framework.
 NO_TENSORS = Tensors()
+_NAMES: dict[str, bytes] = {}  # of dtypes, each at one address, which kernels compare first
 
 
 class Call:
@@ -98,7 +98,7 @@ class Call:
         addresses = (array.memory.ctypes.data if array.memory is not None else None for array in arrays)
         pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, shapes))
         ndims = (ctypes.c_int * size)(*(len(array.shape) for array in arrays))
-        names = (ctypes.c_char_p * size)(*(array.dtype.encode() for array in arrays))
+        names = (ctypes.c_char_p * size)(*(_NAMES.setdefault(array.dtype, array.dtype.encode()) for array in arrays))
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         self._shapes = shapes
         kernel = library.address_of(f"{signature.kernel}_items" if length_groups else signature.kernel)

@@ -21,7 +21,7 @@ def keeps_arguments(cls: _Class) -> _Class:
         check_arguments(made_class, kwargs)
         above: Callable[..., object] = super(base, made_class).__new__
         instance = above(made_class) if above is object.__new__ else above(made_class, *args, **kwargs)
-        instance.__dict__["_given"] = (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()})
+        object.__setattr__(instance, "_given", (_frozen(args), {key: _frozen(value) for key, value in kwargs.items()}))
         return instance
 
     type.__setattr__(cls, "__new__", new)
