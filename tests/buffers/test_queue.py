@@ -46,21 +46,6 @@ def numbers(batch: Any) -> list[int]:
 # Room, and waits.
 
 
-def test_a_full_queue_refuses_rows_and_keeps_all():
-    queue = filled(7)
-    before = queue.state_dict()
-    with pytest.raises(RuntimeError, match=r"room for 2 rows, but got 1 free of capacity=8"):
-        queue.insert(rows(7, 2))
-    with pytest.raises(RuntimeError, match=r"room for 9 rows, but got 1 free"):
-        queue.insert(rows(7, 9))
-    for name, array in queue.state_dict().items():
-        assert (array == before[name]).all(), name
-    queue.insert(rows(7, 1))
-    assert [numbers(queue.sample()) for _ in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    with pytest.raises(RuntimeError, match=r"sample_size=2 eligible rows, but got 0 .* of 8 stored"):
-        queue.sample()
-
-
 def test_calls_wait_for_rows_and_room():
     queue = make(timeout=30.0)
     found: list[int] = []

@@ -318,19 +318,14 @@ def test_ppg_uses_rows_up(tmp_path: Path):
 
 
 @pytest.mark.parametrize("config", ["ppo_cartpole.yaml", "ppo_pendulum.yaml"])
-def test_ppo_learns_in_epochs_and_resumes(config: str, tmp_path: Path):
+def test_ppo_learns_in_epochs(config: str, tmp_path: Path):
     short = short_config(config, tmp_path, rollout=16, learner={"epochs": 3}, replay_buffer={"sample_size": 32})
-    options = "--config", short, "--out", tmp_path
-    assert run("ppo.py", "--steps", 256, *options).startswith("256 steps")
-    rollouts = 2
-    if config == "ppo_cartpole.yaml":
-        assert run("ppo.py", "--steps", 384, *options, "--resume").startswith("384 steps")
-        rollouts = 3
+    assert run("ppo.py", "--steps", 256, "--config", short, "--out", tmp_path).startswith("256 steps")
     saved = buffers(tmp_path)["learner.buffer"]
     assert saved.capacity == saved.count == 128
-    assert saved.state_dict()["epoch"][4] == 3 * rollouts
+    assert saved.state_dict()["epoch"][4] == 3 * 2
     # Each epoch took all four batches, and each batch 32 numbers of the random sequence.
-    assert saved.state_dict()["random_state"][1] == 3 * rollouts * 128
+    assert saved.state_dict()["random_state"][1] == 3 * 2 * 128
 
 
 def test_sqil_imitates_an_expert_and_resumes(script: Any, tmp_path: Path):

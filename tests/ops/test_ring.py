@@ -1,4 +1,4 @@
-"""Ring write, read and gather: native and composite against the twin, to the last bit, for every dtype."""
+"""Ring write, read and gather of composite operators against the twin, to the last bit, for every dtype."""
 
 from typing import Any
 
@@ -12,20 +12,19 @@ from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
 from mindspore_replay.ops.composite import CompositeOperators, Gather
 from mindspore_replay.ops.eager import wait_for_work
-from mindspore_replay.ops.operators import Operators
 from mindspore_replay.ops.state import State
 from mindspore_replay.store.kernels.state import make
 from mindspore_replay.store.spec.options import Options
 from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
 CAPACITY = 5
-SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,), (2,)]
+SHAPES = [(), (3,), (1,), (2, 2), (), (5,), (17,), (), (1, 2), (3,), (), (4,)]
 
 
 class Ring(nn.Cell):
-    """The operators of one backend on a ring of their own; the composite one gathers rows in slots."""
+    """The operators on a ring of their own."""
 
-    def __init__(self, backend: str, shapes: list[Any], types: list[str]) -> None:
+    def __init__(self, shapes: list[Any], types: list[str]) -> None:
         super().__init__()
         self.columns = Columns("Ring", shapes, types)
         options = Options(CAPACITY, SamplePlan(1, "uniform", (Output(WINDOW, 0),)))
@@ -33,7 +32,7 @@ class Ring(nn.Cell):
         self.buffer = ParameterTuple([parameters[f"column.{name}"] for name in self.columns.names])
         self.head, self.count, self.serials = (parameters[name] for name in ("head", "count", "serials"))
         state = State(self.buffer, parameters, options)
-        self.operators = (Operators if backend == "native" else CompositeOperators)(state, self.columns, options)
+        self.operators = CompositeOperators(state, self.columns, options)
         self.gather = Gather(self.columns)
 
     @ms.jit
@@ -70,25 +69,10 @@ class Ring(nn.Cell):
                 assert column.asnumpy()[slot].tobytes() == expected.tobytes(), f"{dtype}, slot {slot}"
 
 
-def types_of(backend: str) -> list[str]:
-    return [name for name in TYPES if backend == "native" or name != "bfloat16"]
-
-
 @pytest.fixture(scope="module")
-def rings() -> dict[str, Ring]:
-    return {}
-
-
-def ring_of(backend: str, rings: dict[str, Ring]) -> Ring:
-    if backend not in rings:
-        types = types_of(backend)
-        rings[backend] = Ring(backend, SHAPES[: len(types)], types)
-    return rings[backend]
-
-
-@pytest.fixture
-def cells(backend: str, rings: dict[str, Ring]) -> Ring:
-    return ring_of(backend, rings)
+def cells() -> Ring:
+    types = [name for name in TYPES if name != "bfloat16"]
+    return Ring(SHAPES[: len(types)], types)
 
 
 def random_row(columns: Columns, generator: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -127,12 +111,7 @@ def assert_bits(got: tuple[Tensor, ...], expected: tuple[np.ndarray, ...]) -> No
         assert a.asnumpy().tobytes() == b.tobytes(), f"{b.dtype}"
 
 
-#: Numbers of rows. Composite operators take batches of any length the same way, but for those longer than the ring.
-SIZES = [("native", n) for n in (None, 1, 3, CAPACITY, CAPACITY + 1, 3 * CAPACITY + 2)]
-SIZES += [("composite", n) for n in (None, 4, 3 * CAPACITY + 2)]
-
-
-@pytest.mark.parametrize(("backend", "n"), SIZES)
+@pytest.mark.parametrize("n", [None, 4, 3 * CAPACITY + 2])
 def test_write_equals_the_twin(cells: Ring, n: int | None):
     """`None` is one row without a leading axis."""
     generator = np.random.default_rng(n or 0)
@@ -146,9 +125,7 @@ def test_write_equals_the_twin(cells: Ring, n: int | None):
         cells.assert_like(twin)
 
 
-@pytest.mark.parametrize(
-    ("backend", "n"), [("native", None), ("native", 1), ("native", 4), ("composite", None), ("composite", 4)]
-)
+@pytest.mark.parametrize("n", [None, 4])
 def test_read_equals_the_twin(cells: Ring, n: int | None):
     generator = np.random.default_rng(10 + (n or 0))
     for case in range(12):
@@ -164,21 +141,10 @@ def test_read_equals_the_twin(cells: Ring, n: int | None):
         cells.assert_like(twin)
 
 
-def test_gather_equals_the_twin(rings: dict[str, Ring]):
-    cells = ring_of("composite", rings)
-    generator = np.random.default_rng(20)
-    twin = Model("ReplayBuffer", 1, CAPACITY)
-    twin.insert([random_row(cells.columns, generator) for _ in range(CAPACITY + 2)])
-    cells.put(twin)
-    for slots in ([0, 1, 2, 3, 4, 4], [4, 0, 0, 3, 2, 1]):
-        expected = stack([twin.slots[slot] for slot in slots])
-        assert_bits(cells.at(Tensor(slots, ms.int64)), expected)
-
-
-def test_wide_rows(backend: str):
+def test_wide_rows():
     """Rows larger than the sizes with a special path, next to one of each of these sizes."""
     shapes = [(n,) for n in (1, 2, 4, 8, 16, 3, 100, 7056)]
-    cells = Ring(backend, shapes, ["uint8"] * len(shapes))
+    cells = Ring(shapes, ["uint8"] * len(shapes))
     generator = np.random.default_rng(30)
     twin = Model("ReplayBuffer", 1, CAPACITY)
     rows = [random_row(cells.columns, generator) for _ in range(CAPACITY + 3)]
@@ -202,8 +168,8 @@ def test_the_comparison_rejects_a_wrong_wrap(cells: Ring):
         cells.assert_like(twin)
 
 
-def test_a_ring_of_one_column_gives_tuples(backend: str):
-    cells = Ring(backend, [(3,)], ["float32"])
+def test_a_ring_of_one_column_gives_tuples():
+    cells = Ring([(3,)], ["float32"])
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     cells.insert(Tensor(rows))
     for index, expected in ((1, rows[1]), ([1, -1], rows[[1, 3]]), ([2], rows[[2]])):

@@ -334,11 +334,11 @@ def test_a_kernel_sets_with_duplicates(capacity: int):
 
 
 @pytest.mark.cpu_only("calls kernels directly")
-def test_ten_million_updates_leave_no_trace():
+def test_a_million_updates_leave_no_trace():
     """The tree equals that of its leaves, to the last bit; a total updated by differences does not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
     updates, leaves, moved = Updates(capacity), np.zeros(capacity), 0.0
-    for step in range(5000):
+    for step in range(500):
         slots = generator.integers(0, capacity, n)
         values = generator.random(n) * (10.0 ** (step % 13 - 6)) * (generator.random(n) > 0.1)
         values = values.astype(np.float32)
@@ -354,27 +354,9 @@ def test_ten_million_updates_leave_no_trace():
 def test_updates_one_by_one_leave_no_trace():
     """Single updates in a small tree take the other path: only the nodes above one slot are computed."""
     updates, generator, leaves = Updates(300), np.random.default_rng(2), np.zeros(300)
-    for _ in range(20_000):
+    for _ in range(3000):
         slot = int(generator.integers(300))
         value = np.float32(generator.random() * 10.0 ** generator.integers(-6, 6))
         leaves[slot] = value
         updates.set([slot], [value])
     assert updates.tree.tobytes() == build_weights(leaves).tobytes()
-
-
-@pytest.mark.cpu_only("calls kernels directly")
-@pytest.mark.parametrize(
-    ("values", "bad"),
-    [([1.0, -1e-30], r"-1\.\d*e-30"), ([np.nan, 1.0], "nan"), ([1.0, np.inf], "inf"), ([-np.inf, 1.0], "-inf")],
-)
-def test_a_bad_value_leaves_the_tree_as_it_was(values: list[float], bad: str):
-    """Even if a good value comes first."""
-    updates = Updates(7)
-    updates.set([3, 4], [1.0, 2.0])
-    before = updates.store.state_dict()
-    with pytest.raises(ValueError, match=rf"^For 'Store', a priority must be finite and at least 0, but got {bad}.$"):
-        updates.set([0, 1], values)
-    for name, array in updates.store.state_dict().items():
-        assert array.tobytes() == before[name].tobytes()
-    updates.set([3, 4], [0.0, 2.0])
-    assert updates.tree.tobytes() == build_weights(np.array([0, 0, 0, 0, 2.0, 0, 0])).tobytes()

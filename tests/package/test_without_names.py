@@ -162,17 +162,15 @@ CHANGES: dict[str, dict[str, str]] = {
     },
     "cells_of": {"compat": lacks("'compat.install'", "mindspore.nn.Cell()._cells")},
     "INNER_OPERATORS": {"compat": lacks("'compat.install'", mindspore_api.INNER_OPERATORS)},
-    "SET_CELL": {"compat": lacks("'compat.install'", "mindspore.nn.Cell._set_attr_for_cell")},
 }
 #: Names that are hidden together: no two change the same line, and none does its work by another of its group.
 GROUPS = [
     ["address", "isconstant", "make_dict", "EXACT", "jit_contexts", "_GLOBAL_SEED", "cells_of"],
     ["share", "wait", "EXPAND_STATEMENT", "_KERNEL_SEED", "LOAD"],
     ["PARAMETERS", "refuse_trace", "INNER_OPERATORS"],
-    ["SET_CELL"],
 ]
-#: Names that `compat.install` alone needs, all by the same check as `SET_CELL`.
-SAME = {"CONTEXT_SETTERS", "context_parameter", "adds_in_place", "IN_PLACE_TARGET", "PLAIN_TARGET"}
+#: Names that `compat.install` alone needs, all by the same check as `INNER_OPERATORS`.
+SAME = {"SET_CELL", "CONTEXT_SETTERS", "context_parameter", "adds_in_place", "IN_PLACE_TARGET", "PLAIN_TARGET"}
 
 
 def test_the_core_without_each_name(tmp_path: Path):

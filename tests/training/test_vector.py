@@ -462,28 +462,6 @@ def flags_of(step: Any) -> Any:
 NO, FIRST, SECOND, BOTH = [False, False], [True, False], [False, True], [True, True]
 
 
-@pytest.mark.parametrize(
-    ("mode", "names", "expected"),
-    [
-        (NEXT_STEP, WHOLE, [(SECOND, NO), (SECOND, SECOND), (FIRST, NO), (BOTH, FIRST), (SECOND, SECOND)]),
-        (NEXT_STEP, NEXT_ROW, [(NO, NO), (NO, SECOND), (NO, NO), (NO, FIRST), (NO, SECOND)]),
-        (DISABLED, WHOLE, [(SECOND, NO), (NO, NO), (FIRST, NO), (SECOND, NO), (NO, NO)]),
-        (DISABLED, NEXT_ROW, [(SECOND, NO), (NO, NO), (FIRST, FIRST), (SECOND, SECOND), (NO, NO)]),
-    ],
-)
-def test_flags_worked_by_hand(mode: AutoresetMode, names: list[str], expected: Any):
-    """The second environment terminates, then the first is truncated, then the second is."""
-    rows = VectorRows(Recorder(names, 2), mode)
-    ends = [(SECOND, NO), (NO, NO), (NO, FIRST), (NO, SECOND), (NO, NO)]
-    steps = [step_of(rows=rows, terminated=np.array(a), truncated=np.array(b)) for a, b in ends]
-    assert [flags_of(step) for step in steps] == expected
-
-
-def test_a_step_that_is_terminated_and_truncated_is_whole_without_a_next_observation():
-    step = step_of(DISABLED, NEXT_ROW, terminated=np.array(BOTH), truncated=np.array(FIRST))
-    assert flags_of(step) == (BOTH, NO)
-
-
 def test_columns_are_copies_in_the_columns_types():
     observation = np.ones((3, 2), np.float32).T  # not in C order, like gymnasium's CartPoleVectorEnv
     terminated, log_prob = np.array(SECOND), np.array([0.25, 0.5])
@@ -529,13 +507,6 @@ def test_final_observations_as_a_dict_of_arrays():
     assert exp["next_observation"].tolist() == [[9, 9, 9], [1, 1, 1]]
 
 
-def test_after_reset_the_next_step_is_a_transition():
-    rows = VectorRows(Recorder(WHOLE, 2), NEXT_STEP)
-    step_of(rows=rows, terminated=np.array(BOTH))
-    rows.reset()
-    assert flags_of(step_of(rows=rows)) == (NO, NO)
-
-
 def test_after_an_error_the_step_before_is_remembered():
     rows = VectorRows(Recorder(WHOLE, 2), NEXT_STEP)
     step_of(rows=rows, terminated=np.array(FIRST))
@@ -560,17 +531,6 @@ def test_a_reset_step_that_is_done():
     message = "but got NextStep, and environments [1] are done in the step that should reset them (or call reset())."
     with pytest.raises(ValueError, match=re.escape(message)):
         step_of(rows=rows, truncated=np.array(BOTH))
-
-
-def test_rows_fit_a_buffer():
-    shapes = {"observation": (3,), "next_observation": (3,)}
-    types = Recorder(WHOLE, 2).types
-    buffer = ReplayBuffer(
-        sample_size=1, capacity=8, shapes=[shapes.get(name, ()) for name in WHOLE], types=types, names=WHOLE, num_envs=2
-    )
-    exp, _ = step_of(rows=VectorRows(buffer, NEXT_STEP))
-    stored = buffer.insert(exp).get_item([0, 1])
-    assert [column.asnumpy().tolist() for column in stored] == [exp[name].tolist() for name in WHOLE]
 
 
 # Buffers whose rows know no episodes.
