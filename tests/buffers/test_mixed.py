@@ -1,6 +1,5 @@
-"""Batches from several buffers: exact counts, rows and priorities that stay with their source."""
+"""Batches from several buffers: exact counts, priorities that stay with their source; draws are in `test_twin.py`."""
 
-import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +9,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from bodies import Kept
-from flat import flat
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    ElasticReplayBuffer,
-    EpisodeReplayBuffer,
-    MixedReplay,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    ReservoirReplayBuffer,
-    SequenceReplayBuffer,
-    host,
-)
+from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer, ReservoirReplayBuffer, host
 from mindspore_replay.store.faces import mixture
 from mindspore_replay.store.faces.mixture import exact_counts
 from mindspore_replay.store.kernels import library
@@ -35,16 +24,8 @@ FIRST = (0, 1000)
 KINDS: dict[str, Callable[..., ReplayBuffer]] = {
     "uniform": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, **o),
     "distinct": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, replace=False, weighted=True, **o),
-    "elastic": lambda n, **o: ElasticReplayBuffer(sample_size=n, capacity=50, **COLUMNS, window=20, **o),
     "reservoir": lambda n, **o: ReservoirReplayBuffer(sample_size=n, capacity=20, **COLUMNS, **o),
     "prioritized": lambda n, **o: PrioritizedReplayBuffer(sample_size=n, capacity=50, **COLUMNS, alpha=1.0, **o),
-    "sequences": lambda n, **o: SequenceReplayBuffer(
-        sample_size=n, capacity=50, **COLUMNS, sequence_length=3, burn_in=1, **o
-    ),
-    "sequences by priority": lambda n, **o: SequenceReplayBuffer(
-        sample_size=n, capacity=50, **flat(**COLUMNS, sequence_length=3, burn_in=1, prioritized=True, pad_end=True, **o)
-    ),
-    "episodes": lambda n, **o: EpisodeReplayBuffer(sample_size=n, capacity=50, **COLUMNS, max_episode_length=9, **o),
 }
 
 
@@ -53,89 +34,12 @@ def make(kind: str, n: int, source: int) -> ReplayBuffer:
     buffer = KINDS[kind](n, names=NAMES, seed=source)
     for step in range(30):
         number = FIRST[source] + step
-        end = {"end": step % 7 == 6} if buffer.has_episodes else {}
-        buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 14 == 6], **end)
+        buffer.insert([np.full(2, number, np.float32), np.float32(number), step % 14 == 6])
     return buffer
-
-
-class Step(Kept):
-    """Samples, and sets the priority of every drawn row to 2."""
-
-    def __init__(self, mixed: MixedReplay) -> None:
-        self.mixed = mixed
-        self.two = Tensor(2.0, ms.float32)
-
-    @ms.jit
-    def __call__(self):
-        batch = self.mixed.sample(with_indices=True)
-        invalid = self.mixed.update_priorities(batch[0], batch[1], self.two)
-        return (invalid, self.mixed.can_sample()) + batch
-
-
-def calls(call: str, mixed: MixedReplay) -> Callable[[], tuple[Any, ...]]:
-    """Return a step that is called in this way."""
-    if call == "compiled":
-        return Step(mixed)
-
-    def step() -> tuple[Any, ...]:
-        batch = mixed.sample(with_indices=True)
-        return mixed.update_priorities(batch[0], batch[1], 2.0), mixed.can_sample(), *batch
-
-    return step
 
 
 def lists(columns: Any) -> list[Any]:
     return [column.asnumpy().tolist() for column in columns]
-
-
-def alone(buffer: Any) -> list[Any]:
-    """Return handles, importance weights and the rest of a sample of the buffer itself."""
-    keeps, always = buffer.has_handles, buffer.spec.always_handles
-    batch = lists(buffer.sample() if always or not keeps else buffer.sample(with_indices=True))
-    n = buffer.sample_size
-    head = [batch.pop(0) if keeps else [-1] * n, batch.pop(0) if buffer.prioritized else [1.0] * n]
-    return [*head, *batch]
-
-
-def check_against_the_buffers(step: Callable[[], tuple[Any, ...]], kinds: tuple[str, ...]) -> None:
-    """Check that a batch of 5 equals the samples of each buffer alone with that share, and so do new priorities."""
-    one, other = make(kinds[0], 4, 0), make(kinds[1], 1, 1)
-    for _ in range(3):
-        invalid, can_sample, source, *batch = step()
-        assert (int(invalid), bool(can_sample)) == (0, True)
-        assert source.dtype == ms.int32
-        assert source.asnumpy().tolist() == [0, 0, 0, 0, 1]
-        expected = [first + second for first, second in zip(alone(one), alone(other), strict=True)]
-        assert lists(batch) == expected
-        for buffer, handles in ((one, expected[0][:4]), (other, expected[0][4:])):
-            if buffer.prioritized:
-                buffer.update_priorities(handles, 2.0)
-
-
-@functools.cache
-def _mixed(kinds: tuple[str, ...]) -> tuple[MixedReplay, dict[str, Any]]:
-    sources = [make(kind, 9, i) for i, kind in enumerate(kinds)]
-    mixed = MixedReplay([(sources[0], 0.7), (sources[1], 0.3)], 5)
-    return mixed, mixed.state_dict()
-
-
-def mix(kinds: tuple[str, ...]) -> MixedReplay:
-    """Return a mixture from which nothing was drawn; tests share one, and so its compiled graphs."""
-    mixed, state = _mixed(kinds)
-    mixed.load_state_dict(state)
-    return mixed
-
-
-def test_what_is_drawn_of_sequences():
-    kinds = ("sequences by priority", "sequences")
-    check_against_the_buffers(calls("compiled", mix(kinds)), kinds)
-
-
-@pytest.mark.parametrize(
-    "kinds", [("reservoir", "elastic"), ("distinct", "uniform"), ("episodes",) * 2, ("prioritized",) * 2], ids=str
-)
-def test_what_is_drawn_of_other_pairs(kinds: tuple[str, ...]):
-    check_against_the_buffers(calls("eager", mix(kinds)), kinds)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +280,7 @@ def test_parts_that_do_not_fit_are_no_mixture():
 
 
 def test_no_batch_is_drawn_while_a_source_is_locked():
-    mixed = mix(("uniform", "uniform"))
+    mixed = MixedReplay([(make("uniform", 9, i), 1) for i in range(2)], 5)
     mixed.sample()
     done = threading.Event()
     thread = threading.Thread(target=lambda: (mixed.sample(), done.set()))

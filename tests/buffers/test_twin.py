@@ -75,7 +75,11 @@ def compiled(mixed: Any) -> Callable[[], Any]:
 
 
 #: Kinds whose samples have the same columns.
-MIXTURES = ("limits", "by priority", "newest"), ("distinct", "newest by priority", "largest held, late")
+MIXTURES = (
+    ("limits", "by priority", "newest"),
+    ("distinct", "newest by priority", "largest held, late"),
+    tuple(f"fixed: sequences, {name}" for name in ("plain", "root", "padded, two environments")),
+)
 
 
 @pytest.mark.parametrize("sources", MIXTURES)
