@@ -16,11 +16,9 @@ from twin_pairs import RandomPair
 import mindspore_replay
 from mindspore_replay import (
     FrameStack,
-    MixedReplay,
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
-    ReservoirReplayBuffer,
     create_buffer,
     datasets,
     load,
@@ -40,12 +38,8 @@ STACKS = FrameStack(3)
 RETURNS = NStep(2, 0.9, reward="reward", terminated="terminated")
 KINDS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "uniform": (ReplayBuffer, {}),
-    "limits": (ReplayBuffer, {"max_use": 3, "max_staleness": 5}),
-    "two environments": (ReplayBuffer, {"num_envs": 2, "views": [STACKS]}),
-    "frames": (ReplayBuffer, {"views": [STACKS]}),
     "frames and returns": (PrioritizedReplayBuffer, {"views": [STACKS, RETURNS]}),
     "prioritized": (PrioritizedReplayBuffer, {"beta_steps": 5}),
-    "reservoir": (ReservoirReplayBuffer, {"weighted": True}),
 }
 
 
@@ -111,14 +105,6 @@ def test_columns_of_other_dtypes(kind: str):
     same(plain.get_item(3), compressed.get_item(3))
     compressed.check_valid()
     same_state(plain, compressed)
-
-
-def test_rows_as_tensors_lists_and_by_position():
-    buffer = ReplayBuffer(1, 4, **flat([(2,), ()], ["int32", "float32"], compress=[0]))
-    for first in (ms.Tensor([1, 2], ms.int32), [1, 2], np.array([1, 2], np.int32)):
-        buffer.insert([first, 0.5])
-    buffer.insert([ms.Tensor([[1, 2]], ms.int32), ms.Tensor([0.5], ms.float32)])
-    assert buffer.rows()[0].asnumpy().tolist() == [[1, 2]] * 4
 
 
 def test_rows_that_cannot_get_smaller():
@@ -300,14 +286,6 @@ def test_graphs_are_refused():
         ):
             ms.jit(use)()
     buffer.sample()
-
-
-def test_mixtures_draw_the_same():
-    sources = [[make(compress=()), make(compress=compress)] for compress in ((), COMPRESSED)]
-    fill(*sources[0], *sources[1])
-    plain, mixed = (MixedReplay([(source, 0.5) for source in each], 4) for each in sources)
-    for _ in range(3):
-        same(plain.sample(), mixed.sample())
 
 
 @pytest.mark.parametrize("found", [None, calls])

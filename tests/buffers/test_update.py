@@ -1,4 +1,4 @@
-"""`update` by hand: what a graph reads then, and mixtures. `test_twin.py` has random operations."""
+"""`update` by hand, also of mixtures. `test_twin.py` has random operations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,18 +40,6 @@ def new_rows(n: int) -> dict[str, np.ndarray]:
     return {"state": np.arange(100, 100 + 2 * n, dtype=np.float32).reshape(n, 2), "terminated": np.arange(n) % 2 == 0}
 
 
-class Statement(nn.Cell):
-    """Overwrites all columns by a statement that uses no result."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
-
-    def construct(self, handles, state, number, terminated):
-        self.buffer.update(handles, [state, number, terminated])
-        return self.buffer.rows()
-
-
 def graph(cell: nn.Cell) -> Callable[..., Any]:
     """Return the Cell as a compiled graph in any context mode."""
     return ms.jit(cell.construct)
@@ -65,21 +53,6 @@ def test_updates_are_noted_for_blocks_of_slots(backend: str):
     for handles in ([25, 59], [3, -1, 60], [40, 5]):
         buffer.update(handles, [handles])
     assert buffer.updates.asnumpy().tolist() == [3, 3, 1, 0]
-
-
-def test_a_graph_reads_what_it_has_written():
-    buffer = make("prioritized")
-    handles = np.array([5, 9])
-    values = [np.full((2, 2), 7, np.float32), np.array([70, 71], np.int32), np.array([True, True])]
-    number = graph(Statement(buffer))(Tensor(handles), *map(Tensor, values))[1].asnumpy()
-    assert number.tolist() == [4, 70, 6, 7, 8, 71, 10, 11]
-
-
-def test_one_handle_takes_one_row():
-    buffer = make("weighted")
-    assert int(buffer.update(7, {"state": [1.5, 2.5], "number": 3})) == 0
-    assert buffer.get_item(3)[0].asnumpy().tolist() == [1.5, 2.5]
-    assert int(buffer.get_item(3)[1]) == 3
 
 
 class UpdateMixed(nn.Cell):
