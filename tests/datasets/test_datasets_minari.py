@@ -254,22 +254,10 @@ def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     buffer.check_valid()
     assert int(buffer.size()) == 3 + sum(len(cartpole[i]) + 1 for i in range(3))
     assert buffer.flags.asnumpy()[:4].tolist() == [0, 0, 11, 0]
-    episodes = list(cartpole)
-    for _ in range(20):
-        batch = buffer.sample(as_dict=True)
-        for i in range(8):
-            if batch["observation"].asnumpy()[i, 0] != 7:
-                step = next(
-                    (episode, t)
-                    for episode in episodes
-                    for t in range(len(episode))
-                    if (episode.observations[t] == batch["observation"].asnumpy()[i]).all()
-                )
-                episode, t = step
-                after = min(t + 2, len(episode))
-                if not batch["terminated"].asnumpy()[i]:
-                    np.testing.assert_array_equal(batch["next_observation"].asnumpy()[i], episode.observations[after])
-                assert batch["reward"].asnumpy()[i] == (1.5 if after == t + 2 else 1)
+    batch, first = buffer.sample(as_dict=True, with_indices=True), cartpole[0]
+    rows_stored = rows(buffer)["observation"]
+    np.testing.assert_array_equal(rows_stored[3 : 4 + len(first)], first.observations)
+    np.testing.assert_array_equal(batch["observation"].asnumpy(), rows_stored[batch["indices"].asnumpy()])
 
 
 def test_observations_may_be_named_as_vector_rows_names_them():
@@ -292,51 +280,21 @@ def test_observations_may_be_named_as_vector_rows_names_them():
 
 def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCaptureFixture):
     """Two environments that reset at once; observations are stored once, and no last one."""
-    mode = gym.vector.AutoresetMode.SAME_STEP
-    envs = gym.make_vec(
-        "CartPole-v1",
-        num_envs=2,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": mode},
-        max_episode_steps=12,
-    )
-    names, types = ["observation", "action", "reward", "terminated", "truncated"], ["float32", "int32", "float32"]
-    buffer = SequenceReplayBuffer(
-        sample_size=1,
-        capacity=100,
-        shapes=[(4,), (), (), (), ()],
-        types=[*types, "bool", "bool"],
-        sequence_length=2,
-        names=names,
-        num_envs=2,
-    )
-    vector_rows = VectorRows(buffer, mode)
-    observation, _ = envs.reset(seed=3)
-    envs.action_space.seed(0)
-    seen: list[list[list[np.ndarray]]] = [[[]], [[]]]
-    for step in range(45):
-        action = envs.action_space.sample()
-        result = envs.step(action)
-        exp, flags = vector_rows.step(observation, action, *result)
-        buffer.insert(exp, **flags)
-        for i in range(2):
-            seen[i][-1].append(observation[i].copy())
-            if flags["end"][i] and step < 44:
-                seen[i].append([])
-        observation = result[0]
-    back = to_minari(buffer, "live-v0", env="CartPole-v1", **METADATA)
-    episodes = [*seen[0], *seen[1]]
-    terminated = [bool(episode.terminations[-1]) for episode in back]
-    assert True in terminated
-    assert False in terminated
-    assert len(back) == len(episodes)
-    for episode, observations in zip(back, episodes):
-        given = [*observations, observations[-1]] if episode.terminations[-1] else observations
-        np.testing.assert_array_equal(episode.observations, given)
-        assert bool(episode.terminations[-1]) != bool(episode.truncations[-1])
+    names = ["observation", "reward", "terminated", "truncated", "action"]
+    columns = {"shapes": [()] * 5, "types": ["float64", "float64", "bool", "bool", "int64"], "names": names}
+    buffer = SequenceReplayBuffer(1, 100, **columns, sequence_length=2, num_envs=2)
+    for step, ends in enumerate(["", "t", "", "c", "c", ""]):  # of the first; the second never ends
+        terminated, truncated = (np.array([ends == letter, False]) for letter in "tc")
+        row = [np.array([step, 10.0 + step]), np.ones(2), terminated, truncated, np.zeros(2, np.int64)]
+        buffer.insert(row, end=terminated | truncated, final=truncated)
+    given = {"observation_space": spaces.Box(-99, 99, (), np.float64), "action_space": spaces.Discrete(2), **METADATA}
+    back = to_minari(buffer, "live-v0", **given)
+    found = [(episode.observations.tolist(), bool(episode.terminations[-1])) for episode in back]
+    assert found == [([0, 1, 1], True), ([2, 3], False), ([10, 11, 12, 13, 14, 15], False)]
+    assert all(bool(episode.truncations[-1]) != bool(episode.terminations[-1]) for episode in back)
     text = " ".join(record.getMessage() for record in caplog.records)
-    assert f"{sum(terminated)} of {len(back)} episodes terminated without a last observation" in text
-    assert f"{len(back) - sum(terminated)} steps dropped: the buffer holds no observation after them" in text
+    assert "1 of 3 episodes terminated without a last observation" in text
+    assert "4 steps dropped: the buffer holds no observation after them" in text
 
 
 def test_datasets_that_cannot_be_columns():
