@@ -17,7 +17,7 @@ from ..store.faces.classes import ReservoirReplayBuffer
 from ..training.spaces import leaves as leaves_of_spaces
 from .export import StoredRows
 from .filling import check_buffer, check_one_length, fill, fit, log
-from .steps import END, ENDS, FINAL, Arrays, Episodes, Field, Recording, as_flag, chunk_rows
+from .steps import ENDS, Arrays, Episodes, Field, Recording, as_flag, chunk_rows
 from .tables import unmarked
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ def _source(dataset: "MinariDataset") -> Recording:
         array, begin = current[number][name], begins[number]
         return array[min(part.start - begin, len(array) - 1) : part.stop - begin]  # only observations have the last row
 
-    last = np.isin(np.arange(begins[-1]), begins[1:] - 1)
-    flags = {END: last, FINAL: last}
-    return Recording("from_minari", label, len(last), fields, read, list(observation), flags=flags, one_by_one=True)
+    return Recording("from_minari", label, int(begins[-1]), fields, read, list(observation), lengths=np.diff(begins))
 
 
 def _arrays(label: str, episode: "EpisodeData", n: int, fields: Mapping[str, Field]) -> Arrays:

@@ -128,8 +128,8 @@ class Recording:
             rows are terminated or truncated.
         read (Callable): Returns consecutive rows of a column, given its name and a slice, which may reach too far.
         observations (Collection[str]): The columns that are observations.
-        flags (Union[Mapping, None]): All flags that are set, by name. Default: ``None``, to read them.
-        one_by_one (bool): Whether to read rows of one episode at a time. Default: ``False``.
+        lengths (Union[numpy.ndarray, None]): The rows of each episode, if its last row is only an observation, to read
+            rows of one episode at a time, and no flags. Default: ``None``.
         as_stored (bool): Whether to take rows and flags as they are. Default: ``False``.
 
     Attributes:
@@ -151,12 +151,11 @@ class Recording:
         read: Callable[[str, slice], np.ndarray],
         observations: Collection[str],
         *,
-        flags: Mapping[str, np.ndarray] | None = None,
-        one_by_one: bool = False,
+        lengths: np.ndarray | None = None,
         as_stored: bool = False,
     ) -> None:
         self.call, self.label, self.observations, self.as_stored = call, label, observations, as_stored
-        self._columns, self._read, self._one_by_one = fields, read, one_by_one
+        self._columns, self._read = fields, read
         following = {f"next_{name}": fields[name] for name in observations}
         self.whole = bool(observations) and following.keys() <= fields.keys()
         self.fields = {name: field for name, field in fields.items() if name not in {END, FINAL, *following}}
@@ -165,9 +164,12 @@ class Recording:
             at = names.index("reward") + 1 if "reward" in names else len(names)
             names[at:at] = following
         self.transitions = {name: {**following, **self.fields}[name] for name in names}
-        if flags is None:
-            flags = {name: as_flag(read(name, slice(0, number))) for name in (*ENDS, END, FINAL) if name in fields}
         no = np.zeros(number, np.bool_)
+        self._starts: np.ndarray = np.cumsum([] if lengths is None else lengths)
+        if lengths is None:
+            flags = {name: as_flag(read(name, slice(0, number))) for name in (*ENDS, END, FINAL) if name in fields}
+        else:
+            flags = dict.fromkeys((END, FINAL), np.isin(np.arange(1, number + 1), self._starts))
         terminated, truncated, final = (flags.get(name, no) for name in (*ENDS, FINAL))
         done = terminated | truncated
         self._flags, end = (ends_said(flags.get(END, no), final), final), flags.get(END, done).copy()
@@ -176,7 +178,7 @@ class Recording:
         if self.whole:
             self._end_where_observations_differ(end)
         end[:-1] |= filler[1:]
-        self.rows, self._starts = np.flatnonzero(~filler), np.flatnonzero(end[:-1] & ~filler[1:]) + 1
+        self.rows = np.flatnonzero(~filler)
         self.end, self.has_next, self.terminated = (one[self.rows] for one in (end, has_next, terminated))
         self.lost = ~self.has_next & ~self.terminated
         self.length = np.diff(np.flatnonzero(self.end) + 1, prepend=0)
@@ -191,13 +193,9 @@ class Recording:
 
     def table(self) -> EpisodeTable:
         """Return the table of the episodes."""
-        layout, number, last = (
-            self.layout(np.ones_like(self.end), False, False),
-            len(self.end),
-            np.flatnonzero(self.end),
-        )
-        read: Arrays = {name: np.zeros(number) for name in ("reward", *ENDS)}
-        for part in chunks(number, chunk_rows(self._columns.values())):
+        layout, last = self.layout(np.ones_like(self.end), False, False), np.flatnonzero(self.end)
+        read: Arrays = {name: np.zeros(len(self.end)) for name in ("reward", *ENDS)}
+        for part in chunks(len(self.end), chunk_rows(self._columns.values())):
             for name, values in self.read(layout, part, read.keys() & self.fields.keys()).items():
                 read[name][part] = numbers_of(values).reshape(len(values), -1).sum(axis=1, dtype=np.float64)
         total = np.add.reduceat(read["reward"], last + 1 - self.length)
@@ -231,9 +229,7 @@ class Recording:
     def read(self, layout: Layout, part: slice, names: Collection[str]) -> Arrays:
         """Return columns of steps or transitions, in some rows of a layout."""
         source = layout.source[part]
-        apart = np.diff(source) > _GAP
-        if self._one_by_one:
-            apart |= np.diff(self._starts.searchsorted(source, "right")) > 0
+        apart = (np.diff(source) > _GAP) | (np.diff(self._starts.searchsorted(source, "right")) > 0)
         bounds = [part.start, *(np.flatnonzero(apart) + part.start + 1).tolist(), part.stop]
         runs = [Layout(*(array[slice(*run)] for array in layout)) for run in itertools.pairwise(bounds)]
         arrays = [self._read_run(run, names) for run in runs]

@@ -72,17 +72,20 @@ EPISODES = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["terminated", 
 
 
 @settings(max_examples=150, deadline=None)
-@given(EPISODES, st.integers(1, 20), st.sampled_from(["plain", "whole", "flagged", "flagged whole"]), st.booleans())
+@given(EPISODES, st.integers(1, 20), st.sampled_from(["plain", "whole", "flagged", "flagged whole", "lengths"]))
 def test_rows_in_any_pieces_make_the_steps_of_their_episodes(
-    plan: list[tuple[int, str]], piece: int, layout: str, one_by_one: bool
+    plan: list[tuple[int, str]], piece: int, layout: str
 ) -> None:
     lengths, ends = ([part[i] for part in plan] for i in (0, 1))
     if layout == "plain":  # nothing else would mark the end of an episode
         ends = ["truncated" if end == "neither" else end for end in ends]
     episodes = make_episodes(lengths, ends)
-    rows = joined([rows_of(episode, layout) for episode in episodes])
+    rows, options = joined([rows_of(episode, layout) for episode in episodes]), {}
+    if layout == "lengths":
+        options["lengths"] = np.array(lengths) + 1
+        del rows[END], rows[FINAL]
     with mock.patch.object(module, "CHUNK_ROWS", piece), mock.patch.object(module, "_GAP", piece % 3):
-        found = recording(rows, one_by_one=one_by_one)
+        found = recording(rows, **options)
         steps, single = read(found, piece=piece), read(found, single=True, piece=piece)
     expected = joined([{k: v[: len(e["action"])] for k, v in e.items()} for e in episodes])
     assert steps.keys() == {*expected, "next_observation", END, FINAL, "next"}
