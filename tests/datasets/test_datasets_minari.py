@@ -23,7 +23,6 @@ from mindspore_replay import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
-    VectorRows,
     host,
 )
 from mindspore_replay.datasets import from_minari, from_npz, steps, to_minari, to_npz
@@ -260,24 +259,6 @@ def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     np.testing.assert_array_equal(batch["observation"].asnumpy(), rows_stored[batch["indices"].asnumpy()])
 
 
-def test_observations_may_be_named_as_vector_rows_names_them():
-    """Goals for hindsight, from a dataset and from a vector environment, in one buffer."""
-    names = ["achieved_goal", "desired_goal", "action", "reward", "terminated"]
-    space = spaces.Dict({name: spaces.Box(-99, 99, (1,), np.float32) for name in names[:2]})
-    values = {"achieved_goal": list(np.arange(5.0)[:, None]), "desired_goal": list(np.full((5, 1), 9.0))}
-    dataset = dataset_of("goals-v0", space, episode_of(values, 4))
-    view = HindsightRelabel("final", 1.0, lambda achieved, goal: achieved[:, 0] - goal[:, 0])
-    shapes, types = [(1,), (1,), (), (), ()], ["float32", "float32", "int32", "float32", "bool"]
-    buffer = ReplayBuffer(sample_size=4, capacity=50, shapes=shapes, types=types, names=names, views=[view])
-    from_minari(dataset, buffer=buffer)
-    assert rows(buffer)["achieved_goal"][:, 0].tolist() == [1, 2, 3, 4]  # in the state after each action
-    assert VectorRows(buffer, "NextStep").num_envs == 1  # it takes the same columns
-    with pytest.raises(ValueError, match=r"'achieved_goal' of 'buffer' holds .* after an action"):
-        to_minari(
-            buffer, "goals-v1", observation_space=space, action_space=spaces.Discrete(5), **METADATA, requirements=[]
-        )
-
-
 def test_live_rows_of_vector_environments_become_episodes(caplog: pytest.LogCaptureFixture):
     """Two environments that reset at once; observations are stored once, and no last one."""
     names = ["observation", "reward", "terminated", "truncated", "action"]
@@ -473,3 +454,6 @@ def test_goals_are_those_after_the_action(goal: str):
             reached = seen["observation"] + 1 == seen["desired_goal"]
             np.testing.assert_array_equal(sample["reward"], reached.asnumpy()[:, 0] - 1)
             assert (seen["desired_goal"] < 50).all()
+    assert rows(given)["achieved_goal"][:, 0].tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match=r"'achieved_goal' of 'buffer' holds .* after an action"):
+        to_minari(given, f"{name[:-1]}1", observation_space=space, action_space=spaces.Discrete(5), **METADATA)
