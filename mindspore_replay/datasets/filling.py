@@ -213,14 +213,14 @@ def _choose(found: Recording, episodes: Episodes) -> np.ndarray:
                 f"gives these, but got {wanted!r}."
             )
         wanted = wanted if wanted.size else wanted.astype(np.int64)
-    of = f"of the {count} in {found.label}"
     try:
         chosen[wanted] = True
     except IndexError:
-        text = f"For '{found.call}', 'episodes' must name episodes {of}, but got {wanted!r}."
+        text = f"For '{found.call}', 'episodes' must name episodes of the {count} in {found.label}, but got {wanted!r}."
         raise IndexError(text) from None
     if not chosen.any():
-        raise ValueError(f"For '{found.call}', 'episodes' must name at least one {of}.")
+        text = f"For '{found.call}', 'episodes' must name at least one of the {count} in {found.label}."
+        raise ValueError(text)
     return chosen
 
 
