@@ -1,29 +1,63 @@
 """Gives each class of a page in docs/api a page of its own, below that page in the menu."""
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import griffe
+
 FOLDER = Path(__file__).parent / "api"
 #: A directive for a class, with its options.
-CLASS = re.compile(r"^(::: \S+\.([A-Z]\w*)\n)(?:    options:\n)?((?:      .*\n)*)", re.MULTILINE)
+CLASS = re.compile(r"^(::: (\S+\.([A-Z]\w*))\n)(?:    options:\n)?((?:      .*\n)*)", re.MULTILINE)
 
 
-def split(text: str, stem: str) -> tuple[str, dict[str, str]]:
-    """Return a page with a list of links in the place of its classes, and the page of each class by its name.
+@functools.cache
+def package() -> Any:
+    """Return the package as its sources have it."""
+    return griffe.load("mindspore_replay", search_paths=[FOLDER.parent.parent], allow_inspection=False)
+
+
+def first_line(path: str) -> str:
+    """Return the first sentence of the docstring of a class, or whose other name it is."""
+    found = package()[path.partition(".")[2]]
+    if found.is_attribute:
+        return f"another name of `{found.value}`."
+    return re.split(r"(?<=\.)\s|\n\n", found.docstring.value, maxsplit=1)[0].replace("\n", " ")
+
+
+def split(text: str, stem: str, about: Callable[[str], str] = first_line) -> tuple[str, dict[str, str]]:
+    """Return a page with a list of its classes in their place, and the page of each class by its name.
 
     Args:
         text (str): The page, in Markdown.
         stem (str): Its name without the suffix, which is the folder of the pages of classes.
+        about (Callable): Returns a line about a class, by its path.
     """
-    pages = {match[2]: f"{match[1]}    options:\n      heading_level: 1\n{match[3]}" for match in CLASS.finditer(text)}
-    listed = CLASS.sub(lambda match: f"- [`{match[2]}`]({stem}/{match[2]}.md)\n", text)
-    return re.sub(r"(?<=\.md\)\n)\n(?=- \[`)", "", listed), pages
+    pages = {match[3]: f"{match[1]}    options:\n      heading_level: 1\n{match[4]}" for match in CLASS.finditer(text)}
+    listed = CLASS.sub(lambda match: f"- [`{match[3]}`]({stem}/{match[3]}.md): {about(match[2])}\n", text)
+    return re.sub(r"^(- \[`.*\n)\n(?=- \[`)", r"\1", listed, flags=re.MULTILINE), pages
 
 
+def shared(buffers: str) -> str:
+    """Return a section with links to the methods of all buffers, those of `Buffer` on the page of buffers."""
+    members = re.findall(r"- (\w+)", next(match[4] for match in CLASS.finditer(buffers) if match[3] == "Buffer"))
+    links = ", ".join(f"[`{name}`][mindspore_replay.Buffer.{name}]" for name in members)
+    return f"\n## Methods of all buffers\n\n{links}\n"
+
+
+@functools.cache
 def read() -> dict[str, tuple[str, dict[str, str]]]:
-    """Return what `split` makes of each page, by the page's name."""
-    return {path.stem: split(path.read_text(encoding="utf-8"), path.stem) for path in sorted(FOLDER.glob("*.md"))}
+    """Return what `split` makes of each page, by the page's name. Buffers have links to the methods of all."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
+    found = {stem: split(text, stem) for stem, text in texts.items()}
+    for stem in ("buffers", "host"):
+        pages = found[stem][1]
+        pages |= {
+            n: page + shared(texts["buffers"]) for n, page in pages.items() if re.search("Replay(Buffer|Queue)$", n)
+        }
+    return found
 
 
 def names() -> dict[str, list[str]]:

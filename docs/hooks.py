@@ -84,11 +84,24 @@ def on_page_context(context: Any, page: Any, config: Any, **_: Any) -> None:
     config.extra["alternate"] = languages(page.markdown, page.file.src_uri)
 
 
+#: The signature at the top of a page of a class, and the first sentence below it.
+SIGNATURE = re.compile(
+    r'(</h1>\s*)(<div class="doc-signature.*?</div>)(\s*<div class="doc doc-contents first">\s*<p>.*?</p>)', re.DOTALL
+)
+#: The defaults in a table of arguments, which the descriptions have too. Of several arguments at once they are wrong.
+DEFAULTS = re.compile(
+    r"\s*<th>Default</th>|(?<=</td>)\s*<td>\s*(?:<em>required</em>|<code>(?:(?!</td>).)*?</code>)\s*</td>(?=\s*</tr>)",
+    re.DOTALL,
+)
+
+
 def on_page_content(html: str, **_: Any) -> str:
-    """Show what a picture's text says below it, for pictures that stand alone; mkdocs calls this."""
-    return re.sub(
+    """Show what a picture's text says below it, for pictures that stand alone; fold signatures; mkdocs calls this."""
+    html = re.sub(
         r'<p>(<img alt="((?!What the code)[^"]+)"[^>]*>)</p>', r"<figure>\1<figcaption>\2</figcaption></figure>", html
     )
+    html = DEFAULTS.sub("", html) if "<th>Default</th>" in html else html
+    return SIGNATURE.sub(r"\1\3<details><summary>Signature</summary>\2</details>", html)
 
 
 #: What the theme writes around a page, in Chinese.

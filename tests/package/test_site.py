@@ -92,8 +92,8 @@ def test_pages_in_chinese_say_so_and_have_the_theme_s_words():
 def test_each_class_of_the_api_has_a_page():
     of_classes = runpy.run_path(str(ROOT / "docs" / "classes.py"))
     text = "# A\n\n::: m.First\n    options:\n      members: false\n\n::: m.Second\n\nWords.\n\n::: m.function\n"
-    page, classes = of_classes["split"](text, "a")
-    assert page == "# A\n\n- [`First`](a/First.md)\n- [`Second`](a/Second.md)\n\nWords.\n\n::: m.function\n"
+    page, classes = of_classes["split"](text, "a", {"m.First": "1", "m.Second": "2"}.get)
+    assert page == "# A\n\n- [`First`](a/First.md): 1\n- [`Second`](a/Second.md): 2\n\nWords.\n\n::: m.function\n"
     level = "    options:\n      heading_level: 1\n"
     assert classes == {"First": f"::: m.First\n{level}      members: false\n", "Second": f"::: m.Second\n{level}"}
     table = of_classes["linked"]("| [A](a.md) | `First`, `function` |\n\n`First`\n", {"a": list(classes)})
@@ -103,6 +103,39 @@ def test_each_class_of_the_api_has_a_page():
     )
     first, second = {"First": "api/a/First.md"}, {"Second": "api/a/Second.md"}
     assert menu == [{"API": ["api/index.md", {"A": ["api/a.md", first, second]}, {"B": "api/b.md"}]}]
+
+
+def test_each_class_has_a_line_on_its_page_and_buffers_the_methods_of_all():
+    of_classes = runpy.run_path(str(ROOT / "docs" / "classes.py"))
+    pages = of_classes["read"]()
+    for page, classes in pages.values():
+        for name in classes:
+            assert re.search(rf"^- \[`{name}`\]\(\w+/{name}\.md\): \S.*\.$", page, re.MULTILINE), name
+    of_all = "[`insert`][mindspore_replay.Buffer.insert]"
+    having = {(stem, name) for stem, (_, classes) in pages.items() for name, text in classes.items() if of_all in text}
+    buffers = {name for name in pages["host"][1] if re.search("Buffer|Queue", name)}
+    others = {"UniformReplayBuffer", "PriorityReplayBuffer"}
+    assert len(buffers) == 8
+    assert having == {("host", name) for name in buffers} | {("buffers", name) for name in buffers | others}
+
+
+def test_a_class_begins_with_a_sentence_and_its_signature_is_folded():
+    signature, first = (
+        '<div class="doc-signature highlight">C()</div>',
+        '<div class="doc doc-contents first"><p>It is.</p>',
+    )
+    shown = hooks["on_page_content"](f"<h1>C</h1>{signature}{first}<p>More.</p></div>")
+    assert shown == f"<h1>C</h1>{first}<details><summary>Signature</summary>{signature}</details><p>More.</p></div>"
+    assert hooks["on_page_content"](f"<h2>f</h2>{signature}{first}") == f"<h2>f</h2>{signature}{first}"
+
+
+def test_a_table_of_arguments_has_its_defaults_once():
+    row = "<tr><td><code>n</code></td><td><code>int</code></td><td><div>Rows. Default: 1.</div></td>"
+    for default in ("<em>required</em>", '<code><span title="x">1</span></code>'):
+        table = f"<tr><th>Name</th><th>Default</th></tr>{row}<td> {default} </td></tr>"
+        assert hooks["on_page_content"](table) == f"<tr><th>Name</th></tr>{row}</tr>"
+    other = "<tr><td>a</td><td><code>x</code></td></tr>"
+    assert hooks["on_page_content"](other) == other
 
 
 def test_the_api_shows_no_private_names():
