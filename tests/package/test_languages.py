@@ -21,6 +21,9 @@ PARTS = {
     "docs/cn/first_agent.md": "docs/tutorials/first_agent.ipynb",
     "docs/cn/choosing.md": "docs/sampling.md",
     "docs/cn/troubleshooting.md": "docs/troubleshooting.md",
+    "docs/cn/sequences.md": "docs/sequences.md",
+    "docs/cn/processes.md": "docs/processes.md",
+    "docs/cn/checkpoints.md": "docs/checkpoints.md",
 }
 
 
@@ -101,7 +104,7 @@ def test_each_guide_has_a_summary_in_chinese():
         re.findall(r"\n英文.\[[^]]*\]\(\.\./(\w+\.md)\)", section)[0] for section in sections
     ]
     lengths = [len(re.findall(r"[\u4e00-\u9fff]", section)) for section in sections]
-    assert min(lengths) > 40
+    assert min(lengths) > 80
 
 
 def test_the_readme_is_short():
@@ -143,6 +146,15 @@ def test_the_first_agent_has_the_code_of_the_notebook():
     )
     assert len(here) == 9
     assert here == there
+
+
+@pytest.mark.parametrize(("chinese", "english"), [each for each in PARTS.items() if each[1] != "README.md"])
+def test_code_and_names_of_a_part_are_those_of_the_english_page(chinese: str, english: str):
+    here, there = parts(read(chinese))["blocks"], parts(read(english))["blocks"]
+    assert [block for block in here if block not in there] == []
+    text = read(english)
+    names = [name for name in parts(read(chinese))["names"] if re.fullmatch(r"`\w+`", name)]
+    assert [name for name in names if not re.search(rf"\b{name[1:-1]}\b", text)] == []
 
 
 def test_choosing_names_the_classes_of_the_english_page():

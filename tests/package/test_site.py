@@ -161,8 +161,8 @@ SEARCHED = {
     "HER": "sequences/", "GAE": "algorithms/", "GRPO": "gallery/", "kill": "processes/", "prefetch": "threads/",
     "resume": "checkpoints/", "R2D2": "sequences/", "PER": "prioritized/", "Minari": "datasets/", "D4RL": "datasets/",
     "Rainbow": "algorithms/", "autoreset": "vector/", "truncated": "ends/", "LZ4": "compression/", "CUDA": "devices/",
-    "numpy": "host/", "RateLimiter": "running/", "install": "", "断电": "cn/guides/", "多进程": "cn/guides/",
-    "序列": "cn/guides/", "检查点": "cn/guides/", "安装": "cn/install/",
+    "numpy": "host/", "RateLimiter": "running/", "install": "", "断电": "cn/processes/", "多进程": "cn/processes/",
+    "序列": "cn/sequences/", "检查点": "cn/checkpoints/", "压缩": "cn/guides/", "安装": "cn/install/",
 }  # fmt: skip
 
 
