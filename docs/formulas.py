@@ -1,7 +1,7 @@
 """An extension of Griffe, for the pages of the API.
 
-Formulas in docstrings become MathML, which browsers show without a script, and "As for `ReplayBuffer`" a link. Private
-names leave the signatures.
+Formulas in docstrings become MathML, which browsers show without a script, and classes whose arguments are the same
+links. Private names leave the signatures.
 """
 
 import re
@@ -13,13 +13,13 @@ from latex2mathml.converter import convert
 #: A formula on lines of its own, up to an empty line; and one within a line.
 BLOCK = re.compile(r"^( *)\.\. math:: (.*(?:\n(?! *$).*)*)", re.MULTILINE)
 INLINE = re.compile(r":math:`([^`]+)`")
-#: Arguments that another class describes.
-AS_FOR = re.compile(r"\b(As for) `(ReplayBuffer)`")
+#: The class that has the same arguments, or that describes some of them.
+OTHER = re.compile(r"(?<=\bAs for )`(ReplayBuffer)`|`mindspore_replay\.(\w+Buffer|\w+Replay|\w+Queue)`(?= on arrays)")
 
 
 def with_formulas(text: str) -> str:
     """Return a docstring whose formulas are MathML, and with links to classes that describe its arguments."""
-    text = AS_FOR.sub(r"\1 [`\2`][mindspore_replay.\2]", text)
+    text = OTHER.sub(lambda match: f"[{match[0]}][mindspore_replay.{match[1] or match[2]}]", text)
     text = BLOCK.sub(lambda match: f"{match[1]}<div class='formula'>{convert(match[2], display='block')}</div>", text)
     return INLINE.sub(lambda match: f"<span>{convert(match[1])}</span>", text)  # Markdown takes <math> for a block
 

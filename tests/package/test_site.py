@@ -138,6 +138,16 @@ def test_a_table_of_arguments_has_its_defaults_once():
     assert hooks["on_page_content"](other) == other
 
 
+def test_a_docstring_links_the_class_that_has_its_arguments():
+    with_formulas = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["with_formulas"]
+    assert with_formulas("n (int): As for `ReplayBuffer`.") == (
+        "n (int): As for [`ReplayBuffer`][mindspore_replay.ReplayBuffer]."
+    )
+    on_arrays = "A ring: `mindspore_replay.MixedReplay` on arrays."
+    assert "[`mindspore_replay.MixedReplay`][mindspore_replay.MixedReplay] on" in with_formulas(on_arrays)
+    assert with_formulas("Not `ReplayBuffer`.") == "Not `ReplayBuffer`."
+
+
 def test_the_api_shows_no_private_names():
     source = "def call(self: _Self, x: list[_Array], *_misplaced: None, **_unknown: None) -> dict[str, _Self]: ..."
     with griffe.temporary_visited_module(source) as module:
