@@ -10,8 +10,8 @@ from ..mindspore_api import share
 from ..store.kernels import library
 from ..store.spec.needs import too_few_rows
 from ..store.spec.spec import BufferSpec
-from .cluster import Link
 from .exchange import Exchange, joined
+from .links import Link
 from .shard import Drawn, Report
 
 _NAME = "ShardedReplay"
@@ -154,7 +154,9 @@ class Batches:
             for target, part in zip(batch, answer.parts):
                 target[places] = part
             if self._has_handles:
-                batch[0][places] = joined(piece.link.number, piece.link.lives[answer.report.identity], answer.parts[0])
+                batch[0][places] = joined(
+                    piece.link.number, piece.link.lives.index(answer.report.identity), answer.parts[0]
+                )
             if self._weighs:
                 probabilities[places] = piece.probabilities()
         if self._weighs:

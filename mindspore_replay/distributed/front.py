@@ -16,10 +16,10 @@ from ..store.kernels.locks import Block, Event, Held, Locks
 from ..store.rows.calls import BaseCalls
 from ..store.rows.inputs import NewRows, as_handles_for, as_priorities, as_values
 from ..store.spec.spec import BufferSpec
-from .cluster import Link
 from .configuration import most_starts
 from .drawing import Batches
 from .exchange import Exchange
+from .links import Link
 from .own_writers import POLL, OwnWriters
 from .shard import Report
 from .writer import InsertionFront, bits
@@ -134,7 +134,7 @@ class ShardCalls(BaseCalls):
 
     def reset(self) -> None:
         """Remove all rows, in every shard that answers."""
-        with self.drawing, self.writers.landing:
+        with self.drawing:
             self.writers.land()
             self.exchange.reset()
 

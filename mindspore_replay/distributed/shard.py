@@ -1,12 +1,13 @@
 """One shard of a sharded buffer, in a separate process."""
 
-import importlib
+import contextlib
+import functools
 import itertools
 import math
 import os
 import secrets
 import threading
-import warnings
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import host
-from ..checkpoint.files import open_source, read_header_at, remove_temporaries, staged_path
+from ..checkpoint.files import open_source
 from ..checkpoint.loading import check_same, load_parts
 from ..checkpoint.saving import Part, save_parts
 from ..store.faces.local import LocalBuffer
@@ -22,6 +23,11 @@ from ..store.folder.files import sync
 from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
+from .cluster import NAMESPACE, ray_module
+from .quota import PLACE
+
+#: Seconds between two attempts to reach the learner's quota.
+_AGAIN = 0.1
 
 
 class Report(NamedTuple):
@@ -35,9 +41,7 @@ class Report(NamedTuple):
         eligible (int): Rows that can be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
-        allowed (float): Rows whose insertion into this process was granted so far.
-        grants (int): Number of these grants.
-        wanted (int): Rows of the insertion that waits for a grant, or 0 if none does.
+        wanted (int): Rows of the insertion that waits for the limiter, or 0 if none does.
         largest (float): The largest priority so far, which new rows get, or 1 without priorities.
         clock (int): The learner's clock, as last received by the shard, or 0 without weights.
     """
@@ -49,8 +53,6 @@ class Report(NamedTuple):
     eligible: int
     rows: int
     inserted: int
-    allowed: float
-    grants: int
     wanted: int
     largest: float
     clock: int
@@ -62,17 +64,14 @@ class Begun(NamedTuple):
     Attributes:
         nbytes (int): Bytes of the rows.
         learner_state (dict): The last state that a learner stored in this process, empty if there is none.
-        saves (list[dict]): The state of the learner in each save that the shard's files hold: one, or two if the newer
-            one was cut off.
-        has_file (bool): Whether there is any file but that of a save that was cut off.
-        resumes (bool): Whether the shard waits for `settle` to load its rows.
+        saves (list[dict]): The state of the learner in each save of which this shard has a file.
+        folder (str): Folder of a save that was completed, empty if there is none.
     """
 
     nbytes: int
     learner_state: dict[str, Any]
     saves: list[dict[str, Any]]
-    has_file: bool
-    resumes: bool
+    folder: str
 
 
 class Drawn(NamedTuple):
@@ -92,92 +91,87 @@ class Drawn(NamedTuple):
 
 
 class Shard:
-    """A buffer in a separate process, and the quota of rows that may be inserted into it.
+    """A buffer in a separate process.
 
-    Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
-    drawn.
+    Ray calls `insert` in one thread and all other methods in another: an insertion may wait for the limiter while rows
+    are drawn. No row is inserted before a learner's first `report` has set the clock.
 
-    No row is inserted before the learner's first `report` has set the clock and its first `grant` allows it.
+    A save is a folder ``save_<number>`` with a file of each shard. While shards write theirs, it ends with
+    ``.partial``.
 
     Args:
         spec (BufferSpec): The buffer to hold.
-        path (Union[str, None]): File to save to. A process that replaces a dead one loads it, if it exists.
-        resume (bool): Whether the first process loads it too, once `settle` says which save.
+        folder (Union[str, None]): Folder of the saves.
+        number (int): Number of the shard. Default: ``0``.
+        name (str): Name of the shards, under which there is the learner's `Quota`. Default: empty.
     """
 
-    def __init__(self, spec: BufferSpec, path: str | None, resume: bool) -> None:
+    def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0, name: str = "") -> None:
         self.identity = secrets.randbits(62)
-        self._description, self._path = spec.to_json(), None if path is None else Path(path)
+        self._spec, self._description = spec, spec.to_json()
+        self._folder, self._file = None if folder is None else Path(folder), f"shard_{number}.safetensors"
         self._prioritized, self._weighted, self._has_handles = spec.prioritized, spec.weighted, spec.has_handles
         self._learner_state: dict[str, Any] = {}
-        self._inserted = self._begun = self._wanted = self._grants = 0
+        self._inserted = self._wanted = 0
         self._numbers = itertools.count()
-        self._allowed = 0.0
-        self._changed = threading.Condition()
-        #: Whether `settle` loads the rows; and the error that kept the process from starting, which `begin` raises.
-        self._resumes, self._error = resume and self._path is not None, None
-        replaces = self._path is not None and _replaces()
-        try:
-            make: type[LocalBuffer] = getattr(host, str(spec.public_class))
-            self.rows = make(capacity=spec.capacity, seed=spec.seed, **spec.arguments())
-            self._parts = [Part("", self.rows, True)]
-            if replaces:
-                self._load()
-            elif self._path is not None and not resume:
-                for other in sorted(self._path.parent.glob("shard_*.safetensors")):
-                    raise other_run(other)
-        except Exception as error:
-            if replaces:
-                raise
-            self._error = error
+        self._resumed, self._ready = False, threading.Event()
+        self._place = PLACE.format(name)
+        self._quota: Any = None
 
-    def _load(self) -> None:
-        """Load the newest file, a staged one too."""
-        assert self._path is not None
-        self._resumes, path = False, self._path
-        if read_header_at(staged_path(path)) is not None:
-            path = staged_path(path)
-        if path.exists():
-            with open_source(path) as source:
-                check_same(source, self._description)
-                load_parts(source, self._parts)
-            self._learner_state = source.header.note
+    @functools.cached_property
+    def rows(self) -> LocalBuffer:
+        """The buffer. It is made when it is first used, so that an error is that of a call."""
+        make: type[LocalBuffer] = getattr(host, str(self._spec.public_class))
+        return make(capacity=self._spec.capacity, seed=self._spec.seed, **self._spec.arguments())
 
-    def begin(self, expected: dict[str, Any]) -> Begun:
+    def begin(self, expected: dict[str, Any], resume: bool) -> Begun:
         """Answer a learner that begins.
 
         Raises:
-            ValueError: If the shard has another description, or a file that cannot be read.
-            Exception: What kept the process from starting.
+            ValueError: If the shard has another description, or is to `resume` and has a file that cannot be read.
+            Exception: What kept the buffer from being made.
         """
-        if self._error is not None:
-            raise self._error
         if self._description != expected:
             raise ValueError(
                 "For 'ShardedReplay', the shards that run under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
-        published = staged = None
-        if self._path is not None:
-            staged = read_header_at(staged_path(self._path))
-            try:
-                with open_source(self._path) as source:
-                    published = source.header
-            except FileNotFoundError:
-                pass
-            except ValueError:
-                if self._resumes:
-                    raise
-        saves = [state for header in (published, staged) if header and (state := header.note) is not None]
-        return Begun(self.rows.nbytes, self._learner_state, saves, published is not None, self._resumes)
+        saves, whole = [], []
+        if self._folder is not None:
+            whole = sorted(self._folder.glob("save_*[0-9]/shard_*"))
+            for path in self._folder.glob(f"save_*/{self._file}"):
+                try:
+                    with open_source(path) as source:
+                        saves.append(source.header.note)
+                except ValueError:
+                    if resume and not self._resumed:
+                        raise
+        return Begun(self.rows.nbytes, self._learner_state, saves, str(whole[0].parent) if whole else "")
 
-    def report(self, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Report:
+    def resume(self, number: int) -> Report:
+        """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
+
+        Raises:
+            OSError, ValueError: If the file cannot be read.
+        """
+        if number and not self._resumed:
+            assert self._folder is not None
+            with open_source(self._folder / f"save_{number}" / self._file) as source:
+                check_same(source, self._description)
+                load_parts(source, [self._part])
+        self._resumed = True
+        return self.report()
+
+    @property
+    def _part(self) -> Part:
+        return Part("", self.rows, True)
+
+    def report(self, learner_state: dict[str, Any] | None = None) -> Report:
         """Report the state of the shard.
 
         Args:
             learner_state (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the
                 largest priority in any shard, are applied to the rows. Default: ``None``, to change nothing.
-            take_back (bool): Whether to withdraw unused grants. Default: ``False``.
         """
         if learner_state is not None:
             self._learner_state = learner_state
@@ -187,23 +181,13 @@ class Shard:
                 shared = self._prioritized and not self.rows.spec.options.largest_held
                 if shared and learner_state["largest"] > self._largest():
                     self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
+            self._ready.set()
         with self.rows.lock:
-            totals = *self._weights(), len(self.rows)
-        with self._changed:
-            if take_back:
-                self._allowed = float(self._begun)
-            counts = self._inserted, self._allowed, self._grants, self._wanted
-        return Report(self.identity, next(self._numbers), *totals, *counts, self._largest(), self._clock())
+            totals = *self._weights(), len(self.rows), self._inserted
+        return Report(self.identity, next(self._numbers), *totals, self._wanted, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
-
-    def grant(self, rows: float) -> None:
-        """Allow the insertion of so many more rows, which may be infinite."""
-        with self._changed:
-            self._allowed += rows
-            self._grants += 1
-            self._changed.notify_all()
 
     def _clock(self) -> int:
         return int(self.rows.arrays["clock"][0]) if self._weighted else 0
@@ -213,43 +197,51 @@ class Shard:
         return True
 
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
-        """Insert rows, once they are granted.
+        """Insert rows, once the learner's limiter allows it.
 
         Args:
             fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
             rows (int): Number of rows.
             more (dict): The other arguments of the buffer's `insert`.
         """
-        with self._changed:
-            self._wanted = rows
-            self._changed.wait_for(lambda: self._begun + rows <= self._allowed)
-            self._wanted = 0
-            self._begun += rows
-        done = 0
+        self._ready.wait()
+        self._wanted = rows
+        self._take(rows)
+        self._wanted = 0
         try:
             with self.rows.lock:
                 if "version" in more:  # the learner's clock has had this value
                     self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
                 self.rows.insert(fields, **more)
-            done = rows
-        finally:
-            with self._changed:
-                self._begun += done - rows
-                self._inserted += done
+                self._inserted += rows
+        except BaseException:
+            self._take(0)
+            raise
 
-    def draw(self, rows: int, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Drawn:
+    def _take(self, rows: int) -> None:
+        """Wait until the learner's limiter allows so many rows more than were inserted."""
+        ray = ray_module()
+        while self._learner_state.get("limited"):
+            try:
+                self._quota = self._quota or ray.get_actor(self._place, NAMESPACE)
+                if ray.get(self._quota.take.remote(self.identity, self._inserted, rows)):
+                    return
+            except (ValueError, ray.exceptions.RayActorError):  # its process has died, or the learner's
+                self._quota = None
+            time.sleep(_AGAIN)
+
+    def draw(self, rows: int, learner_state: dict[str, Any] | None = None) -> Drawn:
         """Draw rows.
 
         Args:
             rows (int): Number of rows, or 0 for the report alone.
             learner_state (Union[dict, None]): As for `report`. Default: ``None``.
-            take_back (bool): As for `report`. Default: ``False``.
 
         Returns:
             Drawn: As many rows, or fewer if fewer could be drawn without replacement, or none if none could be.
         """
         with self.rows.lock:
-            before = self.report(learner_state, take_back)
+            before = self.report(learner_state)
             # The draw sets the weights of used-up rows to 0; those before the draw are needed.
             plan, tree = self.rows.spec.options.plan, self.rows.arrays.get("weights", np.empty(0))
             leaves = tree if plan.max_use is None else tree.copy()
@@ -281,7 +273,7 @@ class Shard:
         return self.report(), result
 
     def reset(self) -> Report:
-        """Remove all rows. The insertion quota stays."""
+        """Remove all rows."""
         self.rows.reset()
         return self.report()
 
@@ -294,31 +286,29 @@ class Shard:
         """Raise a ValueError if the state of the rows contradicts itself."""
         self.rows.check_valid()
 
-    def stage(self, learner_state: dict[str, Any], last: int) -> None:
-        """Write the rows and the state of the learner to a staged file, which `settle` publishes.
-
-        Args:
-            learner_state (dict): The state, with the number of this save as the largest in ``saves``.
-            last (int): Number of this shard's last save that all shards have written.
-        """
-        assert self._path is not None
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.settle(last)
-        save_parts(self._parts, self._path, self._description, note=learner_state, staged=True)
+    def stage(self, learner_state: dict[str, Any]) -> None:
+        """Write a file of a save, with the state of the learner, which has the number of the save."""
+        assert self._folder is not None
+        path = self._folder / f"save_{save_number(learner_state)}.partial" / self._file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_parts([self._part], path, self._description, note=learner_state)
 
     def settle(self, number: int) -> None:
-        """Publish the staged file if it is of this save, else remove it, and load the rows if they are not yet."""
-        assert self._path is not None
-        path = self._path
-        staged = read_header_at(staged_path(path))
-        if staged is not None and save_number(staged.note) == number:
-            os.replace(staged_path(path), path)
-            sync(path.parent)
-        elif staged is not None:
-            os.unlink(staged_path(path))
-        remove_temporaries(path)
-        if self._resumes:
-            self._load()
+        """Complete a save that all shards have written, and remove this shard's files of others.
+
+        Without a number, only those of saves that were cut off are removed.
+        """
+        assert self._folder is not None
+        whole = self._folder / f"save_{number}"
+        with contextlib.suppress(FileNotFoundError):  # another shard may have done it
+            os.rename(f"{whole}.partial", whole)
+            sync(self._folder)
+        for other in self._folder.glob("save_*"):
+            if other != whole and (number or other.suffix):
+                for path in other.glob(f"{self._file}*"):
+                    path.unlink()
+                with contextlib.suppress(OSError):  # there are files of other shards
+                    other.rmdir()
 
 
 # What `ray.method(concurrency_group="write")` does, in a module that imports no Ray. A call cannot name the group: Ray
@@ -326,21 +316,6 @@ class Shard:
 Shard.insert.__ray_concurrency_group__ = "write"  # type: ignore[attr-defined]
 
 
-def other_run(path: object) -> FileExistsError:
-    """Return the error for a folder with the shards of another run."""
-    return FileExistsError(
-        f"For 'ShardedReplay', 'folder' must contain no shards of another run, but {path} exists. Continue that run "
-        "with resume=True, or name another folder."
-    )
-
-
 def save_number(learner_state: Mapping[str, Any]) -> int:
     """Return the number of the save that holds this state of the learner."""
     return max(learner_state["saves"])
-
-
-def _replaces() -> bool:
-    """Return True if this process replaces one that died."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own code uses a deprecated property
-        return bool(importlib.import_module("ray").get_runtime_context().was_current_actor_reconstructed)

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import secrets
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, NoReturn
@@ -21,12 +22,15 @@ from ..store.spec.registry import registered
 from ..store.spec.spec import BufferSpec
 from ..store.waits.limiter import RateLimiter, check_limiter
 from ..training.statistics import Statistics, merged
-from .cluster import Links, actors, claim, connect
+from .cluster import connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
-from .exchange import MOST_SHARDS, Exchange, begin
+from .exchange import MOST_SHARDS, Exchange
 from .front import ShardCalls, ShardFront
+from .links import Links
 from .own_writers import OwnWriters
+from .quota import claim
+from .starting import actors, begin
 from .writer import ShardWriter
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -158,15 +162,16 @@ class ShardedReplay(NoContainer, Closing):
             limiter.check_sizes(batch, whole.sample_size)
         self._ray = connect()
         self._folder, name = settings.get("folder"), settings.get("name")
-        place = None if name is None else claim(name)
-        shards, new = actors(self._specs, settings, resume)
-        self._links = Links(shards, seconds, place)
+        self._name = name or secrets.token_hex(8)
+        quota = None if name is None and limiter is None else claim(self._name, self.num_shards)
+        shards, new = actors(self._specs, settings, self._name)
+        self._links = Links(shards, seconds, quota)
         self._turn = count()
         self._exchange = Exchange(self._links, limiter, whole.options.beta, whole.options.initial_priority)
-        limit = None if limiter is None else limiter.timeout
+        self._batch, limit = batch, None if limiter is None else limiter.timeout
         self._writers = OwnWriters(self._exchange, self._specs[-1], batch, in_flight, limit)
         try:
-            self.nbytes, learner_state = begin(self._links, self._specs, resume, self._folder)
+            self.nbytes, learner_state = begin(self._links, self._specs, new, resume, self._folder)
             self._exchange.resume(learner_state)
         except BaseException:
             self._links.end(new)
@@ -187,11 +192,13 @@ class ShardedReplay(NoContainer, Closing):
     def limiter(self, limiter: RateLimiter | None) -> None:
         check_limiter(_NAME, None, limiter)
         if limiter is not None:
-            limiter.check_sizes(self._writers.batch, self.sample_size)
+            limiter.check_sizes(self._batch, self.sample_size)
         stored = self._front.calls.count()  # which do not count for the ratio
         if limiter is not None:
             limiter.begin(stored, self.options)
+            self._links.quota = self._links.quota or claim(self._name, self.num_shards)
         self._exchange.limiter = limiter
+        self._exchange.reports()
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":
         """Return an object for the same shards, writers, limiter and counts, with another sample size.
@@ -212,7 +219,7 @@ class ShardedReplay(NoContainer, Closing):
         self._links.check_open()
         size = check_sample_size(self._specs, sample_size)
         if self.limiter is not None:
-            self.limiter.check_sizes(self._writers.batch, size)
+            self.limiter.check_sizes(self._batch, size)
         clone, spec = copy.copy(self), self.spec.resized(size)
         describe(clone, spec, ShardFront(self._front.calls.resized(spec), spec))
         return clone
@@ -312,9 +319,9 @@ class ShardedReplay(NoContainer, Closing):
         return self
 
     def save(self) -> None:
-        """Write each shard to ``shard_<number>.safetensors`` in the folder, as the function `save` does.
+        """Write each shard to ``save_<time>/shard_<number>.safetensors`` in the folder, as the function `save` does.
 
-        New files replace old ones once all shards have written theirs, so any process may be killed at any time.
+        Older saves are removed once all shards have written, so any process may be killed at any time.
         Writers wait meanwhile. A shard that does not answer is skipped. Rows of this process that the limiter blocks,
         or whose shard does not answer, are not saved. A warning counts them.
 
@@ -324,8 +331,7 @@ class ShardedReplay(NoContainer, Closing):
         """
         if self._folder is None:
             raise RuntimeError(f"For '{_NAME}', 'save' needs a ShardedReplay made with 'folder'.")
-        with self._writers.landing:
-            links, left = list(self._front.calls.settled()), self._writers.on_their_way
+        links, left = list(self._front.calls.settled()), self._writers.on_their_way
         if left:
             why = "the limiter holds them back, or their shard does not answer"
             logger.warning("save: %d rows that were inserted are in no file: %s", left, why)
@@ -371,8 +377,9 @@ class ShardedReplay(NoContainer, Closing):
         self._links.end(link.actor for link in self._links.all)
 
     def __repr__(self) -> str:
+        answering = sum(link.ping is None for link in self._links.all)
         return (
-            f"ShardedReplay(num_shards={self.num_shards}, answering={sum(link.answers for link in self._links.all)}, "
+            f"ShardedReplay(num_shards={self.num_shards}, answering={answering}, "
             f"capacity={self.capacity}, sample_size={self.sample_size}, inserted={self._exchange.inserted}, "
             f"on_their_way={self._writers.on_their_way}, sampled={self._exchange.sampled}, limiter={self.limiter})"
         )

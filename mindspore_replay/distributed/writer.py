@@ -1,6 +1,8 @@
 """Writers: they send rows from any process to the shards of a sharded buffer."""
 
 import logging
+import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,12 +18,12 @@ from ..store.spec.episodes import END, FINAL, continues, marks_of
 from ..store.spec.needs import need_episodes
 from ..store.spec.spec import BufferSpec
 from ..store.waits.rate_rule import PATIENCE
-from .cluster import ShardActor, ray_module, session
+from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
-#: Seconds between two questions whether a shard has restarted.
-_AGAIN = 0.1
+#: Seconds between two questions whether a shard has restarted, and between two looks at the shards of this process.
+_AGAIN, _LOOK = 0.1, 0.01
 
 
 class InsertionFront:
@@ -68,6 +70,8 @@ class ShardWriter:
     If the shard's process dies, the batches in transit are lost. Later ones wait until it restarts, or go to the next
     shard if it does not. If the writer's process dies, its unsent rows are lost.
 
+    Any thread of the process may use it. Others wait.
+
     Args:
         actors (Sequence[ActorHandle]): The shards.
         shard (int): Number of the shard to begin with.
@@ -75,6 +79,7 @@ class ShardWriter:
         batch (int): Rows to send at once.
         in_flight (int): Batches that may be in transit.
         timeout (Union[float, None]): Longest wait of an insertion for samples, in seconds, or ``None`` for no limit.
+        own (Union[OwnWriters, None]): The writers of the learner's process, or ``None`` in another one.
 
     Attributes:
         shard (int): Number of the shard it inserts into.
@@ -99,31 +104,31 @@ class ShardWriter:
 
     def __init__(
         self,
-        actors: Sequence[ShardActor | None],
+        actors: Sequence[Any],
         shard: int,
         spec: BufferSpec,
         batch: int,
         in_flight: int,
         timeout: float | None = None,
+        own: Any = None,
     ) -> None:
         spec = spec.called("ShardWriter")
-        describe(self, spec, InsertionFront(spec, self._check_open, self._collect, lambda: LAST_CLOCK))
+        describe(self, spec, InsertionFront(spec, self._check_open, self.collect, lambda: LAST_CLOCK))
         self.shard = shard
         self.inserted = self.lost = 0
         self.waited = 0.0
-        self._actors, self._session = list(actors), session()
-        self._has_ended = False
-        self._timeout = timeout
-        self._batch = batch
-        self._in_flight = in_flight
+        self._actors, self._session, self._own = list(actors), session(), own
+        self._settings = batch, in_flight, timeout
+        self._batch, self._in_flight, self._timeout = self._settings
+        self._lock = threading.RLock()
         #: Rows that are not sent yet.
         self.collected = 0
         self._fields: list[list[np.ndarray]] = []
         self._more: list[dict[str, np.ndarray]] = []
-        self._sent: deque[tuple[object, int, int]] = deque()
-        #: Whether the shard lost a batch and has not answered since; and the pending question whether it runs.
+        #: Batches in transit: an answer to come, rows, and the shard; behind a lost one a question without rows, and
+        #: whether that was not answered yet.
+        self._sent: deque[tuple[Any, int, int]] = deque()
         self._doubts = False
-        self._question: object = None
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.collected or self._sent:
@@ -131,7 +136,7 @@ class ShardWriter:
                 "For 'ShardWriter', a writer that is passed to another process must have no rows, but it has "
                 f"{self.collected} collected and {self._in_transit} in transit: flush() it first."
             )
-        return ShardWriter, (self._actors, self.shard, self.spec, self._batch, self._in_flight, self._timeout)
+        return ShardWriter, (self._actors, self.shard, self.spec, *self._settings)
 
     def __repr__(self) -> str:
         return (
@@ -139,29 +144,42 @@ class ShardWriter:
             f"collected={self.collected}, lost={self.lost})"
         )
 
-    def _collect(self, new: NewRows) -> None:
+    def _check_open(self) -> None:
+        """Raise a RuntimeError if the shards have ended. A call of one would start a cluster if Ray was shut down."""
+        if self._own is not None:
+            self._own.exchange.links.check_open()
+        if session() is not self._session or not any(actor is not None for actor in self._actors):
+            raise RuntimeError(
+                "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Make "
+                "a new one, and a writer() of it."
+            )
+
+    def collect(self, new: NewRows) -> None:
         """Collect checked rows, and send a complete batch."""
         rows = new.batch.rows
         if rows == 0:
             return
         per_row = {"priority": new.priority, "ends": new.ends, "version": new.version}
-        more = {key: np.broadcast_to(part, rows) for key, part in per_row.items() if part is not None}
-        if self.collected and set(more) != set(self._more[-1]):
-            self._send(self._whole())
-            if self.collected:
-                raise ValueError(
-                    "For 'ShardWriter', all rows of an episode must have a priority, or none of them, and the same "
-                    "for a version."
-                )
-        if self.collected + rows >= self._batch:
-            self._await_room()  # before these rows are collected, so that a failed call can be repeated
-        shapes = self.spec.columns.shapes
-        fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
-        self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
-        self._more.append({key: np.array(part) for key, part in more.items()})
-        self.collected += rows
-        if self.collected >= self._batch:
-            self._send(self._whole(waits=True))
+        more = {key: np.array(np.broadcast_to(part, rows)) for key, part in per_row.items() if part is not None}
+        with self._lock:
+            if self._own is not None:
+                self._own.busy.add(self)
+            if self.collected and set(more) != set(self._more[-1]):
+                self._send(self._whole())
+                if self.collected:
+                    raise ValueError(
+                        "For 'ShardWriter', all rows of an episode must have a priority, or none of them, and the same "
+                        "for a version."
+                    )
+            if self.collected + rows >= self._batch:
+                self._await_room()  # before these rows are collected, so that a failed call can be repeated
+            fields = [field.asnumpy() if is_tensor(field) else field for field in new.fields]
+            shapes = self.spec.columns.shapes
+            self._fields.append([bits(np.array(field)).reshape(rows, *shape) for field, shape in zip(fields, shapes)])
+            self._more.append(more)
+            self.collected += rows
+            if self.collected >= self._batch:
+                self._send(self._whole(waits=True))
 
     def _whole(self, waits: bool = False) -> int:
         """Return how many of the collected rows may be sent: all, or those of episodes that have ended.
@@ -196,30 +214,28 @@ class ShardWriter:
         self._more = [{key: part[rows:] for key, part in more.items()}] if left else []
         self.collected -= rows
 
-    @property
-    def _actor(self) -> ShardActor:
-        actor = self._actors[self.shard]
-        assert actor is not None
-        return actor
-
     def _insert(self, *batch: object) -> object:
-        return self._actor.insert.remote(*batch)
+        return self._actors[self.shard].insert.remote(*batch)
 
     def _await_room(self) -> None:
         while not self.has_room:
-            if self._sent:
-                self._await_oldest()
-            else:
-                self._check_open()
-                self._answers(_AGAIN)
+            self._await_oldest(_AGAIN)
 
     def _arrived(self, ref: object, seconds: float | None) -> bool:
-        """Wait for an answer. Return True if it came."""
-        return bool(ray_module().wait([ref], timeout=seconds)[0])
+        """Wait for an answer. Return True if it came. The learner's process looks after the shards meanwhile."""
+        if self._own is None:
+            return bool(ray_module().wait([ref], timeout=seconds)[0])
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while not ray_module().wait([ref], timeout=_LOOK)[0]:
+            self._check_open()
+            if time.monotonic() > until:
+                return False
+            self._own.exchange.reports()
+        return True
 
     def _arrived_at_last(self, ref: object, rows: int, shard: int) -> bool:
         """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
-        limit = self._timeout
+        limit = self._timeout if rows else None
         if limit is not None and limit <= PATIENCE:
             return self._arrived(ref, limit)
         if self._arrived(ref, PATIENCE):
@@ -231,11 +247,10 @@ class ShardWriter:
         )
         return self._arrived(ref, None if limit is None else limit - PATIENCE)
 
-    def _await_oldest(self) -> None:
+    def _await_oldest(self, pause: float = 0.0) -> None:
+        """Wait for the oldest answer; and pause if the shard is being restarted."""
         self._check_open()
-        ray = ray_module()
-        ref, rows, shard = self._sent[0]
-        start = time.perf_counter()
+        ray, (ref, rows, shard), start = ray_module(), self._sent[0], time.perf_counter()
         arrived = self._arrived_at_last(ref, rows, shard)
         self.waited += time.perf_counter() - start
         if not arrived:
@@ -247,55 +262,29 @@ class ShardWriter:
         self._sent.popleft()
         try:
             ray.get(ref)
-            self.inserted += rows
+            self.inserted, self._doubts = self.inserted + rows, self._doubts and rows > 0
         except ray.exceptions.RayTaskError as error:
             self.lost += rows
             raise error.cause from None
         except ray.exceptions.RayError as error:
-            self._count_lost(rows, shard, error)
-
-    def _count_lost(self, rows: int, shard: int, error: Exception) -> None:
-        self.lost += rows
-        logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
-        self._doubts = True
-        if isinstance(error, ray_module().exceptions.ActorDiedError) and shard == self.shard:
-            self._leave()
+            self.lost += rows
+            if rows:
+                logger.warning("shard %d has died, and %d rows on their way are lost", shard, rows)
+            if shard != self.shard:
+                return
+            if isinstance(error, ray.exceptions.ActorDiedError):
+                self._leave()
+            elif not (rows and self._doubts):  # what is sent to a process that is restarting is lost at once
+                time.sleep(0.0 if rows else pause)
+                self._doubts = True
+                self._sent.append((self._actors[shard].answers.remote(), 0, shard))
 
     def _leave(self) -> None:
         """Go to the next shard, since this one will not restart."""
-        self._actors[self.shard] = None
+        self._actors[self.shard], self._doubts = None, False
         left = [(self.shard + i) % len(self._actors) for i in range(len(self._actors))]
-        left = [i for i in left if self._actors[i] is not None]
-        if not left:
-            self._has_ended = True
-            raise _ended() from None
-        self.shard, self._question = left[0], None
-
-    def _answers(self, seconds: float) -> bool:
-        """Return True if the shard takes batches, now or within so many seconds. Ask it if it has lost one.
-
-        What is sent to a process that is restarting is lost at once.
-        """
-        if not self._doubts:
-            return True
-        ray = ray_module()
-        if self._question is None:
-            self._question = self._actor.answers.remote()
-        if not ray.wait([self._question], timeout=seconds)[0]:
-            return False
-        answer, self._question = self._question, None
-        try:
-            self._doubts = not ray.get(answer)
-        except ray.exceptions.ActorDiedError:
-            self._leave()
-        except ray.exceptions.RayError:
-            time.sleep(min(seconds, _AGAIN))
-        return not self._doubts
-
-    def _check_open(self) -> None:
-        """Raise a RuntimeError if the shards have ended. A call of one would start a cluster if Ray was shut down."""
-        if self._has_ended or session() is not self._session:
-            raise _ended()
+        self.shard = next((i for i in left if self._actors[i] is not None), self.shard)
+        self._check_open()
 
     def end_episodes(self) -> int:
         """End the open episode of the collected rows. Its newest row becomes the last.
@@ -309,10 +298,12 @@ class ShardWriter:
             RuntimeError: If the buffer does not store episodes.
         """
         need_episodes(self.spec.options, "end_episodes")
-        if self._whole() == self.collected:
-            return 0
-        self._more[-1]["ends"][-1] |= END
-        return 1
+        self._check_open()
+        with self._lock:
+            if self._whole() == self.collected:
+                return 0
+            self._more[-1]["ends"][-1] |= END
+            return 1
 
     def flush(self) -> "ShardWriter":
         """Send the collected rows, and wait until they are inserted.
@@ -326,20 +317,41 @@ class ShardWriter:
             TimeoutError: If too few rows are sampled within the limiter's timeout.
             RuntimeError: If no shard is left, for example after `close`.
         """
-        self.send()
-        while self._sent:
-            self._await_oldest()
+        with self._lock:
+            self.send()
+            while self._in_transit:
+                self._await_oldest(_AGAIN)
         return self
 
     def send(self) -> None:
         """Send the collected rows, without waiting until they are inserted."""
         self._check_open()
-        self._send(self._whole())
+        with self._lock:
+            self._send(self._whole())
+
+    def has_landed(self, rows: int, seconds: float) -> bool:
+        """Send the collected rows if there is room. Return True if so many rows, of all so far, landed or are lost.
+
+        It waits so many seconds for each answer.
+        """
+        if not self._lock.acquire(timeout=seconds):  # another thread inserts, and may be waiting for samples itself
+            return False
+        try:
+            for wait in (0.0, seconds):
+                while self._sent and ray_module().wait([self._sent[0][0]], timeout=wait)[0]:
+                    self._await_oldest()
+                if self.has_room:
+                    self._send(self._whole())
+            if self._own is not None and not (self._sent or self.collected):
+                self._own.busy.discard(self)
+            return self.inserted + self.lost >= rows
+        finally:
+            self._lock.release()
 
     @property
     def has_room(self) -> bool:
         """True if a batch can be sent at once."""
-        return len(self._sent) < self._in_flight and self._answers(0.0)
+        return len(self._sent) < self._in_flight and not self._doubts
 
     @property
     def on_their_way(self) -> int:
@@ -349,13 +361,6 @@ class ShardWriter:
     @property
     def _in_transit(self) -> int:
         return sum(rows for _, rows, _ in list(self._sent))
-
-
-def _ended() -> RuntimeError:
-    return RuntimeError(
-        "For 'ShardWriter', all shards have ended: their ShardedReplay was closed, or Ray was shut down. Make a new "
-        "one, and a writer() of it."
-    )
 
 
 def bits(array: np.ndarray) -> np.ndarray:

@@ -60,9 +60,8 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
     """Return a shard and a buffer with the same rows."""
-    shard, buffer = Shard(spec_of(kind), None, False), create_buffer(config(kind))
+    shard, buffer = Shard(spec_of(kind), None), create_buffer(config(kind))
     shard.report({"clock": 2, "largest": 1.0})
-    shard.grant(np.inf)
     if buffer.weighted:
         buffer.advance(2)
     for first in range(0, n, 4):
@@ -75,18 +74,19 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
     return shard, buffer
 
 
-def begun(kind: str, path: Path) -> Shard:
-    """Return a shard that loads a file."""
-    shard = Shard(spec_of(kind), None, False)
-    shard._path = path
-    shard._load()
+def kept(kind: str, folder: Path, number: int) -> Shard:
+    """Return a shard that loads a save."""
+    shard = Shard(spec_of(kind), str(folder))
+    shard.resume(number)
     return shard
 
 
-def keep(shard: Shard, number: int) -> None:
+def keep(shard: Shard, folder: Path, number: int) -> Path:
     """Save, as a learner lets shards do."""
-    shard.stage({"saves": [number]}, number - 1)
+    shard._folder = folder
+    shard.stage({"saves": [number]})
     shard.settle(number)
+    return folder / f"save_{number}" / "shard_0.safetensors"
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -105,7 +105,7 @@ def assert_same_state(shard: Shard, buffer: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_what_a_buffer_does(kind: str):
     shard, buffer = filled(kind)
-    assert shard.begin(spec_of(kind).to_json())[0] == buffer.nbytes
+    assert shard.begin(spec_of(kind).to_json(), False)[0] == buffer.nbytes
     for n in (1, 3, 2):
         parts = shard.draw(n).parts
         assert_same(parts, full_sample(buffer.with_sample_size(n)))
@@ -129,15 +129,14 @@ def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pyt
         raise MemoryError("Unable to allocate 7 TiB")
 
     monkeypatch.setattr(host, "ReplayBuffer", fail)
-    shard = Shard(spec_of("uniform"), None, False)
+    shard = Shard(spec_of("uniform"), None)
     with pytest.raises(MemoryError, match="Unable to allocate 7 TiB"):
-        shard.begin(spec_of("uniform").to_json())
+        shard.begin(spec_of("uniform").to_json(), False)
 
 
 def test_rows_bring_their_versions():
-    shard = Shard(spec_of("limits"), None, False)
+    shard = Shard(spec_of("limits"), None)
     shard.report({"clock": 2, "largest": 1.0})
-    shard.grant(np.inf)
     shard.insert(
         rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])}
     )  # an actor may know of a newer clock than the shard
@@ -150,8 +149,7 @@ def test_rows_bring_their_versions():
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
-    shard._path = tmp_path / "shard.safetensors"
-    keep(shard, 1)
+    keep(shard, tmp_path, 1)
     more = {"end": np.arange(4) == 3} if buffer.has_episodes else {}
     shard.insert(rows(40, 4), 4, more)
     buffer.insert(rows(40, 4), **more)
@@ -159,17 +157,17 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
         given = np.array([40]), {"reward": np.full(1, 7, np.float32)}
         shard.call(shard.identity, "update", *given)
         buffer.update(*given)
-    keep(shard, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["shard.safetensors"]
-    assert_same_state(shard, load(shard._path))
-    again = begun(kind, shard._path)
+    path = keep(shard, tmp_path, 2)
+    assert list(tmp_path.rglob("*")) == [path.parent, path]
+    assert_same_state(shard, load(path))
+    again = kept(kind, tmp_path, 2)
     assert_same_state(again, buffer)
-    assert again.begin(spec_of(kind).to_json())[1] == {"saves": [2]}
+    assert again.begin(spec_of(kind).to_json(), True)[2:] == ([{"saves": [2]}], str(path.parent))
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
     other = "prioritized" if kind == "uniform" else "uniform"
     if spec_of(other).public_class != buffer.spec.public_class:
         with pytest.raises(ValueError, match=r"For 'load', 'buffer' must be what was saved in"):
-            begun(other, shard._path)
+            kept(other, tmp_path, 2)
 
 
 #: Messages to a shard by priority, of which a writer or a learner sends none: a method and its arguments.
@@ -199,9 +197,8 @@ WRONG_MESSAGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", WRONG_MESSAGES)
 def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
-    shard = Shard(spec_of("prioritized"), None, False)
+    shard = Shard(spec_of("prioritized"), None)
     shard.report({"clock": 2, "largest": 1.0})
-    shard.grant(6)
     shard.insert(rows(0, 3), 3, {})
     before = shard.rows.state_dict()
     with pytest.raises((AttributeError, OverflowError, TypeError, ValueError)):
@@ -209,15 +206,15 @@ def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
     shard.check_valid()
     for key, array in shard.rows.state_dict().items():
         assert array.tobytes() == before[key].tobytes(), key
-    shard.insert(rows(3, 3), 3, {})  # which takes the rest of what was granted
+    shard.insert(rows(3, 3), 3, {})
     assert len(shard.rows) == 6
 
 
 def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
     own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
-    shard, buffer = Shard(shard_specs(whole_spec(own)[0], 1, 0)[0], None, False), create_buffer(own)
-    shard.grant(np.inf)
+    shard, buffer = Shard(shard_specs(whole_spec(own)[0], 1, 0)[0], None), create_buffer(own)
+    shard.report({"clock": 0, "largest": 1.0})
     given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]
     shard.insert([bits(array) for array in given], 2, {})
     shard.insert([np.asfortranarray(bits(given[0])), given[1]], 2, {})
@@ -242,10 +239,9 @@ WITHOUT_MINDSPORE = """
 import pickle, sys
 sys.modules["mindspore"] = None
 from mindspore_replay.distributed.shard import Shard
-for spec, path in pickle.loads(sys.stdin.buffer.read()):
-    shard = Shard(spec, None, False)
-    shard._path = path
-    shard._load()
+for spec, folder in pickle.loads(sys.stdin.buffer.read()):
+    shard = Shard(spec, folder)
+    shard.resume(1)
     shard.check_valid()
     print([part.tolist() for part in shard.draw(2).parts])
 """
@@ -255,9 +251,8 @@ def test_it_does_without_mindspore(tmp_path: Path):
     given, expected = [], []
     for kind in KINDS:
         shard, buffer = filled(kind)
-        shard._path = tmp_path / f"{kind}.safetensors"
-        keep(shard, 1)
-        given.append((spec_of(kind), shard._path))
+        keep(shard, tmp_path / kind, 1)
+        given.append((spec_of(kind), str(tmp_path / kind)))
         expected.append(str([part.asnumpy().tolist() for part in full_sample(buffer.with_sample_size(2))]))
     command = [sys.executable, "-c", WITHOUT_MINDSPORE]
     done = subprocess.run(command, input=pickle.dumps(given), capture_output=True, timeout=300)

@@ -416,7 +416,7 @@ OTHERS |= {"state", "with_sample_size"}
 
 def saved(replay: ShardedReplay) -> list[Path]:
     replay.save()
-    return sorted(Path(replay._folder).glob("*.safetensors"))
+    return sorted(Path(replay._folder).glob("save_*/*.safetensors"))
 
 
 def limited(replay: ShardedReplay) -> ShardedReplay:
@@ -536,8 +536,9 @@ def test_prefetching_and_watching(tmp_path: Path):
 def test_shards_that_cannot_begin_say_why(tmp_path: Path):
     with pytest.raises(ValueError, match="'capacity' must be at least 6"):
         ShardedReplay(config("sequence", capacity=8, sample_size=1, sequence_length=6))
-    (tmp_path / "shard_1.safetensors").write_text("of another run")
-    with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must contain no shards of .*shard_1"):
+    (tmp_path / "save_1").mkdir()
+    (tmp_path / "save_1/shard_1.safetensors").write_text("of another run")
+    with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must contain no shards of .*save_1 ex"):
         ShardedReplay(config(), folder=str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"^For 'ShardedReplay', 'resume' needs a folder that save\(\) has"):
         ShardedReplay(config(), folder=str(tmp_path / "nothing"), resume=True)
@@ -611,17 +612,17 @@ def test_a_saved_run_goes_on_in_new_shards(tmp_path: Path):
         wrong = {**settings, "shards": {**shards, "number": number}}
         with pytest.raises(ValueError, match=rf"^For 'ShardedReplay', 'num_shards' must be 2, .* but got {number}\."):
             ShardedReplay(wrong, resume=True)
-    file, other = tmp_path / "shard_1.safetensors", tmp_path / "other"
+    (file,), other = tmp_path.glob("save_*/shard_1.safetensors"), tmp_path / "other"
     with ShardedReplay({**settings, "shards": {**shards, "folder": str(other)}}) as replay:
         fill(replay, 1, range(10))
         replay.save()
-    good = file.read_bytes()
-    file.unlink()
-    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save"):
-        ShardedReplay(settings, resume=True)
-    file.write_bytes((other / "shard_1.safetensors").read_bytes())
-    with pytest.raises(ValueError, match=r"^For 'ShardedReplay', .* must be of one save, but they are of 2 runs"):
-        ShardedReplay(settings, resume=True)
+    good, foreign = file.read_bytes(), next(other.glob("save_*/shard_1.safetensors")).read_bytes()
+    for wrong in None, foreign:
+        file.unlink() if wrong is None else file.write_bytes(wrong)
+        with pytest.raises(ValueError, match=r"^For 'ShardedReplay', the files in 'folder' must be of one save, but "):
+            ShardedReplay(settings, resume=True)
+        with pytest.raises(FileExistsError, match=r"^For 'ShardedReplay', 'folder' must contain no shards of another"):
+            ShardedReplay(settings)
     file.write_bytes(good)
     with ShardedReplay(settings, resume=True) as replay:
         assert int(replay.size()) == 45
@@ -643,10 +644,13 @@ def test_answers_of_a_process_that_was_replaced_are_dropped():
         old = links._ray.get(link.actor.report.remote())
         new = old._replace(identity=old.identity + 1, inserted=0, rows=0)
         assert links.accept(link, old)
-        assert links.accept(link, new)
-        assert (links.deaths, link.seen, link.lives) == (1, 0, {old.identity: 0, new.identity: 1})
+        assert not links.accept(link, new)  # it may have to load its rows first
+        assert (links.deaths, link.ping is None, link.identity) == (1, False, old.identity)
+        links.begin(link, new)
+        assert (links.deaths, link.ping, link.counted, link.lives) == (1, None, 0, [old.identity, new.identity])
         assert not links.accept(link, old)
-        assert (links.deaths, link.identity, link.seen) == (1, new.identity, 0)
+        assert links.accept(link, new)
+        assert (links.deaths, link.identity, link.counted) == (1, new.identity, 0)
 
 
 def test_after_close_every_call_is_the_same_error():

@@ -18,8 +18,7 @@ from local_ray import Died
 from places import TESTS
 
 from mindspore_replay import ReplayMonitor
-from mindspore_replay.distributed import ShardedReplay
-from mindspore_replay.distributed import cluster as cluster_module
+from mindspore_replay.distributed import ShardedReplay, quota
 from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of thei
 def is_back(replay: ShardedReplay, shard: int) -> bool:
     """Return True if a shard answers again after a death."""
     replay.can_sample()
-    return replay._links.all[shard].answers and replay.deaths > 0
+    return replay._links.all[shard].ping is None and replay.deaths > 0
 
 
 def kill(replay: ShardedReplay, shard: int) -> None:
@@ -82,7 +81,7 @@ def test_a_killed_shard_goes_on_from_its_last_checkpoint(cluster: Any, tmp_path:
         replay.advance(2)
         fill(replay, 1, range(130, 140), priority=3.0)
         replay.save()
-        assert sorted(path.name for path in tmp_path.iterdir()) == [f"shard_{i}.safetensors" for i in (0, 1)]
+        assert sorted(path.name for path in tmp_path.glob("save_*/*")) == [f"shard_{i}.safetensors" for i in (0, 1)]
         fill(replay, 1, range(200, 220))  # the process dies before it saves them
         replay.advance(2)
         kill(replay, 1)
@@ -116,7 +115,7 @@ def test_batches_are_whole_while_a_shard_dies_again_and_again(cluster: Any):
             batches += 1
             link = replay._links.all[1]
             before, landed = landed, cluster.get(writing.landed.remote())
-            if landed > before and link.answers and numbers.min() < 10**6:
+            if landed > before and link.ping is None and numbers.min() < 10**6:
                 kill(replay, 1)
                 deaths += 1
         assert replay.deaths in (deaths, deaths - 1)  # the learner may not have noticed the last death yet
@@ -262,6 +261,28 @@ def test_a_killed_learner_goes_on(cluster: Any):
         cluster.get_actor(f"{name}/shard_0", namespace="mindspore_replay")
 
 
+def test_a_limiter_holds_though_the_process_that_counts_for_it_dies(cluster: Any):
+    """Writers wait until it is there again, and the learner has told it what is counted."""
+    limiter = {"samples_per_insert": 1.0, "min_size": 8, "error_buffer": 40.0}
+    with ShardedReplay(config(limiter=limiter, capacity=10_000), batch=8) as replay:
+        actor = cluster.remote(Writing)
+        writing = [actor.remote(replay.writer(), 10_000 * i, 10_000 * (i + 1), 10**6) for i in (0, 1)]
+        going = [one.run.remote(3600.0, at_once=8) for one in writing]
+        for _ in range(20):
+            numbers_of(replay.sample())
+        os.kill(cluster.get(replay._links.quota.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        for _ in range(20):
+            numbers_of(replay.sample())
+        allowed = 8 + 40 * 8 + 40
+        wait_until(lambda: int(replay.size()) > allowed - 2 * 8)  # writers wait for samples alone
+        time.sleep(0.5)
+        assert int(replay.size()) <= allowed + 2 * 8  # a batch of each shard may come on top
+        assert replay.deaths == 0
+        for one in writing:
+            cluster.kill(one)
+        del going
+
+
 def insert_until_refused(writer: Any) -> None:
     """Insert batches until one is refused; a killed process may accept some before it ends."""
     for _ in range(1000):
@@ -290,7 +311,7 @@ def test_a_name_has_one_learner(cluster: Any, tmp_path: Path, monkeypatch: pytes
     replay = ShardedReplay(config(), name=name)  # the shards that were refused have ended, and their name is free
     fill(replay, 0, range(10))
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_module, "_FREE", 0.1)
+        patch.setattr(quota, "_FREE", 0.1)
         for other in config(), config(capacity=100):
             with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* one uses '{name}'\. End"):
                 ShardedReplay(other, name=name)

@@ -1,5 +1,6 @@
 """The parts of sharded buffers, without Ray: configurations, handles, choices of shards, weights, sums."""
 
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from clusters import assert_distribution
+from clusters import assert_distribution, wait_until
 from mindspore import Tensor
 
 from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer, host
-from mindspore_replay.distributed import ShardWriter, cluster, exchange
-from mindspore_replay.distributed.cluster import Links
+from mindspore_replay.distributed import ShardWriter, cluster
 from mindspore_replay.distributed.configuration import check_sample_size, shard_specs, split, whole_spec
 from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
+from mindspore_replay.distributed.links import Links
+from mindspore_replay.distributed.quota import Quota
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -137,8 +139,7 @@ def writer(
     made_by: Any = host.PrioritizedReplayBuffer if prioritized else host.ReplayBuffer
     views = [FrameStack(1, observation=names[1])] if has_episodes else []
     spec = made_by(1, 100, *columns, names=names, num_envs=num_envs, views=views).spec
-    made = ShardWriter([None], 0, spec, batch, 100)
-    sent = _Sent()
+    made = ShardWriter([sent := _Sent()], 0, spec, batch, 100)
     made._insert = lambda *batch: sent.append(batch)  # type: ignore[method-assign]
     return made, sent
 
@@ -261,25 +262,6 @@ def test_what_is_allowed_is_what_may_be_inserted():
         narrow.allowance(10)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "words"),
-    [
-        (
-            "died in its creation task\nray.exceptions.RaySystemError: System error: no\nImportError: no x\nat all",
-            ImportError,
-            "no x\nat all",
-        ),
-        ("System error\nmindspore_replay.store.kernels.library.KernelError: no kernel", RuntimeError, "no kernel"),
-        ("The actor died unexpectedly.\n\tThe node was lost.\n", RuntimeError, "The node was lost."),
-        ("UnicodeDecodeError: byte 3", ValueError, "byte 3"),
-    ],
-)
-def test_an_error_that_ray_gives_as_text(text: str, kind: type[Exception], words: str):
-    error = exchange._as_raised(text)
-    assert type(error) is kind
-    assert str(error) == f"For 'ShardedReplay', a shard could not start: {words}"
-
-
 def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
     context = SimpleNamespace(client_worker=object())
     client, worker = SimpleNamespace(get_context=lambda: context), SimpleNamespace(mode=None, node=None)
@@ -295,3 +277,52 @@ def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
         links.check_open()
     with pytest.raises(RuntimeError, match="all shards have ended"):
         made.insert(row(1))
+
+
+def test_a_quota_lets_each_shard_insert_in_turn():
+    """What a process that does not answer wanted or began is not counted; nor does it wait any more."""
+    quota, got = Quota(), []
+
+    def take(process: int, inserted: int, rows: int) -> threading.Thread:
+        def run() -> None:
+            got.append((process, quota.take(process, inserted, rows)))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: process in quota._waiting or not thread.is_alive())
+        return thread
+
+    first = take(1, 0, 30)
+    assert quota.allow({1: 0, 2: 0}, 20.0, 0) == [1]
+    second = take(2, 0, 5)  # it waits behind the first
+    assert quota.allow({1: 0, 2: 0}, 29.0, 0) == [1, 2]
+    assert quota.allow({1: 0, 2: 0}, 33.0, 0) in ([], [2])
+    first.join()
+    assert quota.allow({1: 30, 2: 0}, 3.0, 0) == [2]  # the rows have landed
+    assert quota.allow({1: 30, 2: 0}, 5.0, 0) in ([], [2])
+    second.join()
+    third = take(1, 30, 40)
+    assert quota.allow({1: 30, 2: 0}, 44.0, 0) == [1]
+    assert quota.allow({1: 30}, 39.0, 0) == [1]  # the other has died with its rows
+    fourth = take(2, 0, 1)
+    assert quota.allow({2: 0}, 1.0, 0) in ([], [2])
+    third.join()
+    fourth.join()
+    assert quota.allow({2: 0, 3: 0}, 1.0, 2) == []
+    take(3, 0, 9).join()  # an insertion that begins before `min_size`
+    fifth = take(2, 1, 1)
+    assert quota.allow({2: 1, 3: 0}, 9.0, 0) == [2]
+    quota.allow({}, 0.0, 0)
+    fifth.join()
+    assert got == [(1, True), (2, True), (1, False), (2, True), (3, True), (2, False)]
+
+
+def test_a_quota_that_has_forgotten_goes_on_from_the_learner():
+    quota = Quota()
+    assert quota.allow({1: 100}, 10.0, 0) == []
+    assert quota.take(1, 100, 10)
+    assert quota.take(1, 105, 0)  # some were refused
+    assert quota.take(1, 105, 5)
+    assert quota.allow({1: 104}, 6.0, 0) == []
+    assert quota.allow({1: 104}, 5.0, 0) == []
+    assert quota._begun == {1: 110}

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +15,11 @@ import pytest
 from local_ray import ActorDiedError, TaskError, in_this_process
 
 from mindspore_replay.checkpoint import saving
-from mindspore_replay.distributed import shard as shard_module
-from mindspore_replay.distributed.cluster import Links
 from mindspore_replay.distributed.configuration import shard_specs, whole_spec
-from mindspore_replay.distributed.exchange import Exchange, begin
+from mindspore_replay.distributed.exchange import Exchange
+from mindspore_replay.distributed.links import Links
 from mindspore_replay.distributed.shard import Shard, save_number
+from mindspore_replay.distributed.starting import begin
 from mindspore_replay.store.spec.spec import BufferSpec
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -68,7 +68,7 @@ class World:
     """Shards, the learner's messages to them, and steps of both at which they can be killed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.replaces, self.die_at = folder, False, (-1, -1)
+        self.folder, self.die_at = folder, (-1, -1)
         self.now: Actor | None = None
         self.parts = parts()
         self.staged: dict[int, dict[int, int]] = {0: {}, 1: {}}  # the generation of rows in each save of each shard
@@ -77,14 +77,13 @@ class World:
 
     def start(self, resume: bool) -> None:
         """Start all processes."""
-        paths = [str(self.folder / f"shard_{i}.safetensors") for i in range(2)]
-        self.actors = [Actor(self, i, self.parts[i], path, resume) for i, path in enumerate(paths)]
-        self.learn(resume)
+        self.actors = [Actor(self, i, self.parts[i], str(self.folder), i) for i in range(2)]
+        self.learn(resume, self.actors)
 
-    def learn(self, resume: bool) -> None:
+    def learn(self, resume: bool, new: Sequence[Actor] = ()) -> None:
         """Start a learner on the shards."""
         links = Links(self.actors, 1.0)
-        _, state = begin(links, self.parts, resume, str(self.folder))
+        _, state = begin(links, self.parts, new, resume, str(self.folder))
         self.exchange = Exchange(links, None, None, 1.0)
         self.exchange.resume(state)
 
@@ -94,8 +93,7 @@ class World:
             raise Killed
         self.messages += 1
         if actor.dead:
-            self.replaces, actor.dead, actor.dies_at = True, False, -1
-            actor.shard, self.replaces = Shard(*actor.arguments), False
+            actor.shard, actor.dead, actor.dies_at = Shard(*actor.arguments), False, -1
         before, self.now, answer = self.now, actor, Future[Any]()
         try:
             if method == "stage":
@@ -124,18 +122,33 @@ class World:
     def save(self) -> None:
         self.exchange.save(self.exchange.links.alive())
 
+    @property
+    def saves(self) -> list[int]:
+        """The number of the last save of each shard."""
+        return [link.saved for link in self.exchange.links.all]
+
+    def paths(self) -> list[str]:
+        """Return all paths in the folder."""
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
+
     def check(self, least: list[int]) -> None:
         """Check that the shards resume from one save, no older than those of these numbers, and save again."""
         self.learner_dies_at = -1
         self.start(resume=True)
-        saves = self.exchange.saves
+        saves = self.saves
         assert all(number >= other for number, other in zip(saves, least))
         assert [generation(actor.shard) for actor in self.actors] == [self.staged[i][saves[i]] for i in range(2)]
         assert self.exchange.samples == max(self.staged[i][saves[i]] for i in range(2))
-        assert all(entry.suffix not in (".tmp", ".next") for entry in self.folder.iterdir())
+        assert self.paths() == files(saves)
         self.insert()
         self.save()
-        assert sorted(entry.name for entry in self.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
+        assert self.paths() == files(self.saves)
+
+
+def files(saves: Sequence[int]) -> list[str]:
+    """Return the paths of whole saves, from which the shards have these."""
+    paths = [f"save_{number}/shard_{i}.safetensors" for i, number in enumerate(saves)]
+    return sorted({*paths, *(f"save_{number}" for number in saves)})
 
 
 def generation(shard: Shard) -> int:
@@ -159,7 +172,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
         return run
 
     monkeypatch.setattr(os, "fsync", stepping(lambda descriptor: None))
-    for name in ("replace", "unlink"):
+    for name in ("rename", "replace", "rmdir", "unlink"):
         monkeypatch.setattr(os, name, stepping(getattr(os, name)))
     monkeypatch.setattr(saving, "write_all", stepping(saving.write_all))
 
@@ -169,7 +182,6 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[
         return worlds[-1]
 
     with in_this_process():
-        monkeypatch.setattr(shard_module, "_replaces", lambda: bool(worlds) and worlds[-1].replaces)
         yield make
 
 
@@ -194,7 +206,7 @@ def test_all_are_killed(world: Callable[[str], World]):
     assert len(steps) > 10
     for first, second in [(i, j) for i in steps for j in steps]:
         made = saved(world, f"{first}-{second}")
-        least, made.learner_dies_at = made.exchange.saves, 4  # it has sent all its messages
+        least, made.learner_dies_at = made.saves, 4  # it has sent all its messages
         made.actors[0].dies_at, made.actors[1].dies_at = first, second
         with contextlib.suppress(Killed, RuntimeError):  # an error if both have died
             made.save()
@@ -202,14 +214,13 @@ def test_all_are_killed(world: Callable[[str], World]):
 
 
 def test_files_that_are_published_too_early_are_found(world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch):
-    def stage(shard: Shard, state: dict[str, Any], last: int) -> None:
-        real(shard, state, last)
+    def stage(shard: Shard, state: dict[str, Any]) -> None:
+        real(shard, state)
         shard.settle(save_number(state))
 
-    real = Shard.stage
+    real, made = Shard.stage, saved(world, "early")
     monkeypatch.setattr(Shard, "stage", stage)
-    made = saved(world, "early")
-    least, made.learner_dies_at = made.exchange.saves, 1
+    least, made.learner_dies_at = made.saves, 1
     with pytest.raises(Killed):
         made.save()
     with pytest.raises(ValueError, match="no save is there of all shards"):
@@ -223,14 +234,14 @@ def test_a_shard_is_killed(world: Callable[[str], World], dying: int):
         made = saved(world, str(step))
         made.actors[dying].dies_at = step
         made.save()
-        least = made.exchange.saves
+        least = made.saves
         assert max(least) == least[1 - dying]
         if step % 3:
             made.insert()
             made.save()
-            assert min(made.exchange.saves) > max(least)
-            assert not list(made.folder.glob("*.next"))
-        made.check(made.exchange.saves)
+            assert min(made.saves) > max(least)
+            assert made.paths() == files(made.saves)
+        made.check(made.saves)
 
 
 def test_a_learner_is_killed(world: Callable[[str], World]):
@@ -238,13 +249,13 @@ def test_a_learner_is_killed(world: Callable[[str], World]):
     for message in range(5):
         for step in range(0, 12, 2):
             made = saved(world, f"{message}-{step}")
-            least, made.learner_dies_at = made.exchange.saves, message
+            least, made.learner_dies_at = made.saves, message
             with contextlib.suppress(Killed):
                 made.save()
             made.learner_dies_at = -1
             made.learn(resume=False)
-            assert not list(made.folder.glob("*.next"))
-            least = [max(numbers) for numbers in zip(least, made.exchange.saves)]
+            assert made.paths() == files(made.saves)
+            least = [max(numbers) for numbers in zip(least, made.saves)]
             made.insert()
             made.actors[1].steps, made.actors[1].dies_at = 0, step
             made.messages, made.learner_dies_at = 0, 4
@@ -259,7 +270,7 @@ def test_all_are_killed_when_they_resume(world: Callable[[str], World], messages
     for first in range(4):
         for second in range(4):
             made = saved(world, f"{first}-{second}")
-            least, made.learner_dies_at = made.exchange.saves, messages
+            least, made.learner_dies_at = made.saves, messages
             with pytest.raises(Killed):
                 made.save()
             made.messages, made.learner_dies_at, made.die_at = 0, 4, (first, second)
@@ -303,28 +314,27 @@ def test_saves_of_two_threads(world: Callable[[str], World], monkeypatch: pytest
             second.join(0.1)
             assert second.is_alive()
 
-    real, before = Shard.stage, max(made.exchange.saves)
+    real, before = Shard.stage, max(made.saves)
     monkeypatch.setattr(Shard, "stage", stage)
     made.save()
     second.join()
     assert len(made.staged[0]) == len(made.staged[1]) == 4
-    assert min(made.exchange.saves) == max(made.staged[0]) > before
-    made.check(made.exchange.saves)
+    assert min(made.saves) == max(made.staged[0]) > before
+    made.check(made.saves)
 
 
 def test_a_damaged_file_of_a_shard_that_lives(world: Callable[[str], World]):
     """A learner that finds it goes on, and the next save replaces the file; a new shard says what is wrong."""
     made = saved(world, "damaged")
-    file = made.folder / "shard_1.safetensors"
+    file = next(made.folder.glob("save_*/shard_1.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1])
+    made.learn(resume=True)
+    made.save()
+    made.check(made.saves)
+    file = next(made.folder.glob("save_*/shard_1.safetensors"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"shard_1.safetensors has .* bytes, not"):
         made.start(resume=True)
-    made = saved(world, "lives")
-    file = made.folder / "shard_1.safetensors"
-    file.write_bytes(file.read_bytes()[:-1])
-    made.learn(resume=False)
-    made.save()
-    made.check(made.exchange.saves)
 
 
 def test_without_any_shard_nothing_is_saved(world: Callable[[str], World]):
@@ -344,11 +354,11 @@ def test_a_shard_that_cannot_write(world: Callable[[str], World], monkeypatch: p
             raise OSError(28, "No space left on device")
         real(shard, *arguments)
 
-    real, before = Shard.stage, made.exchange.saves
+    real, before = Shard.stage, made.saves
     with monkeypatch.context() as patch:
         patch.setattr(Shard, "stage", stage)
         with pytest.raises(OSError, match="No space left"):
             made.save()
-    assert made.exchange.saves == before
-    assert sorted(entry.name for entry in made.folder.iterdir()) == [f"shard_{i}.safetensors" for i in range(2)]
+    assert made.saves == before
+    assert made.paths() == files(before)
     made.check(before)

@@ -7,7 +7,6 @@ import pytest
 from clusters import assert_distribution
 from local_ray import LocalRay
 
-from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.distributed.drawing import Batches, Piece
 
@@ -182,23 +181,3 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
     numbers = [setting.draw()[-1] for _ in range(2)]
     seen = np.concatenate(numbers).tolist()
     assert len(set(seen)) + sum(report.eligible for report in setting.exchange.latest().values()) == 10
-
-
-def test_a_grant_on_its_way_counts(ray: LocalRay):
-    """Neither an earlier report nor a late one cancels a grant in the learner's records."""
-    setting = Setting(ray)
-    exchange = setting.exchange
-    exchange.reports()
-    exchange.limiter = RateLimiter(1.0, 10, 20.0)
-    link, actor = exchange.links.all[0], exchange.links.all[0].actor
-    exchange.reports()
-    before = link.allowed
-    assert 0 < before < np.inf
-    report = actor._shard.report()
-    actor._shard.grant(5)
-    link.grants, link.allowed = link.grants + 1, before + 5
-    later = actor._shard.report()
-    for told in (report, later, report):
-        assert exchange._note(link, told)
-        assert link.allowed == before + 5
-    assert link.report is later

@@ -1,0 +1,125 @@
+"""The start of a learner: its shards begin anew, from a save, or go on."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..store.spec.spec import BufferSpec
+from .cluster import NAMESPACE, ray_module
+from .links import Links
+from .shard import Begun, Shard, save_number
+
+#: Seconds to wait for the processes of the shards to start.
+_START = 300.0
+_NAME = "ShardedReplay"
+
+
+def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any], place: str) -> tuple[list[Any], list[Any]]:
+    """Make the shards, or find those that run under the name. Return all, and those that were made.
+
+    `place` is the name under which they find the learner's quota.
+    """
+    ray, shard_class = ray_module(), ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
+    options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
+    name, folder = settings.get("name"), settings.get("folder")
+    begun, new = [], []
+    for i, spec in enumerate(specs):
+        if name is not None:
+            options |= {"namespace": NAMESPACE, "lifetime": "detached", "name": f"{name}/shard_{i}"}
+            with contextlib.suppress(ValueError):  # there is none
+                begun.append(ray.get_actor(options["name"], NAMESPACE))
+                continue
+        where = None if folder is None else os.path.abspath(folder)
+        begun.append(shard_class.options(**options).remote(spec, where, i, place))
+        new.append(begun[-1])
+    return begun, new
+
+
+def begin(
+    links: Links, specs: Sequence[BufferSpec], new: Sequence[Any], resume: bool, folder: str | None
+) -> tuple[int, dict[str, Any]]:
+    """Wait until all shards have started, and let those without rows load the newest save that all have.
+
+    Args:
+        links (Links): The shards.
+        specs (Sequence[BufferSpec]): What each is to hold.
+        new (Sequence[ActorHandle]): The actors that were made. Others ran under the name.
+        resume (bool): Whether new shards load a save.
+        folder (Union[str, None]): Where saves are.
+
+    Returns:
+        tuple[int, dict]: Bytes of the rows, and the latest state of a learner, empty if there is none.
+
+    Raises:
+        FileExistsError: If new shards are not to resume, and the folder contains a save.
+        FileNotFoundError: If new shards are to resume, and nothing was saved.
+        ValueError: If no save there is one of as many shards, or shards have another description.
+    """
+    begun = _begun(links, specs, resume)
+    chosen = _newest_of_all(begun)
+    whole = next(filter(None, (shard.folder for shard in begun)), folder if chosen else "")
+    if new and resume:
+        _check_resumable(begun, chosen, bool(whole))
+    elif new and whole:
+        raise FileExistsError(
+            f"For '{_NAME}', 'folder' must contain no shards of another run, but {whole} exists. Continue that run "
+            "with resume=True, or name another folder."
+        )
+    for link, number in zip(links.all, chosen.get("saves", ())):
+        link.saved = number
+    if folder is not None:
+        links.ask("settle", {link: (link.saved,) for link in links.all}, wait=True)
+    for link, report in links.ask("resume", {link: (link.saved,) for link in links.all}, wait=True).items():
+        links.begin(link, report)
+    return sum(shard.nbytes for shard in begun), max([*(shard.learner_state for shard in begun), chosen], key=_age)
+
+
+def _begun(links: Links, specs: Sequence[BufferSpec], resume: bool) -> list[Begun]:
+    ray = ray_module()
+    calls = [link.actor.begin.remote(spec.to_json(), resume) for link, spec in zip(links.all, specs)]
+    _, late = ray.wait(calls, num_returns=len(calls), timeout=_START)
+    if late:
+        raise TimeoutError(
+            f"For '{_NAME}', {len(late)} of {len(calls)} shards did not start within {_START:g} s. The cluster's "
+            f"resources are {ray.cluster_resources()}"
+        )
+    try:
+        return list(ray.get(calls))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayActorError as error:
+        raise RuntimeError(f"For '{_NAME}', a shard could not start: {error}") from None
+
+
+def _age(state: dict[str, Any]) -> tuple[int, int]:
+    """Return the age of a state, to compare it with others: samples drawn before it, then the number of the save."""
+    return state.get("samples", -1), max(state.get("saves", [0]))
+
+
+def _newest_of_all(begun: Sequence[Begun]) -> dict[str, Any]:
+    """Return the state of the learner in the newest save that all shards have, empty if there is none."""
+    there = [{0, *map(save_number, shard.saves)} for shard in begun]
+    for state in sorted((state for shard in begun for state in shard.saves), key=save_number, reverse=True):
+        if len(state["saves"]) == len(begun) and all(number in own for number, own in zip(state["saves"], there)):
+            return dict(state)
+    return {}
+
+
+def _check_resumable(begun: Sequence[Begun], chosen: Mapping[str, Any], has_files: bool) -> None:
+    """Raise an error if no save was chosen."""
+    if chosen:
+        return
+    if not has_files:
+        raise FileNotFoundError(f"For '{_NAME}', 'resume' needs a folder that save() has written to.")
+    number = max((len(state["saves"]) for shard in begun for state in shard.saves), default=len(begun))
+    if number != len(begun):
+        raise ValueError(
+            f"For '{_NAME}', 'num_shards' must be {number}, the number of shards that were saved, but got "
+            f"{len(begun)}. Rows stay in their shards: resume with num_shards={number}."
+        )
+    raise ValueError(
+        f"For '{_NAME}', the files in 'folder' must be of one save, but no save is there of all shards: some are "
+        "missing, or from another place. Resume from a copy of the folder, or begin in another one: load() reads each "
+        "file there as a buffer."
+    )
