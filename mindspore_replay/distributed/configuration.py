@@ -21,14 +21,7 @@ _NAME = "ShardedReplay"
 
 
 def split(config: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split a configuration into that of one buffer and the arguments of the shards.
-
-    Args:
-        config (Mapping): Configuration, with or without ``shards``.
-        arguments (Mapping): Arguments that override those of the configuration, where they are not ``None``.
-
-    Returns:
-        tuple[dict, dict]: The configuration of one buffer, and the arguments of the shards.
+    """Split a configuration into that of one buffer and the arguments of the shards, which `arguments` override.
 
     Raises:
         TypeError: If `config` or ``shards`` is of another type.

@@ -172,17 +172,10 @@ def _eligible(reports: Mapping[Link, Report]) -> int:
 
 
 def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: str) -> np.ndarray:
-    """Choose the shard of each row of a batch.
+    """Choose the shard of each row of a batch by their totals, of which one at least is above zero. Int64 ``[rows]``.
 
-    Args:
-        rng (numpy.random.Generator): Source of randomness.
-        totals (Sequence[float]): Weight of each shard. At least one is above zero.
-        rows (int): Number of rows.
-        how (str): ``"strata"``: one row from each of `rows` equal parts of the total weight; ``"replace"``: each row
-            independently; ``"once"``: `totals` count rows, and none is drawn twice.
-
-    Returns:
-        numpy.ndarray: Position of the shard in `totals`, for each row. Shape ``[rows]``, int64.
+    `how` is ``"strata"``, one row from each of `rows` equal parts of the total weight; ``"replace"``, each row
+    independently; or ``"once"``: `totals` count rows, and none is drawn twice.
     """
     weights = np.asarray(totals, np.float64)
     if how == "once":
@@ -197,14 +190,5 @@ def choose(rng: np.random.Generator, totals: Sequence[float], rows: int, how: st
 
 
 def importance(probabilities: np.ndarray, smallest: float, beta: float) -> np.ndarray:
-    r"""Compute importance weights :math:`(P_\min / P_i)^\beta`.
-
-    Args:
-        probabilities (numpy.ndarray): Probability with which each row was drawn. Shape ``[B]``, float64.
-        smallest (float): :math:`P_\min`.
-        beta (float): The exponent.
-
-    Returns:
-        numpy.ndarray: Shape ``[B]``, float32.
-    """
+    r"""Compute importance weights :math:`(P_\min / P_i)^\beta` from the probabilities of rows, float32 ``[B]``."""
     return ((smallest / probabilities) ** beta).astype(np.float32)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..store.waits.limiter import RateLimiter
-from .cluster import ray_module
 from .links import Link, Links
 from .shard import Drawn, Report
 
@@ -20,36 +19,23 @@ LIVES = 1 << _LIFE_BITS
 
 
 def joined(shard: int, life: int, handles: np.ndarray) -> np.ndarray:
-    """Convert handles of a shard's buffer to handles of the whole. Invalid ones stay as they are.
+    """Convert handles of a shard's buffer to handles of the whole, int64 ``[n]``. Invalid ones stay as they are.
 
-    Args:
-        shard (int): Number of the shard.
-        life (int): Number of its earlier processes: a handle is valid for one process only.
-        handles (numpy.ndarray): Its buffer's handles. Shape ``[n]``, int64.
-
-    Returns:
-        numpy.ndarray: Shape ``[n]``, int64. For shard 0 in its first process, equal to `handles`.
+    They are valid for one process of the shard, of which `life` counts the earlier ones.
     """
     place = ((shard << _LIFE_BITS) | (life % LIVES)) << _SERIAL_BITS
     return np.where(handles < 0, handles, handles | place)
 
 
 def parted(handles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Split handles into shard, process number and handle in that process. The shard is -1 for an invalid handle.
-
-    Args:
-        handles (numpy.ndarray): Handles of the whole. Shape ``[n]``, int64.
-
-    Returns:
-        tuple[numpy.ndarray, ...]: Three arrays ``[n]``, int64.
-    """
+    """Split handles into shard, life and handle in that process, int64 ``[n]``. The shard of invalid ones is -1."""
     place = handles >> _SERIAL_BITS
     shard = np.where(handles < 0, -1, place >> _LIFE_BITS)
     return shard, place & (LIVES - 1), handles & ((1 << _SERIAL_BITS) - 1)
 
 
 class Exchange:
-    """Sends requests to shards, keeps the latest report of each, and tells what their limiter allows.
+    """Sends requests to shards, keeps the latest report of each, and grants what the limiter allows.
 
     Args:
         links (Links): The shards.
@@ -72,8 +58,9 @@ class Exchange:
         self._first_beta = self.beta = beta
         self.samples = self.sampled = self.inserted = self.invalid_handles = self.clock = 0
         self._first_largest = self.largest = initial_priority
-        self.outdated = False
-        self._saving = threading.Lock()
+        self.outdated = self._takes_back = False
+        self._turn, self._saving = 0, threading.Lock()
+        links.learner_state = self.learner_state
 
     def learner_state(self) -> dict[str, Any]:
         """Return the learner's state, from which a later learner resumes."""
@@ -81,8 +68,6 @@ class Exchange:
         state: dict[str, Any] = {name: getattr(self, name) for name in names}
         state["saves"] = [link.saved for link in self.links.all]
         if self.limiter is not None:
-            now = self.limiter.account()
-            state["limited"] = bool(now.enabled and now.low > 0)
             state["counts"] = self.limiter.arrays()["counts"].tolist()
             state["counted"] = {str(link.identity): link.counted for link in self.links.all}
         return state
@@ -104,10 +89,12 @@ class Exchange:
         return {link: link.report for link in self.links.alive() if link.report is not None}
 
     def reports(self) -> dict[Link, Report]:
-        """Request a report from each shard, and tell what may be inserted."""
+        """Request a report from each shard, take back grants if others need them, and grant what may be inserted."""
         with self.links.lock:
-            self.outdated = False
-            self._ask_all("report", self.learner_state())
+            self.outdated, takes_back, self._takes_back = False, self._takes_back, False
+            for link, report in self._ask_all("report", self.learner_state(), takes_back).items():
+                if takes_back:  # no grant is on its way: the lock is held
+                    link.allowed = report.allowed
             self.regulate()
             return self.latest()
 
@@ -121,9 +108,9 @@ class Exchange:
         self.clock, self.largest, self.beta = 0, self._first_largest, self._first_beta
         self._ask_all("reset")
 
-    def _ask_all(self, method: str, *arguments: object) -> None:
-        for link, report in self.links.ask(method, dict.fromkeys(self.links.alive(), arguments)).items():
-            self.note(link, report)
+    def _ask_all(self, method: str, *arguments: object) -> dict[Link, Report]:
+        answers = self.links.ask(method, dict.fromkeys(self.links.alive(), arguments))
+        return {link: report for link, report in answers.items() if self.note(link, report)}
 
     def draw(self, rows: Mapping[Link, int]) -> dict[Link, Drawn]:
         """Draw rows from each shard, possibly 0, in one round trip that also returns their reports."""
@@ -156,16 +143,9 @@ class Exchange:
         raise self.links.no_answer()
 
     def call(self, method: str, handles: np.ndarray, arguments: Sequence[object] = ()) -> list[tuple[np.ndarray, Any]]:
-        """Call a method of the buffers that store the rows.
+        """Call a method of the buffers that store the rows, with handles ``[n]`` and arrays, or lists or dicts of them.
 
-        Args:
-            method (str): The method.
-            handles (numpy.ndarray): Its first argument. Shape ``[n]``, int64.
-            arguments (Sequence): The other arguments: arrays ``[n, ...]``, or a list or dict of such. Default: ``()``.
-
-        Returns:
-            list[tuple[numpy.ndarray, Any]]: For each shard that answers, positions in `handles`, and the result for
-            them.
+        Return, for each shard that answers, positions in `handles`, and the result for them.
         """
         shard, life, local = parted(handles)
         calls, places = {}, {}
@@ -193,27 +173,41 @@ class Exchange:
                 self.limiter.count_inserted(new)
             return True
 
-    def regulate(self) -> Any:
-        """Tell how many rows the limiter allows now. Return a reference to the processes that have to wait."""
-        quota = self.links.quota
-        if quota is None:
-            return None
+    def regulate(self) -> None:
+        """Grant rows that the limiter allows: to shards whose writers wait, each in turn, then to all alike."""
         with self.links.lock:
-            reports, room, missing = self.latest(), math.inf, 0.0
-            if self.limiter is not None:
-                room = self.limiter.allowance(max([1, *(report.wanted for report in reports.values())]))
-                now = self.limiter.account()
-                missing = max(now.min_size - now.inserted, 0)
-            return quota.allow.remote({link.identity: link.counted for link in reports}, room, missing)
+            reports = self.latest()
+            links, n = list(reports), max(len(reports), 1)
+            waiting = max([1, *(report.wanted for report in reports.values())])
+            room = math.inf if self.limiter is None else self.limiter.allowance(waiting)
+            granted = sum(link.allowed - link.counted for link in links)
+            if math.isfinite(room):
+                if math.isinf(granted):  # there was no limit until now
+                    self._takes_back = True
+                    self.reports()
+                    return
+                room = max(room - granted, 0)
+            first = self._turn % n
+            for i, link in enumerate(links[first:] + links[:first]):
+                lacking = max(reports[link].inserted + reports[link].wanted - link.allowed, 0)
+                if reports[link].wanted and lacking > room:  # the rest is for it, and it comes first next time
+                    self._turn, self._takes_back = first + i, granted > 0
+                    return
+                self._grant(link, lacking)
+                room -= lacking
+            self._turn = first + 1
+            for i, link in enumerate(links[first:] + links[:first]):
+                self._grant(link, room // n + (i < room % n) if math.isfinite(room) else room)
+
+    def _grant(self, link: Link, rows: float) -> None:
+        if rows and math.isfinite(link.allowed):
+            link.actor.grant.remote(rows)
+            link.allowed += rows
 
     def blocked(self) -> set[int]:
-        """Return the shards whose next rows the limiter holds back: all of them if that cannot be known."""
-        waiting, ray = self.regulate(), ray_module()
-        try:
-            processes = [] if waiting is None else ray.get(waiting, timeout=self.links.timeout)
-        except ray.exceptions.RayError:
-            return {link.number for link in self.links.all}
-        return {link.number for link in self.links.all if link.identity in processes}
+        """Return the shards whose next rows the limiter holds back, though they may have what others do not use."""
+        reports = {} if self._takes_back else self.latest()
+        return {link.number for link, told in reports.items() if told.inserted + told.wanted > link.allowed}
 
 
 def _rows_of(arrays: object, rows: np.ndarray) -> object:

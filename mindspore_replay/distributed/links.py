@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .cluster import ray_module, session
@@ -23,13 +23,14 @@ class Link:
         actor (ActorHandle): Its Ray actor, a `Shard`.
         lives (list[int]): The identities of all its processes, in turn.
         counted (int): Rows inserted into the current process, as far as known.
+        allowed (float): Rows whose insertion into it was granted.
         saved (int): The number of its last save, 0 without one.
         report (Union[Report, None]): The latest report of the current process.
         ping (Union[ObjectRef, None]): The request that it has not answered, ``None`` if it answers.
     """
 
     def __init__(self, number: int, actor: Any) -> None:
-        self.number, self.actor, self.counted, self.saved = number, actor, 0, 0
+        self.number, self.actor, self.counted, self.allowed, self.saved = number, actor, 0, 0.0, 0
         self.lives: list[int] = []
         self.report: Report | None = None
         self.ping: object = None
@@ -47,16 +48,18 @@ class Links:
     Args:
         actors (Iterable[ActorHandle]): The shards.
         timeout (float): Seconds to wait for an answer.
-        quota (Union[ActorHandle, None]): What `claim` returned. Default: ``None``, for no name and no limiter.
+        place (Union[ActorHandle, None]): What `claim` returned. Default: ``None``, for shards without a name.
 
     Attributes:
         deaths (int): Processes of shards that died.
         timeouts (int): Answers that were late.
     """
 
-    def __init__(self, actors: Iterable[Any], timeout: float, quota: Any = None) -> None:
+    def __init__(self, actors: Iterable[Any], timeout: float, place: Any = None) -> None:
         self.all = [Link(i, actor) for i, actor in enumerate(actors)]
-        self.timeout, self.quota = timeout, quota
+        self.timeout, self._place = timeout, place
+        #: Returns the learner's state, which a shard gets that answers again.
+        self.learner_state: Callable[[], Any] = lambda: None
         self.deaths = self.timeouts = 0
         self._ray, self._session, self._closed = ray_module(), session(), False
         self.lock = threading.RLock()
@@ -81,7 +84,7 @@ class Links:
         """End these shards and the learner's reservation. A second call does nothing."""
         closed, self._closed = self._closed, True
         if not closed and session() is self._session:
-            for actor in [*actors, *([] if self.quota is None else [self.quota])]:
+            for actor in [*actors, *([] if self._place is None else [self._place])]:
                 self._ray.kill(actor)
 
     def alive(self) -> list[Link]:
@@ -98,18 +101,9 @@ class Links:
             return [link for link in self.all if link.ping is None]
 
     def ask(self, method: str, arguments: Mapping[Link, Sequence[object]], *, wait: bool = False) -> dict[Link, Any]:
-        """Call a method of several shards, and return the answers that arrive in time.
+        """Call a method of several shards with arguments for each, and return the answers that arrive in time.
 
-        Args:
-            method (str): The method of `Shard`.
-            arguments (Mapping[Link, Sequence]): Its arguments for each shard.
-            wait (bool): Whether to wait without a limit. Default: ``False``.
-
-        Returns:
-            dict[Link, Any]: Answers by shard.
-
-        Raises:
-            Exception: Any error that a shard raises.
+        With `wait`, there is no limit. Any error that a shard raises is raised.
         """
         self.check_open()
         asked = {link: link.identity for link in arguments}
@@ -147,7 +141,7 @@ class Links:
             if report.identity != link.identity:
                 link.lives.append(report.identity)
                 link.counted = 0
-            link.report, link.ping, link.is_dead = report, None, False
+            link.report, link.allowed, link.ping, link.is_dead = report, report.allowed, None, False
 
     def accept(self, link: Link, report: Report) -> bool:
         """Store a report unless there is a later one. Return False if it is of another process."""
@@ -173,7 +167,7 @@ class Links:
 
     def _ping(self, link: Link) -> None:
         """Ask a shard whether it is there. A new process loads its last save."""
-        link.tried, link.ping = time.monotonic(), link.actor.resume.remote(link.saved)
+        link.tried, link.ping = time.monotonic(), link.actor.resume.remote(link.saved, self.learner_state())
 
     def _look_after(self, link: Link) -> None:
         """Take the answer of a shard that did not answer before."""

@@ -7,7 +7,6 @@ import math
 import os
 import secrets
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +22,6 @@ from ..store.folder.files import sync
 from ..store.kernels.tree import levels
 from ..store.spec.spec import BufferSpec
 from ..training.statistics import Statistics, statistics_of
-from .cluster import NAMESPACE, ray_module
-from .quota import PLACE
-
-#: Seconds between two attempts to reach the learner's quota.
-_AGAIN = 0.1
 
 
 class Report(NamedTuple):
@@ -41,7 +35,8 @@ class Report(NamedTuple):
         eligible (int): Rows that can be drawn.
         rows (int): Rows stored.
         inserted (int): Rows inserted into this process.
-        wanted (int): Rows of the insertion that waits for the limiter, or 0 if none does.
+        allowed (float): Rows whose insertion into this process was granted so far.
+        wanted (int): Rows of the insertion that waits for a grant, or 0 if none does.
         largest (float): The largest priority so far, which new rows get, or 1 without priorities.
         clock (int): The learner's clock, as last received by the shard, or 0 without weights.
     """
@@ -53,6 +48,7 @@ class Report(NamedTuple):
     eligible: int
     rows: int
     inserted: int
+    allowed: float
     wanted: int
     largest: float
     clock: int
@@ -93,8 +89,8 @@ class Drawn(NamedTuple):
 class Shard:
     """A buffer in a separate process.
 
-    Ray calls `insert` in one thread and all other methods in another: an insertion may wait for the limiter while rows
-    are drawn. No row is inserted before a learner's first `report` has set the clock.
+    Ray calls `insert` in one thread and all other methods in another: an insertion may wait for a grant while rows are
+    drawn. No row is inserted before a learner has set the clock and granted it.
 
     A save is a folder ``save_<number>`` with a file of each shard. While shards write theirs, it ends with
     ``.partial``.
@@ -103,20 +99,17 @@ class Shard:
         spec (BufferSpec): The buffer to hold.
         folder (Union[str, None]): Folder of the saves.
         number (int): Number of the shard. Default: ``0``.
-        name (str): Name of the shards, under which there is the learner's `Quota`. Default: empty.
     """
 
-    def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0, name: str = "") -> None:
+    def __init__(self, spec: BufferSpec, folder: str | None, number: int = 0) -> None:
         self.identity = secrets.randbits(62)
         self._spec, self._description = spec, spec.to_json()
         self._folder, self._file = None if folder is None else Path(folder), f"shard_{number}.safetensors"
         self._prioritized, self._weighted, self._has_handles = spec.prioritized, spec.weighted, spec.has_handles
         self._learner_state: dict[str, Any] = {}
-        self._inserted = self._wanted = 0
-        self._numbers = itertools.count()
-        self._resumed, self._ready = False, threading.Event()
-        self._place = PLACE.format(name)
-        self._quota: Any = None
+        self._numbers, self._resumed = itertools.count(), False
+        self._inserted = self._begun = self._wanted = 0
+        self._allowed, self._changed = 0.0, threading.Condition()
 
     @functools.cached_property
     def rows(self) -> LocalBuffer:
@@ -148,7 +141,7 @@ class Shard:
                         raise
         return Begun(self.rows.nbytes, self._learner_state, saves, str(whole[0].parent) if whole else "")
 
-    def resume(self, number: int) -> Report:
+    def resume(self, number: int, learner_state: dict[str, Any] | None = None) -> Report:
         """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
 
         Raises:
@@ -158,20 +151,15 @@ class Shard:
             assert self._folder is not None
             with open_source(self._folder / f"save_{number}" / self._file) as source:
                 check_same(source, self._description)
-                load_parts(source, [self._part])
+                load_parts(source, [Part("", self.rows, True)])
         self._resumed = True
-        return self.report()
+        return self.report(learner_state)
 
-    @property
-    def _part(self) -> Part:
-        return Part("", self.rows, True)
+    def report(self, learner_state: dict[str, Any] | None = None, take_back: bool = False) -> Report:
+        """Report the state of the shard, after storing that of a learner for a later one, if there is one.
 
-    def report(self, learner_state: dict[str, Any] | None = None) -> Report:
-        """Report the state of the shard.
-
-        Args:
-            learner_state (Union[dict, None]): State to store for a later learner. Its ``clock`` and ``largest``, the
-                largest priority in any shard, are applied to the rows. Default: ``None``, to change nothing.
+        The ``clock`` of the latter and ``largest``, the largest priority in any shard, are applied to the rows. With
+        `take_back`, grants that are not used are void.
         """
         if learner_state is not None:
             self._learner_state = learner_state
@@ -181,10 +169,13 @@ class Shard:
                 shared = self._prioritized and not self.rows.spec.options.largest_held
                 if shared and learner_state["largest"] > self._largest():
                     self.rows.arrays["max_priority"][...] = learner_state["largest"]  # as in one buffer
-            self._ready.set()
         with self.rows.lock:
-            totals = *self._weights(), len(self.rows), self._inserted
-        return Report(self.identity, next(self._numbers), *totals, self._wanted, self._largest(), self._clock())
+            totals = *self._weights(), len(self.rows)
+        with self._changed:
+            if take_back:
+                self._allowed = float(self._begun)
+            counts = self._inserted, self._allowed, self._wanted
+        return Report(self.identity, next(self._numbers), *totals, *counts, self._largest(), self._clock())
 
     def _largest(self) -> float:
         return float(self.rows.arrays["max_priority"]) if self._prioritized else 1.0
@@ -192,54 +183,31 @@ class Shard:
     def _clock(self) -> int:
         return int(self.rows.arrays["clock"][0]) if self._weighted else 0
 
-    def answers(self) -> bool:
-        """Return True. A writer asks whether the process runs."""
-        return True
-
     def insert(self, fields: list[np.ndarray], rows: int, more: dict[str, Any]) -> None:
-        """Insert rows, once the learner's limiter allows it.
-
-        Args:
-            fields (list[numpy.ndarray]): The columns, each ``[rows, *F]``.
-            rows (int): Number of rows.
-            more (dict): The other arguments of the buffer's `insert`.
-        """
-        self._ready.wait()
-        self._wanted = rows
-        self._take(rows)
-        self._wanted = 0
+        """Insert columns ``[rows, *F]`` once they are granted, with `more` arguments of the buffer's `insert`."""
+        with self._changed:
+            self._wanted = rows
+            self._changed.wait_for(lambda: self._begun + rows <= self._allowed)
+            self._wanted, self._begun = 0, self._begun + rows
+        done = 0
         try:
             with self.rows.lock:
                 if "version" in more:  # the learner's clock has had this value
                     self.rows.advance(max(int(more["version"].max()) - self._clock(), 0))
                 self.rows.insert(fields, **more)
-                self._inserted += rows
-        except BaseException:
-            self._take(0)
-            raise
+            done = rows
+        finally:
+            with self._changed:
+                self._begun, self._inserted = self._begun + done - rows, self._inserted + done
 
-    def _take(self, rows: int) -> None:
-        """Wait until the learner's limiter allows so many rows more than were inserted."""
-        ray = ray_module()
-        while self._learner_state.get("limited"):
-            try:
-                self._quota = self._quota or ray.get_actor(self._place, NAMESPACE)
-                if ray.get(self._quota.take.remote(self.identity, self._inserted, rows)):
-                    return
-            except (ValueError, ray.exceptions.RayActorError):  # its process has died, or the learner's
-                self._quota = None
-            time.sleep(_AGAIN)
+    def grant(self, rows: float) -> None:
+        """Allow the insertion of so many more rows, which may be infinite."""
+        with self._changed:
+            self._allowed += rows
+            self._changed.notify_all()
 
     def draw(self, rows: int, learner_state: dict[str, Any] | None = None) -> Drawn:
-        """Draw rows.
-
-        Args:
-            rows (int): Number of rows, or 0 for the report alone.
-            learner_state (Union[dict, None]): As for `report`. Default: ``None``.
-
-        Returns:
-            Drawn: As many rows, or fewer if fewer could be drawn without replacement, or none if none could be.
-        """
+        """Draw rows: fewer if fewer can be drawn without replacement, or none if none can be. `report` comes first."""
         with self.rows.lock:
             before = self.report(learner_state)
             # The draw sets the weights of used-up rows to 0; those before the draw are needed.
@@ -291,7 +259,7 @@ class Shard:
         assert self._folder is not None
         path = self._folder / f"save_{save_number(learner_state)}.partial" / self._file
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_parts([self._part], path, self._description, note=learner_state)
+        save_parts([Part("", self.rows, True)], path, self._description, note=learner_state)
 
     def settle(self, number: int) -> None:
         """Complete a save that all shards have written, and remove this shard's files of others.

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import secrets
 from collections.abc import Mapping
 from itertools import count
 from typing import Any, NoReturn
@@ -26,11 +25,9 @@ from .cluster import connect
 from .configuration import check_sample_size, shard_specs, split, whole_spec
 from .drawing import Batches
 from .exchange import MOST_SHARDS, Exchange
-from .front import ShardCalls, ShardFront
+from .front import OwnWriters, ShardCalls, ShardFront
 from .links import Links
-from .own_writers import OwnWriters
-from .quota import claim
-from .starting import actors, begin
+from .starting import actors, begin, claim
 from .writer import ShardWriter
 
 logger = logging.getLogger("mindspore_replay.distributed")
@@ -140,16 +137,8 @@ class ShardedReplay(NoContainer, Closing):
         in_flight: int | None = None,
         resources: Mapping[str, Any] | None = None,
     ) -> None:
-        arguments = {
-            "number": num_shards,
-            "folder": folder,
-            "timeout": timeout,
-            "name": name,
-            "batch": batch,
-            "in_flight": in_flight,
-            "resources": resources,
-        }
-        config, settings = split(config, arguments)
+        arguments = {"number": num_shards, "folder": folder, "timeout": timeout, "name": name, "batch": batch}
+        config, settings = split(config, {**arguments, "in_flight": in_flight, "resources": resources})
         self.num_shards = check_size(_NAME, "num_shards", settings["number"], MOST_SHARDS)
         seconds = check_number(_NAME, "timeout", settings.get("timeout", 5.0), 1e-3, 1e6)
         batch = check_size(_NAME, "batch", settings.get("batch", 64))
@@ -162,10 +151,9 @@ class ShardedReplay(NoContainer, Closing):
             limiter.check_sizes(batch, whole.sample_size)
         self._ray = connect()
         self._folder, name = settings.get("folder"), settings.get("name")
-        self._name = name or secrets.token_hex(8)
-        quota = None if name is None and limiter is None else claim(self._name, self.num_shards)
-        shards, new = actors(self._specs, settings, self._name)
-        self._links = Links(shards, seconds, quota)
+        place = None if name is None else claim(name)
+        shards, new = actors(self._specs, settings)
+        self._links = Links(shards, seconds, place)
         self._turn = count()
         self._exchange = Exchange(self._links, limiter, whole.options.beta, whole.options.initial_priority)
         self._batch, limit = batch, None if limiter is None else limiter.timeout
@@ -196,9 +184,7 @@ class ShardedReplay(NoContainer, Closing):
         stored = self._front.calls.count()  # which do not count for the ratio
         if limiter is not None:
             limiter.begin(stored, self.options)
-            self._links.quota = self._links.quota or claim(self._name, self.num_shards)
         self._exchange.limiter = limiter
-        self._exchange.reports()
 
     def with_sample_size(self, sample_size: int) -> "ShardedReplay":
         """Return an object for the same shards, writers, limiter and counts, with another sample size.
@@ -349,15 +335,9 @@ class ShardedReplay(NoContainer, Closing):
         self._front.calls.settled()  # also counts the latest insertions
         parts = self._links.ask("statistics", dict.fromkeys(self._links.alive(), ()))
         whole = merged({link.number: part for link, part in parts.items()})
-        own: dict[str, Any] = {
-            "capacity": self.capacity,
-            "inserted": self._exchange.inserted,
-            "sampled": self._exchange.sampled,
-            "shards": self.num_shards,
-            "shards_alive": len(parts),
-            "shard_deaths": self.deaths,
-            "shard_timeouts": self.timeouts,
-        }
+        own: dict[str, Any] = {"capacity": self.capacity, "shards": self.num_shards, "shards_alive": len(parts)}
+        own |= {"inserted": self._exchange.inserted, "sampled": self._exchange.sampled}
+        own |= {"shard_deaths": self.deaths, "shard_timeouts": self.timeouts}
         if self.prioritized:
             own |= {"beta": self._exchange.beta, "invalid_handles": self._exchange.invalid_handles}
         return Statistics(whole.values | own, whole.histograms)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +16,37 @@ _START = 300.0
 _NAME = "ShardedReplay"
 
 
-def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any], place: str) -> tuple[list[Any], list[Any]]:
-    """Make the shards, or find those that run under the name. Return all, and those that were made.
+#: Seconds that the name of a learner may take to become free after it has ended.
+_FREE = 10.0
 
-    `place` is the name under which they find the learner's quota.
+
+class _Learner:
+    """An actor owned by a learner: its name stays taken as long as the learner lives."""
+
+
+def claim(name: str) -> Any:
+    """Reserve the shards of a name for this learner, and return the reservation, which ends with the handle.
+
+    Raises:
+        RuntimeError: If another learner has it.
     """
+    place = ray_module().remote(num_cpus=0)(_Learner).options(namespace=NAMESPACE, name=f"{name}/learner")
+    deadline = time.monotonic() + _FREE
+    while True:
+        try:
+            return place.remote()
+        except ValueError:  # the name is taken
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"For '{_NAME}', the shards of a 'name' must have one learner, but another one uses {name!r}. End "
+                    "it or call its close(), which ends the shards too, or use another 'name'. Processes that only "
+                    "insert need no learner: pass them a writer()."
+                ) from None
+            time.sleep(0.1)
+
+
+def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Make the shards, or find those that run under the name. Return all, and those that were made."""
     ray, shard_class = ray_module(), ray_module().remote(concurrency_groups={"write": 1}, max_restarts=-1)(Shard)
     options = {"scheduling_strategy": "SPREAD", **(settings.get("resources") or {})}
     name, folder = settings.get("name"), settings.get("folder")
@@ -31,7 +58,7 @@ def actors(specs: Sequence[BufferSpec], settings: Mapping[str, Any], place: str)
                 begun.append(ray.get_actor(options["name"], NAMESPACE))
                 continue
         where = None if folder is None else os.path.abspath(folder)
-        begun.append(shard_class.options(**options).remote(spec, where, i, place))
+        begun.append(shard_class.options(**options).remote(spec, where, i))
         new.append(begun[-1])
     return begun, new
 
@@ -41,15 +68,8 @@ def begin(
 ) -> tuple[int, dict[str, Any]]:
     """Wait until all shards have started, and let those without rows load the newest save that all have.
 
-    Args:
-        links (Links): The shards.
-        specs (Sequence[BufferSpec]): What each is to hold.
-        new (Sequence[ActorHandle]): The actors that were made. Others ran under the name.
-        resume (bool): Whether new shards load a save.
-        folder (Union[str, None]): Where saves are.
-
-    Returns:
-        tuple[int, dict]: Bytes of the rows, and the latest state of a learner, empty if there is none.
+    Those that are not `new` ran under the name. Return the bytes of the rows, and the latest state of a learner, empty
+    if there is none.
 
     Raises:
         FileExistsError: If new shards are not to resume, and the folder contains a save.

@@ -22,7 +22,7 @@ from .cluster import ray_module, session
 
 logger = logging.getLogger("mindspore_replay.distributed")
 
-#: Seconds between two questions whether a shard has restarted, and between two looks at the shards of this process.
+#: Seconds between two questions whether a shard has restarted, and between two looks at the shards by their learner.
 _AGAIN, _LOOK = 0.1, 0.01
 
 
@@ -118,8 +118,7 @@ class ShardWriter:
         self.inserted = self.lost = 0
         self.waited = 0.0
         self._actors, self._session, self._own = list(actors), session(), own
-        self._settings = batch, in_flight, timeout
-        self._batch, self._in_flight, self._timeout = self._settings
+        self._batch, self._in_flight, self._timeout = self._settings = batch, in_flight, timeout
         self._lock = threading.RLock()
         #: Rows that are not sent yet.
         self.collected = 0
@@ -221,44 +220,32 @@ class ShardWriter:
         while not self.has_room:
             self._await_oldest(_AGAIN)
 
-    def _arrived(self, ref: object, seconds: float | None) -> bool:
-        """Wait for an answer. Return True if it came. The learner's process looks after the shards meanwhile."""
-        if self._own is None:
-            return bool(ray_module().wait([ref], timeout=seconds)[0])
-        until = math.inf if seconds is None else time.monotonic() + seconds
-        while not ray_module().wait([ref], timeout=_LOOK)[0]:
-            self._check_open()
-            if time.monotonic() > until:
-                return False
-            self._own.exchange.reports()
-        return True
-
-    def _arrived_at_last(self, ref: object, rows: int, shard: int) -> bool:
-        """Wait as long as the limiter allows, log a long wait once, and return True if the answer came."""
-        limit = self._timeout if rows else None
-        if limit is not None and limit <= PATIENCE:
-            return self._arrived(ref, limit)
-        if self._arrived(ref, PATIENCE):
-            return True
-        logger.warning(
-            "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, if a "
-            "limiter holds them back, or when the shard answers. A timeout of the limiter makes a long wait an error.",
-            *(rows, shard, PATIENCE),
-        )
-        return self._arrived(ref, None if limit is None else limit - PATIENCE)
-
     def _await_oldest(self, pause: float = 0.0) -> None:
-        """Wait for the oldest answer; and pause if the shard is being restarted."""
+        """Wait for the oldest answer, and pause if the shard is being restarted. A long wait is logged once."""
+        ray, (ref, rows, shard), start, seconds, said = ray_module(), self._sent[0], time.perf_counter(), 0.0, False
+        limit = self._timeout if rows and self._timeout is not None else math.inf
         self._check_open()
-        ray, (ref, rows, shard), start = ray_module(), self._sent[0], time.perf_counter()
-        arrived = self._arrived_at_last(ref, rows, shard)
+        while not ray.wait([ref], timeout=min(PATIENCE if self._own is None else _LOOK, limit - seconds))[0]:
+            seconds = time.perf_counter() - start
+            self._check_open()
+            if seconds >= limit:
+                self.waited += seconds
+                raise TimeoutError(
+                    f"For 'RateLimiter', {rows} rows could not be inserted within {limit:g} s; they are still in "
+                    f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill the "
+                    "buffer."
+                )
+            if seconds >= PATIENCE and rows and not said:
+                said = True
+                logger.warning(
+                    "%d rows could not be inserted into shard %d for %g s: the wait ends when the learner samples, if "
+                    "a limiter holds them back, or when the shard answers. A timeout of the limiter makes a long wait "
+                    "an error.",
+                    *(rows, shard, PATIENCE),
+                )
+            if self._own is not None:
+                self._own.exchange.reports()  # which looks after the shards
         self.waited += time.perf_counter() - start
-        if not arrived:
-            raise TimeoutError(
-                f"For 'RateLimiter', {rows} rows could not be inserted within {self._timeout:g} s; they are still in "
-                f"transit to shard {shard}. Sample rows first, or call disable() of the limiter while you fill the "
-                "buffer."
-            )
         self._sent.popleft()
         try:
             ray.get(ref)
@@ -277,7 +264,7 @@ class ShardWriter:
             elif not (rows and self._doubts):  # what is sent to a process that is restarting is lost at once
                 time.sleep(0.0 if rows else pause)
                 self._doubts = True
-                self._sent.append((self._actors[shard].answers.remote(), 0, shard))
+                self._sent.append((self._actors[shard].report.remote(), 0, shard))
 
     def _leave(self) -> None:
         """Go to the next shard, since this one will not restart."""

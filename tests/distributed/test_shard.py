@@ -62,6 +62,7 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
     """Return a shard and a buffer with the same rows."""
     shard, buffer = Shard(spec_of(kind), None), create_buffer(config(kind))
     shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(np.inf)
     if buffer.weighted:
         buffer.advance(2)
     for first in range(0, n, 4):
@@ -137,6 +138,7 @@ def test_what_keeps_it_from_starting_is_raised_when_it_is_asked(monkeypatch: pyt
 def test_rows_bring_their_versions():
     shard = Shard(spec_of("limits"), None)
     shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(np.inf)
     shard.insert(
         rows(0, 4), 4, {"version": np.array([2, 0, 6, 1])}
     )  # an actor may know of a newer clock than the shard
@@ -199,6 +201,7 @@ WRONG_MESSAGES: dict[str, Any] = {
 def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
     shard = Shard(spec_of("prioritized"), None)
     shard.report({"clock": 2, "largest": 1.0})
+    shard.grant(6)
     shard.insert(rows(0, 3), 3, {})
     before = shard.rows.state_dict()
     with pytest.raises((AttributeError, OverflowError, TypeError, ValueError)):
@@ -206,7 +209,7 @@ def test_a_wrong_message_is_refused_and_changes_nothing(name: str):
     shard.check_valid()
     for key, array in shard.rows.state_dict().items():
         assert array.tobytes() == before[key].tobytes(), key
-    shard.insert(rows(3, 3), 3, {})
+    shard.insert(rows(3, 3), 3, {})  # which takes the rest of what was granted
     assert len(shard.rows) == 6
 
 
@@ -214,7 +217,7 @@ def test_the_bits_of_bfloat16():
     own = {"capacity": 8, "data_shape": [[2], []], "data_type": ["bfloat16", "uint16"], "names": ["half", "number"]}
     own |= {"sample_size": 1, "weighted": True, "seed": 0, "backend": "native"}
     shard, buffer = Shard(shard_specs(whole_spec(own)[0], 1, 0)[0], None), create_buffer(own)
-    shard.report({"clock": 0, "largest": 1.0})
+    shard.grant(np.inf)
     given = [Tensor([[1.5, -2.0], [3.0, 0.25]], bfloat16).asnumpy(), np.array([1, 2], np.uint16)]
     shard.insert([bits(array) for array in given], 2, {})
     shard.insert([np.asfortranarray(bits(given[0])), given[1]], 2, {})

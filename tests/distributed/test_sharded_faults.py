@@ -18,7 +18,7 @@ from local_ray import Died
 from places import TESTS
 
 from mindspore_replay import ReplayMonitor
-from mindspore_replay.distributed import ShardedReplay, quota
+from mindspore_replay.distributed import ShardedReplay, starting
 from mindspore_replay.training import JSONLinesSink
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -261,28 +261,6 @@ def test_a_killed_learner_goes_on(cluster: Any):
         cluster.get_actor(f"{name}/shard_0", namespace="mindspore_replay")
 
 
-def test_a_limiter_holds_though_the_process_that_counts_for_it_dies(cluster: Any):
-    """Writers wait until it is there again, and the learner has told it what is counted."""
-    limiter = {"samples_per_insert": 1.0, "min_size": 8, "error_buffer": 40.0}
-    with ShardedReplay(config(limiter=limiter, capacity=10_000), batch=8) as replay:
-        actor = cluster.remote(Writing)
-        writing = [actor.remote(replay.writer(), 10_000 * i, 10_000 * (i + 1), 10**6) for i in (0, 1)]
-        going = [one.run.remote(3600.0, at_once=8) for one in writing]
-        for _ in range(20):
-            numbers_of(replay.sample())
-        os.kill(cluster.get(replay._links.quota.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
-        for _ in range(20):
-            numbers_of(replay.sample())
-        allowed = 8 + 40 * 8 + 40
-        wait_until(lambda: int(replay.size()) > allowed - 2 * 8)  # writers wait for samples alone
-        time.sleep(0.5)
-        assert int(replay.size()) <= allowed + 2 * 8  # a batch of each shard may come on top
-        assert replay.deaths == 0
-        for one in writing:
-            cluster.kill(one)
-        del going
-
-
 def insert_until_refused(writer: Any) -> None:
     """Insert batches until one is refused; a killed process may accept some before it ends."""
     for _ in range(1000):
@@ -311,7 +289,7 @@ def test_a_name_has_one_learner(cluster: Any, tmp_path: Path, monkeypatch: pytes
     replay = ShardedReplay(config(), name=name)  # the shards that were refused have ended, and their name is free
     fill(replay, 0, range(10))
     with monkeypatch.context() as patch:
-        patch.setattr(quota, "_FREE", 0.1)
+        patch.setattr(starting, "_FREE", 0.1)
         for other in config(), config(capacity=100):
             with pytest.raises(RuntimeError, match=rf"^For 'ShardedReplay', the shards .* one uses '{name}'\. End"):
                 ShardedReplay(other, name=name)

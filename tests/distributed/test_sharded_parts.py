@@ -1,6 +1,5 @@
 """The parts of sharded buffers, without Ray: configurations, handles, choices of shards, weights, sums."""
 
-import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from clusters import assert_distribution, wait_until
+from clusters import assert_distribution
 from mindspore import Tensor
 
 from mindspore_replay import FrameStack, PrioritizedReplayBuffer, RateLimiter, create_buffer, host
@@ -17,7 +16,6 @@ from mindspore_replay.distributed.configuration import check_sample_size, shard_
 from mindspore_replay.distributed.drawing import choose
 from mindspore_replay.distributed.exchange import LIVES, MOST_SHARDS, joined, parted
 from mindspore_replay.distributed.links import Links
-from mindspore_replay.distributed.quota import Quota
 from mindspore_replay.training.statistics import Statistics, merged, statistics_of
 
 pytestmark = pytest.mark.cpu_only("shards lie in the memory of processes of their own")
@@ -277,52 +275,3 @@ def test_the_end_of_a_connection_by_ray_client(monkeypatch: pytest.MonkeyPatch):
         links.check_open()
     with pytest.raises(RuntimeError, match="all shards have ended"):
         made.insert(row(1))
-
-
-def test_a_quota_lets_each_shard_insert_in_turn():
-    """What a process that does not answer wanted or began is not counted; nor does it wait any more."""
-    quota, got = Quota(), []
-
-    def take(process: int, inserted: int, rows: int) -> threading.Thread:
-        def run() -> None:
-            got.append((process, quota.take(process, inserted, rows)))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        wait_until(lambda: process in quota._waiting or not thread.is_alive())
-        return thread
-
-    first = take(1, 0, 30)
-    assert quota.allow({1: 0, 2: 0}, 20.0, 0) == [1]
-    second = take(2, 0, 5)  # it waits behind the first
-    assert quota.allow({1: 0, 2: 0}, 29.0, 0) == [1, 2]
-    assert quota.allow({1: 0, 2: 0}, 33.0, 0) in ([], [2])
-    first.join()
-    assert quota.allow({1: 30, 2: 0}, 3.0, 0) == [2]  # the rows have landed
-    assert quota.allow({1: 30, 2: 0}, 5.0, 0) in ([], [2])
-    second.join()
-    third = take(1, 30, 40)
-    assert quota.allow({1: 30, 2: 0}, 44.0, 0) == [1]
-    assert quota.allow({1: 30}, 39.0, 0) == [1]  # the other has died with its rows
-    fourth = take(2, 0, 1)
-    assert quota.allow({2: 0}, 1.0, 0) in ([], [2])
-    third.join()
-    fourth.join()
-    assert quota.allow({2: 0, 3: 0}, 1.0, 2) == []
-    take(3, 0, 9).join()  # an insertion that begins before `min_size`
-    fifth = take(2, 1, 1)
-    assert quota.allow({2: 1, 3: 0}, 9.0, 0) == [2]
-    quota.allow({}, 0.0, 0)
-    fifth.join()
-    assert got == [(1, True), (2, True), (1, False), (2, True), (3, True), (2, False)]
-
-
-def test_a_quota_that_has_forgotten_goes_on_from_the_learner():
-    quota = Quota()
-    assert quota.allow({1: 100}, 10.0, 0) == []
-    assert quota.take(1, 100, 10)
-    assert quota.take(1, 105, 0)  # some were refused
-    assert quota.take(1, 105, 5)
-    assert quota.allow({1: 104}, 6.0, 0) == []
-    assert quota.allow({1: 104}, 5.0, 0) == []
-    assert quota._begun == {1: 110}

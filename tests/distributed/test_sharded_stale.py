@@ -7,6 +7,7 @@ import pytest
 from clusters import assert_distribution
 from local_ray import LocalRay
 
+from mindspore_replay import RateLimiter
 from mindspore_replay.distributed import ShardedReplay
 from mindspore_replay.distributed.drawing import Batches, Piece
 
@@ -181,3 +182,26 @@ def test_rows_that_use_removes_are_not_drawn_in_vain(ray: LocalRay, kind: str):
     numbers = [setting.draw()[-1] for _ in range(2)]
     seen = np.concatenate(numbers).tolist()
     assert len(set(seen)) + sum(report.eligible for report in setting.exchange.latest().values()) == 10
+
+
+def test_grants_are_taken_back_for_a_writer_that_waits(ray: LocalRay):
+    """A report alone changes no grant in the learner's records: another may be on its way."""
+    setting = Setting(ray)
+    exchange, (first, second) = setting.exchange, setting.exchange.links.all
+    exchange.reports()
+    assert [first.allowed, second.allowed] == [np.inf, np.inf]
+    exchange.limiter = RateLimiter(1.0, 10, 20.0)
+    exchange.reports()
+    assert [first.allowed, second.allowed] == [15, 15]
+    early = second.actor._shard.report()
+    second.actor.grant.remote(5)
+    second.allowed += 5
+    late = second.actor._shard.report()
+    for told in (late, early):
+        assert exchange.note(second, told)
+    assert (second.allowed, second.report, late.allowed, early.allowed) == (20, late, 20, 15)
+    exchange.links.accept(first, first.report._replace(number=99, wanted=30))
+    exchange.regulate()
+    assert (exchange.blocked(), first.allowed) == (set(), 15)
+    exchange.reports()
+    assert [first.allowed, second.allowed] == [30, 0] == [link.actor._shard._allowed for link in (first, second)]

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import math
 import pickle
 import queue
 import threading
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mindspore_replay.distributed import exchange, links, quota, shard, sharded, starting, writer
-from mindspore_replay.distributed.quota import Quota
+from mindspore_replay.distributed import links, sharded, starting, writer
+from mindspore_replay.distributed.shard import Shard
 
 
 class RayError(Exception):
@@ -37,15 +38,12 @@ class TaskError(RayError):
 
 
 class Actor:
-    """A shard that gets and gives copies: insertions run in one thread, other methods in the caller's, in turn.
+    """A shard that gets and gives copies: insertions run in one thread, other methods in the caller's, in turn."""
 
-    Or a quota, of which a method waits in the caller's thread.
-    """
-
-    def __init__(self, ray: "LocalRay", of: Any, *arguments: Any) -> None:
-        self._ray, self._of = ray, of
+    def __init__(self, sent: list[str], *arguments: Any) -> None:
+        self._sent = sent
         self._arguments, self._killed, self._lock = pickle.dumps(arguments), False, threading.RLock()
-        self._shard, self._stopped = of(*arguments), list[Any]()
+        self._shard, self._stopped = Shard(*arguments), list[Any]()
         self._is_stopped = self._has_died = False
         self._insertions: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._insert_all, daemon=True).start()
@@ -56,16 +54,13 @@ class Actor:
     def _send(self, method: str, arguments: bytes) -> Future[Any]:
         """Call a method, and return what its answer will be."""
         answer: Future[Any] = Future()
-        if self._of is not Quota:
-            self._ray.sent.append(method)
+        self._sent.append(method)
         if self._killed:
             answer.set_exception(ActorDiedError())
         elif self._is_stopped:
             self._stopped.append((answer, method, arguments))
         elif method == "insert":
             self._insertions.put((answer, method, arguments))
-        elif method == "take":
-            self._call(answer, method, arguments)
         else:
             with self._lock:
                 self._call(answer, method, arguments)
@@ -93,7 +88,7 @@ class Actor:
                 raise Died
             answer.set_result(pickle.loads(pickle.dumps(getattr(self._shard, method)(*pickle.loads(arguments)))))
         except Died:
-            self._shard, self._has_died = self._of(*pickle.loads(self._arguments)), False
+            self._shard, self._has_died = Shard(*pickle.loads(self._arguments)), False
             answer.set_exception(RayError("the process has died"))
         except BaseException as error:
             answer.set_exception(TaskError(error))
@@ -101,17 +96,12 @@ class Actor:
     def _end(self) -> None:
         """End its thread."""
         self._killed = True
-        self._ray.actors = {name: actor for name, actor in self._ray.actors.items() if actor is not self}
-        if self._of is Quota:
-            self._shard.allow({}, 0.0, 0.0)
-        else:
-            self._shard._learner_state = {}
-            self._shard._ready.set()
+        self._shard.grant(math.inf)
         self._insertions.put(None)
 
 
 class LocalRay:
-    """What this package uses of the module ``ray``; `sent` holds the methods of all calls of shards."""
+    """What this package uses of the module ``ray``; `sent` holds the methods of all calls."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=TaskError, RayActorError=ActorDiedError, ActorDiedError=ActorDiedError
@@ -119,23 +109,10 @@ class LocalRay:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self.actors: dict[str, Actor] = {}
 
     def remote(self, **_: Any) -> Any:
         """Return what makes actors of a class."""
-        return lambda of: SimpleNamespace(options=lambda **o: SimpleNamespace(remote=partial(self._make, o, of)))
-
-    def _make(self, options: dict[str, Any], *arguments: Any) -> Actor:
-        made = Actor(self, *arguments)
-        if "name" in options:
-            self.actors[options["name"]] = made
-        return made
-
-    def get_actor(self, name: str, _: str) -> Actor:
-        """Return the actor of a name."""
-        if name not in self.actors:
-            raise ValueError(f"Failed to look up actor {name!r}")
-        return self.actors[name]
+        return lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=partial(Actor, self.sent)))
 
     def wait(
         self, answers: Iterable[Future[Any]], num_returns: int = 1, timeout: float | None = None
@@ -160,7 +137,7 @@ def in_this_process() -> Iterator[LocalRay]:
     """Let sharded buffers use this Ray during the block."""
     ray = LocalRay()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (exchange, links, quota, shard, starting, writer):
+        for module in (links, starting, writer):
             patch.setattr(module, "ray_module", lambda: ray)
         for module in (links, writer):
             patch.setattr(module, "session", lambda: ray)
