@@ -1,4 +1,4 @@
-"""Files that are written atomically, at once or staged, and read by several threads; and progress bars."""
+"""Files that are written atomically, and read by several threads; and progress bars."""
 
 import contextlib
 import itertools
@@ -55,16 +55,11 @@ def replacing(path: Path, function: str) -> Iterator[BinaryIO]:
 
 
 def remove_temporaries(path: Path) -> None:
-    """Remove temporary files that killed processes left beside this file or its staged one."""
-    ours = re.compile(re.escape(path.name) + r"(\.next)?\.[0-9a-f]{16}\.tmp")
+    """Remove temporary files that killed processes left beside this file."""
+    ours = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.tmp")
     for entry in path.parent.glob("*.tmp"):
         if ours.fullmatch(entry.name):
             entry.unlink(missing_ok=True)
-
-
-def staged_path(path: Path) -> Path:
-    """Return the path of a file that shall replace this one."""
-    return path.with_name(f"{path.name}.next")
 
 
 def write_all(file: BinaryIO, chunks: Iterable[Any], progress: Callable[[int], object] = lambda done: None) -> int:
@@ -194,15 +189,6 @@ def open_source(path: str | os.PathLike[str]) -> Iterator[Source]:
     check_no_pipe("load", path)
     with ThreadPoolExecutor(_THREADS) as readers, open(real_path(path), "rb", buffering=0) as file:
         yield Source(file, os.fspath(path), read_header(file, path), readers)
-
-
-def read_header_at(path: Path) -> Header | None:
-    """Return the header of a file, or ``None`` if the file does not exist or is damaged."""
-    try:
-        with open_source(path) as source:
-            return source.header
-    except (OSError, ValueError):
-        return None
 
 
 @contextlib.contextmanager

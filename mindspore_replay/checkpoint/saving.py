@@ -14,7 +14,7 @@ from ..store.folder.files import unchanged_if_refused
 from ..store.kernels.locks import hold_calls, hold_folders, is_in_folder
 from ..store.kernels.state import BY_SLOT
 from .file_format import FORMAT, VERSION, header_bytes, lay_out
-from .files import Slots, bytes_of, progress_bar, real_path, remove_temporaries, replacing, staged_path, write_all
+from .files import Slots, bytes_of, progress_bar, real_path, remove_temporaries, replacing, write_all
 
 
 class Part(NamedTuple):
@@ -114,12 +114,8 @@ def save_parts(
     *,
     progress: bool = False,
     note: object = None,
-    staged: bool = False,
 ) -> None:
-    """Write parts, their description and a note to a file, as `save` does.
-
-    If it is `staged`, an older file stays as it is, and the new one has the name of `staged_path`.
-    """
+    """Write parts, their description and a note to a file, as `save` does."""
     file = real_path(path)
     with unchanged_if_refused(file, "save"):
         remove_temporaries(file)
@@ -133,7 +129,7 @@ def save_parts(
     }
     with hold_calls(buffers):
         views = [_View(part) for part in parts]
-        with replacing(staged_path(file) if staged else file, "save") as target:
+        with replacing(file, "save") as target:
             with hold_folders(buffers):
                 arrays = [view.arrays() for view in views]
                 header, checksums = _write(target, metadata, arrays, progress)
