@@ -139,10 +139,6 @@ class ShardCalls(BaseCalls):
         """Return the learner's clock."""
         return self.exchange.clock
 
-    def insertion(self, new: NewRows) -> None:
-        """Insert rows into each shard in turn."""
-        self.writers.insert(new)
-
     def sample(self, bounds: tuple[int, int] | None = None, beta: float | None = None) -> tuple[Tensor, ...]:
         """Draw a batch from all shards that answer."""
         exchange = self.exchange
@@ -216,7 +212,7 @@ class ShardFront(InsertionFront, LimitedFront):
 
     def __init__(self, calls: ShardCalls, spec: BufferSpec) -> None:
         LimitedFront.__init__(self, calls, spec, contextlib.nullcontext(), share, share)
-        InsertionFront.__init__(self, spec, calls.exchange.links.check_open, calls.insertion, calls.clock)
+        InsertionFront.__init__(self, spec, calls.exchange.links.check_open, calls.writers.insert, calls.clock)
         self.ready_to_read, self.owner_of_limiter = self.ready, calls.exchange
 
     @property

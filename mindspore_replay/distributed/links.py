@@ -175,8 +175,7 @@ class Links:
             self.begin(link, self._ray.get(link.ping))
             return
         except self._ray.exceptions.RayTaskError as error:
-            if link.saved:
-                logger.warning("shard %d cannot load its last save: %s", link.number, error.cause)
+            logger.warning("shard %d cannot load its last save: %s", link.number, error.cause)
             link.saved = 0
         except self._ray.exceptions.RayError as error:
             self._count_death(link, error)

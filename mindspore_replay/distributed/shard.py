@@ -129,17 +129,21 @@ class Shard:
                 "For 'ShardedReplay', the shards that run under this 'name' must have the same configuration, but "
                 f"they are {self._description}, and got {expected}."
             )
-        saves, whole = [], []
-        if self._folder is not None:
-            whole = sorted(self._folder.glob("save_*[0-9]/shard_*"))
-            for path in self._folder.glob(f"save_*/{self._file}"):
-                try:
-                    with open_source(path) as source:
-                        saves.append(source.header.note)
-                except ValueError:
-                    if resume and not self._resumed:
-                        raise
-        return Begun(self.rows.nbytes, self._learner_state, saves, str(whole[0].parent) if whole else "")
+        saves, folders = [], self._saves()
+        for path in (path for folder in folders for path in folder.glob(self._file)):
+            try:
+                with open_source(path) as source:
+                    saves.append(source.header.note)
+            except ValueError:
+                if resume and not self._resumed:
+                    raise
+        whole = next((str(folder) for folder in folders if not folder.suffix and any(folder.glob("shard_*"))), "")
+        return Begun(self.rows.nbytes, self._learner_state, saves, whole)
+
+    def _saves(self) -> list[Path]:
+        """Return the folders of saves, whole or not."""
+        found = [] if self._folder is None else self._folder.glob("save_*")
+        return [path for path in found if path.stem.removeprefix("save_").isdecimal()]
 
     def resume(self, number: int, learner_state: dict[str, Any] | None = None) -> Report:
         """Begin with the rows of a save, or with none if its number is 0, unless a learner has begun with this process.
@@ -149,6 +153,7 @@ class Shard:
         """
         if number and not self._resumed:
             assert self._folder is not None
+            self.settle(number)  # the last process may have died before
             with open_source(self._folder / f"save_{number}" / self._file) as source:
                 check_same(source, self._description)
                 load_parts(source, [Part("", self.rows, True)])
@@ -271,7 +276,7 @@ class Shard:
         with contextlib.suppress(FileNotFoundError):  # another shard may have done it
             os.rename(f"{whole}.partial", whole)
             sync(self._folder)
-        for other in self._folder.glob("save_*"):
+        for other in self._saves():
             if other != whole and (number or other.suffix):
                 for path in other.glob(f"{self._file}*"):
                     path.unlink()

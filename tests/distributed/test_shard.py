@@ -1,6 +1,7 @@
 """Compare one shard, here and in a process that cannot import MindSpore, with a buffer of its configuration."""
 
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -151,7 +152,8 @@ def test_rows_bring_their_versions():
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
     shard, buffer = filled(kind)
-    keep(shard, tmp_path, 1)
+    mine = tmp_path / "save_1_copy" / keep(shard, tmp_path, 1).name
+    shutil.copytree(tmp_path / "save_1", mine.parent)
     more = {"end": np.arange(4) == 3} if buffer.has_episodes else {}
     shard.insert(rows(40, 4), 4, more)
     buffer.insert(rows(40, 4), **more)
@@ -159,10 +161,11 @@ def test_its_files_are_those_of_a_buffer(kind: str, tmp_path: Path):
         given = np.array([40]), {"reward": np.full(1, 7, np.float32)}
         shard.call(shard.identity, "update", *given)
         buffer.update(*given)
-    path = keep(shard, tmp_path, 2)
-    assert list(tmp_path.rglob("*")) == [path.parent, path]
+    shard.stage({"saves": [2]})
+    path = tmp_path / "save_2" / mine.name
+    again = kept(kind, tmp_path, 2)  # a process that died before it could settle the save
+    assert {*tmp_path.rglob("*")} == {path.parent, path, mine.parent, mine}
     assert_same_state(shard, load(path))
-    again = kept(kind, tmp_path, 2)
     assert_same_state(again, buffer)
     assert again.begin(spec_of(kind).to_json(), True)[2:] == ([{"saves": [2]}], str(path.parent))
     assert_same(again.draw(2).parts, full_sample(buffer.with_sample_size(2)))
