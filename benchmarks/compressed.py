@@ -20,7 +20,7 @@ from comparison.rounds import Result, Runner
 
 
 def _of(module: str, argument: str, requirements: str = "compressed") -> Installation:
-    return Installation(module, (argument,), requirements, package="compressed")
+    return Installation(f"compressed.{module}", (argument,), requirements)
 
 
 CONTESTANTS = {

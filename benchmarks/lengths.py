@@ -46,7 +46,7 @@ class Peer:
     """A library in a process of its own."""
 
     def __init__(self, kind: str, environments: Path, files: Path) -> None:
-        place = Installation("lengths", (kind,), KINDS[kind], package="processes")
+        place = Installation("processes.lengths", (kind,), KINDS[kind])
         self.process = subprocess.Popen(
             [str(place.python(environments)), "-m", "comparison.processes.lengths", kind],
             stdin=subprocess.PIPE,

@@ -39,7 +39,7 @@ from comparison.rounds import PeerError, PeerProcess
 
 
 def _program(module: str, arguments: tuple[str, ...] = (), requirements: str = "") -> Installation:
-    return Installation(module, arguments, requirements, package="processes")
+    return Installation(f"processes.{module}", arguments, requirements)
 
 
 OURS = "mindspore_replay"
@@ -176,15 +176,7 @@ def larger_once(name: str, place: Installation, options: argparse.Namespace, fol
     limited = "no limit" not in name
     with tempfile.TemporaryDirectory(dir=folder) as files, MemoryGroup() as group:
         process = subprocess.Popen(
-            [
-                str(python),
-                "-m",
-                f"comparison.processes.{place.module}",
-                str(rows),
-                str(options.seconds),
-                files,
-                *place.arguments,
-            ],
+            [str(python), "-m", f"comparison.{place.module}", str(rows), str(options.seconds), files, *place.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""A peer's side: a process that prepares cases and times them on request.
+"""A peer's side: a process that prepares cases and times them on request, or measures figures of its own.
 
 A question is one line of JSON on standard input, an answer one line on standard output:
 
@@ -6,6 +6,7 @@ A question is one line of JSON on standard input, an answer one line on standard
     {"ask": "prepare", "case": "insert_1"}                {"note": "...", "least": 1} or {"not_offered": "why"}
     {"ask": "time", "repeat": 1000}                       {"seconds": 0.0012, "each": 1}, of all repetitions
     {"ask": "fact"}                                       {"fact": 28231.0}, for cases that are no timing
+    {"ask": "measure", "writers": 2, "seconds": 1.0}      {"figures": {"rows/s": 1810.0}} or {"not_offered": "why"}
     {"ask": "release"}                                    {}
 
 Output of libraries goes to standard error.
@@ -20,10 +21,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from .cases import CASES, Case
 
@@ -104,10 +105,6 @@ class Peer:
             self._folder = None
 
 
-def _versions(peer: Peer) -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("numpy", *peer.packages)}
-
-
 def _free() -> None:
     """Return memory to the system, so that peers do not fill it together."""
     gc.collect()
@@ -115,44 +112,83 @@ def _free() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def answer(peer: Peer, of: Sequence[Case] = CASES) -> None:
-    """Answer questions about these cases until standard input ends."""
+def serve(answers: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
+    """Answer questions until standard input ends: each by the function of its name, from its other entries."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    cases = {case.name: case for case in of}
-    work: Work | None = None
     for line in sys.stdin:
         question = json.loads(line)
-        ask = question["ask"]
         try:
-            if ask == "versions":
-                reply: dict[str, Any] = {"versions": _versions(peer)}
-            elif ask == "prepare":
-                case = cases[question["case"]]
-                work = peer.prepare(case)
-                if case.on_disk:
-                    work = replace(work, wait=os.sync)
-                reply = {"note": work.note, "least": work.least}
-            elif ask == "time":
-                assert work is not None
-                os.sync()  # no turn pays for what an earlier one has left to write
-                reply = {"seconds": work.seconds(question["repeat"]), "each": work.each}
-            elif ask == "fact":
-                assert work is not None
-                reply = {"fact": float(work.once())}
-            else:
-                work = None
-                peer.release()
-                _free()
-                reply = {}
+            reply = answers[question.pop("ask")](**question)
         except NotOfferedError as reason:
             reply = {"not_offered": str(reason)}
         except Exception as error:
             traceback.print_exc()
             reply = {"error": f"{type(error).__name__}: {error}"}
-        _send(replies, reply)
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
 
 
-def _send(file: TextIO, reply: dict[str, Any]) -> None:
-    file.write(json.dumps(reply) + "\n")
-    file.flush()
+def versions(packages: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the answer to the question for versions."""
+    return {"versions": {name: importlib.metadata.version(name) for name in packages}}
+
+
+class Library(Protocol):
+    """A library in a comparison whose figures it computes itself."""
+
+    packages: Sequence[str]
+
+    def measure(self, **question: Any) -> Mapping[str, float]:
+        """Return figures by name."""
+
+    def release(self) -> None:
+        """End all processes, and free the memory."""
+
+
+def figures(library: Library) -> None:
+    """Answer questions with figures."""
+
+    def release() -> dict[str, Any]:
+        library.release()
+        _free()
+        return {}
+
+    serve(
+        {
+            "versions": lambda: versions(library.packages),
+            "measure": lambda **question: {"figures": library.measure(**question)},
+            "release": release,
+        }
+    )
+
+
+def answer(peer: Peer, of: Sequence[Case] = CASES) -> None:
+    """Answer questions about these cases."""
+    cases = {case.name: case for case in of}
+    prepared: list[Work] = []
+
+    def prepare(case: str) -> dict[str, Any]:
+        work = peer.prepare(cases[case])
+        prepared[:] = [replace(work, wait=os.sync) if cases[case].on_disk else work]
+        return {"note": work.note, "least": work.least}
+
+    def timed(repeat: int) -> dict[str, Any]:
+        os.sync()  # no turn pays for what an earlier one has left to write
+        return {"seconds": prepared[0].seconds(repeat), "each": prepared[0].each}
+
+    def release() -> dict[str, Any]:
+        prepared.clear()
+        peer.release()
+        _free()
+        return {}
+
+    serve(
+        {
+            "versions": lambda: versions(("numpy", *peer.packages)),
+            "prepare": prepare,
+            "time": timed,
+            "fact": lambda: {"fact": float(prepared[0].once())},
+            "release": release,
+        }
+    )

@@ -15,18 +15,16 @@ class Installation:
     """The environment of a peer.
 
     Args:
-        module (str): Module in the package.
+        module (str): Module in `comparison`.
         arguments (tuple[str, ...]): Arguments of the module.
         requirements (str): Name of the files in `requirements`; empty for the environment that runs the comparison.
         only (tuple[str, ...]): The kinds of work that it is for; empty for all.
-        package (str): Package in `comparison`.
     """
 
     module: str
     arguments: tuple[str, ...] = ()
     requirements: str = ""
     only: tuple[str, ...] = ()
-    package: str = "peers"
 
     def python(self, folder: Path) -> Path:
         """Return the interpreter, with all packages of the peer.
@@ -66,18 +64,28 @@ def _run(command: list[str]) -> None:
 
 #: Every peer by its name in the results. This project comes first.
 PEERS: dict[str, Installation] = {
-    "mindspore_replay": Installation("mindspore_replay"),
-    "numpy ring": Installation("numpy_ring"),
-    "numpy ring + mindspore": Installation("numpy_ring_mindspore", only=("dqn",)),
-    "cpprb": Installation("cpprb", requirements="cpprb"),
-    "torchrl": Installation("torchrl", requirements="torchrl"),
-    "flashbax": Installation("flashbax", requirements="flashbax"),
-    "stable-baselines3": Installation("stable_baselines3", requirements="stable_baselines3"),
-    "rlox": Installation("rlox", requirements="rlox"),
-    "tianshou": Installation("tianshou", requirements="tianshou"),
-    "DI-engine deque": Installation("di_engine", ("di_engine_deque",), "di_engine"),
-    "DI-engine advanced": Installation("di_engine", ("di_engine_advanced",), "di_engine"),
-    "dm-reverb": Installation("reverb", requirements="reverb"),
-    "limit": Installation("limit"),
+    "mindspore_replay": Installation("peers.mindspore_replay"),
+    "numpy ring": Installation("peers.numpy_ring"),
+    "numpy ring + mindspore": Installation("peers.numpy_ring_mindspore", only=("dqn",)),
+    "cpprb": Installation("peers.cpprb", requirements="cpprb"),
+    "torchrl": Installation("peers.torchrl", requirements="torchrl"),
+    "flashbax": Installation("peers.flashbax", requirements="flashbax"),
+    "stable-baselines3": Installation("peers.stable_baselines3", requirements="stable_baselines3"),
+    "rlox": Installation("peers.rlox", requirements="rlox"),
+    "tianshou": Installation("peers.tianshou", requirements="tianshou"),
+    "DI-engine deque": Installation("peers.di_engine", ("di_engine_deque",), "di_engine"),
+    "DI-engine advanced": Installation("peers.di_engine", ("di_engine_advanced",), "di_engine"),
+    "dm-reverb": Installation("peers.reverb", requirements="reverb"),
+    "limit": Installation("peers.limit"),
+}
+#: Those that have queues; the second and third do not wait.
+QUEUES: dict[str, Installation] = {
+    "mindspore_replay": Installation("queues", ("ours",)),
+    "mindspore_replay, `ReplayBuffer`": Installation("queues", ("buffer",)),
+    "a private buffer": Installation("queues", ("private",)),
+    "standard library": Installation("queues", ("plain",)),
+    "echo": Installation("queues", ("echo",), "echo"),
+    "torchrl": Installation("queues", ("torchrl",), "torchrl"),
+    "dm-reverb": Installation("queues", ("reverb",), "reverb"),
 }
 OURS, LIMIT = "mindspore_replay", "limit"

@@ -3,6 +3,7 @@
 import json
 import platform
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from .cases import Case
 from .environments import LIMIT, OURS
 from .figures import CaseResults, measured, middle, ratio, shown
+from .rounds import Figures
 from .summary import picture, summary
 
 
@@ -24,6 +26,12 @@ def machine() -> str:
         names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
         processor = f"{len(names)} cores of {names[0]}" if names else processor
     return f"{processor}, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+
+
+def facts(rounds: int, versions: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return what is noted of a run."""
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    return {"date": date, "machine": machine(), "rounds": rounds, "versions": versions}
 
 
 def table(case: Case, results: CaseResults) -> str:
@@ -53,19 +61,21 @@ def table(case: Case, results: CaseResults) -> str:
     return "\n".join(lines)
 
 
-def markdown(report: dict[str, Any]) -> str:
-    """Format all cases."""
-    head = [
-        f"Run on {report['date']}: {report['machine']}; {report['rounds']} rounds.",
+def head(data: dict[str, Any]) -> str:
+    """Say when, where and with which versions results were measured."""
+    lines = [
+        f"Run on {data['date']}: {data['machine']}; {data['rounds']} rounds.",
         "",
         "| | versions |",
         "|---|---|",
-        *(
-            f"| {name} | {', '.join(f'{k} {v}' for k, v in each.items())} |"
-            for name, each in report["versions"].items()
-        ),
+        *(f"| {name} | {', '.join(f'{k} {v}' for k, v in each.items())} |" for name, each in data["versions"].items()),
     ]
-    return "\n\n".join(["\n".join(head), *(table(case, results) for case, results in measured(report))]) + "\n"
+    return "\n".join(lines)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Format all cases."""
+    return "\n\n".join([head(report), *(table(case, results) for case, results in measured(report))]) + "\n"
 
 
 #: The summary of a page stands between these, at its head, and all cases after the third, at its end.
@@ -80,6 +90,81 @@ off says how long it would be. The dashed line is a plain copy of the same bytes
 `prioritized_update`, `atari_256`, `sequences` and `dqn` of [all cases](#all-cases)."""
 
 
+def put_between(page: Path, texts: Mapping[tuple[str, str], str]) -> None:
+    """Replace what stands in a page between each two marks; an empty second mark is the end of the page.
+
+    Raises:
+        ValueError: If the page lacks a mark.
+    """
+    text = page.read_text(encoding="utf-8")
+    for (begin, end), new in texts.items():
+        missing = [mark for mark in (begin, end) if mark not in text]
+        if missing:
+            raise ValueError(f"{page} must have a line {missing[0]}, but got none.")
+        before, rest = text.split(begin, 1)
+        after = f"\n{end}{rest.split(end, 1)[1]}" if end else ""
+        text = f"{before}{begin}\n\n{new.rstrip()}\n{after}"
+    page.write_text(text, encoding="utf-8")
+
+
+def number(value: float) -> str:
+    """Format a figure to three digits, or whole thousands."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def tabulated(title: str, found: Figures) -> str:
+    """Format a table of figures: the median of each, and the missing peers with the reason."""
+    heads = list(dict.fromkeys(key for columns in found.values.values() for key in columns))
+    lines = [
+        f"**{title[0].upper()}{title[1:]}**",
+        "",
+        "| | " + " | ".join(heads) + " |",
+        "|---" * (1 + len(heads)) + "|",
+    ]
+    for name, columns in found.values.items():
+        cells = [number(float(np.median(columns[key]))) if key in columns else "" for key in heads]
+        if columns:
+            lines.append(f"| {'**' + name + '**' if name == OURS else name} | {' | '.join(cells)} |")
+    if found.missing:
+        lines += ["", "Missing: " + "; ".join(f"{name} ({why})" for name, why in found.missing.items()) + "."]
+    return "\n".join(lines)
+
+
+class Tables:
+    """Collects tables of figures, prints them and writes them after each.
+
+    Args:
+        folder (Path): Folder of the files.
+        rounds (int): Rounds.
+        versions (dict): Versions of every peer.
+        name (str): Name of the comparison: that of the files, and of the marks in a page.
+    """
+
+    def __init__(self, folder: Path, rounds: int, versions: dict[str, dict[str, str]], name: str) -> None:
+        self._path, self._name = folder / name, name
+        self._data = facts(rounds, versions)
+        self._tables: dict[str, Figures] = {}
+
+    def add(self, title: str, found: Figures) -> None:
+        """Add a table, and write the files anew."""
+        self._tables[title] = found
+        print(tabulated(title, found), end="\n\n", flush=True)
+        data = {**self._data, "tables": {title: asdict(each) for title, each in self._tables.items()}}
+        self._path.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        self._path.with_suffix(".md").write_text(self._text(), encoding="utf-8")
+
+    def _text(self) -> str:
+        return "\n\n".join([head(self._data), *(tabulated(title, each) for title, each in self._tables.items())]) + "\n"
+
+    def put_into(self, page: Path) -> None:
+        """Replace the tables of a page.
+
+        Raises:
+            ValueError: If the page lacks a mark.
+        """
+        put_between(page, {(f"<!-- {self._name} -->", f"<!-- end of {self._name} -->"): self._text()})
+
+
 class Report:
     """Collects results and writes them after each case, so an interrupted run keeps its measurements.
 
@@ -91,13 +176,7 @@ class Report:
 
     def __init__(self, folder: Path, rounds: int, versions: dict[str, dict[str, str]]) -> None:
         self._folder = folder
-        self.data: dict[str, Any] = {
-            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-            "machine": machine(),
-            "rounds": rounds,
-            "versions": versions,
-            "cases": {},
-        }
+        self.data: dict[str, Any] = {**facts(rounds, versions), "cases": {}}
 
     def add(self, case: Case, results: CaseResults) -> None:
         """Add the results of a case, and write the files anew."""
@@ -112,13 +191,7 @@ class Report:
         Raises:
             ValueError: If the page lacks a mark.
         """
-        text = page.read_text(encoding="utf-8")
-        missing = [mark for mark in (SUMMARY, SUMMARY_END, MARK) if mark not in text]
-        if missing:
-            raise ValueError(f"{page} must have a line {missing[0]}, but got none.")
-        before, rest = text.split(SUMMARY, 1)
-        after = rest.split(SUMMARY_END, 1)[1].split(MARK, 1)[0]
-        head = f"{SUMMARY}\n\n{summary(self.data)}\n\n{FIGURE}\n\n{SUMMARY_END}"
-        page.write_text(f"{before}{head}{after}{MARK}\n\n{markdown(self.data)}", encoding="utf-8")
+        new = f"{summary(self.data)}\n\n{FIGURE}"
+        put_between(page, {(SUMMARY, SUMMARY_END): new, (MARK, ""): markdown(self.data)})
         (page.parent / "images").mkdir(exist_ok=True)
         shutil.copyfile(self._folder / "comparison.png", page.parent / "images" / "comparison.png")

@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,36 @@ class Result:
     missing: str = ""
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question whose answer is figures, computed by the peer.
+
+    Args:
+        name (str): Its name on the command line.
+        title (str): Title of the table that it belongs to.
+        head (str): What the head of a column says beside the name of a figure.
+        ask (dict): The question.
+    """
+
+    name: str
+    title: str
+    head: str
+    ask: dict[str, Any]
+
+
+@dataclass
+class Figures:
+    """The figures of a table.
+
+    Args:
+        values (dict): The values in each round, by peer and column.
+        missing (dict): The reason why a peer lacks some of them.
+    """
+
+    values: dict[str, dict[str, list[float]]]
+    missing: dict[str, str]
+
+
 class PeerProcess:
     """A peer's process, and the questions to it.
 
@@ -55,7 +85,7 @@ class PeerProcess:
     """
 
     def __init__(self, name: str, installation: Installation, environments: Path, files: Path) -> None:
-        module = f"comparison.{installation.package}.{installation.module}"
+        module = f"comparison.{installation.module}"
         python = installation.python(environments)
         self._log = open(files / f"{name.replace(' ', '_')}.log", "a+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -175,6 +205,34 @@ class Runner:
                         time.sleep(REST)
         self._release()
         return results
+
+    def measure(self, questions: Sequence[Question], rounds: int, seconds: float) -> Figures:
+        """Return the figures of every peer for the questions of a table, each asked in every round.
+
+        Args:
+            questions (Sequence[Question]): The questions.
+            rounds (int): Rounds.
+            seconds (float): Seconds of a measurement.
+        """
+        found = Figures({name: {} for name in self._processes}, dict(self.missing))
+        skipped: set[tuple[str, str]] = set()
+        for _ in range(rounds):
+            for question in questions:
+                for name in [name for name in self._processes if (name, question.name) not in skipped]:
+                    try:
+                        answer = self._processes[name].ask(ask="measure", **question.ask, seconds=seconds)
+                    except PeerError as error:
+                        print(f"  {error}", file=sys.stderr, flush=True)
+                        answer = {"not_offered": f"failed: {error}"}
+                    if "not_offered" in answer:
+                        skipped.add((name, question.name))
+                        found.missing[name] = answer["not_offered"]
+                        continue
+                    for key, value in answer["figures"].items():
+                        head = f"{key}, {question.head}" if question.head else key
+                        found.values[name].setdefault(head, []).append(value)
+        self._release()
+        return found
 
     def _seconds(self, name: str, repeat: int) -> float:
         if repeat > 1:  # memory that was idle during the turns of others is slow at first

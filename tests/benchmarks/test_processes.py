@@ -31,7 +31,7 @@ def test_one_process(tmp_path: Path, command: str, word: str):
 def test_every_program_is_there(script: Callable[[str], ModuleType]):
     processes = script("processes")
     for place in [*processes.INSERT.values(), *processes.COLLECT.values(), *processes.LARGER.values()]:
-        assert (SCRIPT.parent / "comparison" / place.package / f"{place.module}.py").exists()
+        assert (SCRIPT.parent / "comparison" / f"{place.module.replace('.', '/')}.py").exists()
         assert not place.requirements or place.files()
 
 

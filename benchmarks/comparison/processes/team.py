@@ -10,6 +10,7 @@ Questions are lines of standard input, answers lines of standard output; other o
 import importlib.metadata
 import json
 import multiprocessing
+import multiprocessing.dummy
 import os
 import sys
 import time
@@ -52,16 +53,11 @@ def work_for(work: Work, start: float, seconds: float) -> tuple[int, float]:
 
 
 def _write(make: Callable[..., Work], arguments: Sequence[Any], pipe: Any) -> None:
-    """Work on request, until the other end of the pipe is closed."""
+    """Work on request, until the request is to end."""
     work = make(*arguments)
-    work()
     pipe.send("ready")
-    while True:
-        try:
-            start, seconds = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(work_for(work, start, seconds))
+    while (request := pipe.recv()) is not None:
+        pipe.send(work_for(work, *request))
 
 
 class Writers(Protocol):
@@ -79,38 +75,52 @@ Held = tuple[Writers, Callable[[], int]]
 
 
 class Team:
-    """Writers as child processes, started when they are needed first.
+    """Writers as child processes or threads, started when they are needed first.
 
     Args:
-        make (Callable): Returns the work; called in the writer's process.
+        make (Callable): Returns the work; called by the writer.
         arguments: Arguments of `make`.
+        threads (bool): True for threads.
     """
 
-    def __init__(self, make: Callable[..., Work], *arguments: Any) -> None:
+    def __init__(self, make: Callable[..., Work], *arguments: Any, threads: bool = False) -> None:
         self._made = make, arguments
-        self._pipes: list[Any] = []
-        self._processes: list[Any] = []
+        self._context: Any = multiprocessing.dummy if threads else multiprocessing.get_context("spawn")
+        self._writers: list[tuple[Any, Any]] = []
+        self._working: list[Any] = []
+
+    def begin(self, writers: int, seconds: float) -> float:
+        """Let the first writers work at the same time; return when they begin."""
+        started = []
+        while len(self._writers) < writers:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_write, args=(*self._made, theirs))
+            process.daemon = True
+            process.start()
+            theirs.close()  # the end of a process ends a wait for its answer
+            self._writers.append((ours, process))
+            started.append(ours)
+        for pipe in started:
+            pipe.recv()
+        start = time.monotonic() + AHEAD
+        self._working = [pipe for pipe, _ in self._writers[:writers]]
+        for pipe in self._working:
+            pipe.send((start, seconds))
+        return start
+
+    def end(self) -> list[tuple[int, float]]:
+        """Return rows and seconds of each writer, when all have ended."""
+        return [pipe.recv() for pipe in self._working]
 
     def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
         """Let the first writers work at the same time; return rows and seconds of each."""
-        context = multiprocessing.get_context("spawn")
-        while len(self._pipes) < writers:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_write, args=(*self._made, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
-            ours.recv()
-        start = time.monotonic() + AHEAD
-        for pipe in self._pipes[:writers]:
-            pipe.send((start, seconds))
-        return [pipe.recv() for pipe in self._pipes[:writers]]
+        self.begin(writers, seconds)
+        return self.end()
 
     def close(self) -> None:
-        """End the processes."""
-        for pipe, process in zip(self._pipes, self._processes):
-            pipe.close()
+        """End all."""
+        for pipe, process in self._writers:
+            pipe.send(None)
             process.join()
 
 
