@@ -62,9 +62,10 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{' '.join(command)} failed: {result.stderr.strip()[-500:]}")
 
 
+OURS, LIMIT = "mindspore_replay", "limit"
 #: Every peer by its name in the results. This project comes first.
 PEERS: dict[str, Installation] = {
-    "mindspore_replay": Installation("peers.mindspore_replay"),
+    OURS: Installation("peers.mindspore_replay"),
     "numpy ring": Installation("peers.numpy_ring"),
     "numpy ring + mindspore": Installation("peers.numpy_ring_mindspore", only=("dqn",)),
     "cpprb": Installation("peers.cpprb", requirements="cpprb"),
@@ -76,16 +77,64 @@ PEERS: dict[str, Installation] = {
     "DI-engine deque": Installation("peers.di_engine", ("di_engine_deque",), "di_engine"),
     "DI-engine advanced": Installation("peers.di_engine", ("di_engine_advanced",), "di_engine"),
     "dm-reverb": Installation("peers.reverb", requirements="reverb"),
-    "limit": Installation("peers.limit"),
+    LIMIT: Installation("peers.limit"),
 }
-#: Those that have queues; the second and third do not wait.
+#: Those of the other comparisons.
 QUEUES: dict[str, Installation] = {
-    "mindspore_replay": Installation("queues", ("ours",)),
-    "mindspore_replay, `ReplayBuffer`": Installation("queues", ("buffer",)),
+    OURS: Installation("queues", ("ours",)),
+    f"{OURS}, `ReplayBuffer`": Installation("queues", ("buffer",)),  # these two do not wait
     "a private buffer": Installation("queues", ("private",)),
     "standard library": Installation("queues", ("plain",)),
     "echo": Installation("queues", ("echo",), "echo"),
     "torchrl": Installation("queues", ("torchrl",), "torchrl"),
     "dm-reverb": Installation("queues", ("reverb",), "reverb"),
 }
-OURS, LIMIT = "mindspore_replay", "limit"
+INSERT: dict[str, Installation] = {
+    OURS: Installation("writing", ("attached",)),
+    "dm-reverb, writer": Installation("writing", ("reverb",), "reverb"),
+    "dm-reverb, Client.insert": Installation("writing", ("reverb_insert",), "reverb"),
+    "Ray actor": Installation("writing", ("ray",)),
+    "torchrl": Installation("writing", ("torchrl",), "torchrl"),
+}
+COLLECT: dict[str, Installation] = {
+    OURS: Installation("writing", ("attached_collector",)),
+    "RLlib": Installation("writing", ("rllib_collector",), "rllib"),
+    "torchrl": Installation("writing", ("torchrl_collector",), "torchrl"),
+}
+LARGER: dict[str, Installation] = {
+    f"{OURS}, folder": Installation("larger", ("folder",)),
+    "torchrl": Installation("larger", ("torchrl",), "torchrl"),
+    "rlox": Installation("larger", ("rlox",), "rlox"),
+    f"{OURS}, in memory, no limit": Installation("larger", ("unlimited",)),
+    f"{OURS}, in memory, limit": Installation("larger", ("memory",)),
+}
+LENGTHS: dict[str, Installation] = {
+    f"{OURS}, in memory": Installation("lengths", ("memory",)),
+    f"{OURS}, in a folder": Installation("lengths", ("folder",)),
+    "a list in the process": Installation("lengths", ("list",)),
+    "torchrl, `LazyStackStorage`": Installation("lengths", ("torchrl",), "transfer_queue"),
+    "TransferQueue, `SimpleStorage`": Installation("lengths", ("transfer_queue",), "transfer_queue"),
+}
+DURABILITY: dict[str, Installation] = {
+    "folder, uniform": Installation("durable", ("folder",)),
+    "folder, by priority": Installation("durable", ("priority",)),
+    "folder, flushed every second": Installation("durable", ("flushed",)),
+    "memory": Installation("durable", ("memory",)),
+    "NumPy's mapped file, flushed every second": Installation("durable", ("mapped",)),
+    "SQLite": Installation("durable", ("sqlite",)),
+    "torchrl": Installation("durable", ("torchrl",), "torchrl"),
+    "dm-reverb": Installation("durable", ("reverb",), "reverb"),
+}
+COMPRESSED: dict[str, Installation] = {
+    "without compression": Installation("compressed", ("ours", "plain")),
+    "compressed": Installation("compressed", ("ours", "compressed")),
+    **{
+        f"{name}, {codec}": Installation("compressed", (module, codec.replace(" ", "")), "compressed")
+        for name, module, codecs in (
+            ("list", "list", ("lz4", "zstd 1", "zstd 3")),
+            ("torchrl", "torchrl", ("zlib", "lz4")),
+            ("sb3-extra-buffers", "sb3_extra_buffers", ("rle", "lz4", "zstd")),
+        )
+        for codec in codecs
+    },
+}

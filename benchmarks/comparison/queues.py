@@ -20,8 +20,8 @@ import numpy as np
 
 from .answering import NotOfferedError, figures
 from .cases import CARTPOLE, Schema, batch_of, row_bytes, single_rows
-from .processes.team import EACH, Team
 from .rounds import Question
+from .team import EACH, Team
 
 BATCH, CAPACITY = 64, 1024
 #: 41 bytes, and 28,233.
@@ -50,7 +50,7 @@ def _questions() -> list[Question]:
                 table = f"rows of {row_bytes(schema):,} bytes, put {words} by {where}"
                 for n in (1, 2, 4):
                     ask = {"what": "rate", "where": where, "rows": rows, "by": by, "writers": n}
-                    found.append(Question(f"{writers}_{rows}_by_{by}", table, f"{n} {writers}", ask))
+                    found.append(Question(f"{writers}_{rows}_by_{by}_{n}", table, f"{n} {writers}", ask))
     found.append(Question("one_thread", "in one thread, where nothing has to wait", "", {"what": "calls"}))
     for n in (2, 16, 128):
         ask = {"what": "latency", "writers": n}

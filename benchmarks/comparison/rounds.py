@@ -53,12 +53,14 @@ class Question:
         title (str): Title of the table that it belongs to.
         head (str): What the head of a column says beside the name of a figure.
         ask (dict): The question.
+        usual (bool): False if it is asked only when the command names it.
     """
 
     name: str
     title: str
     head: str
     ask: dict[str, Any]
+    usual: bool = True
 
 
 @dataclass

@@ -1,25 +1,12 @@
-"""Processes that insert rows, or collect them, and the answers of the program that holds the buffer.
+"""Processes and threads that put rows, all at the same time."""
 
-    {"ask": "versions"}                               {"versions": {"numpy": "1.26.4", ...}}
-    {"ask": "work", "writers": 2, "seconds": 1.0}     {"rows": [900, 910], "seconds": [1.0, 1.0], "stored": 1810}
-    {"ask": "end"}                                    {}
-
-Questions are lines of standard input, answers lines of standard output; other output goes to standard error.
-"""
-
-import importlib.metadata
-import json
 import multiprocessing
 import multiprocessing.dummy
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
-from ..cases import CARTPOLE, single_rows
+from .cases import CARTPOLE, single_rows
 
 CAPACITY = 100_000
 #: Seconds from a request to its begin, by which all writers have received it.
@@ -58,20 +45,6 @@ def _write(make: Callable[..., Work], arguments: Sequence[Any], pipe: Any) -> No
     pipe.send("ready")
     while (request := pipe.recv()) is not None:
         pipe.send(work_for(work, *request))
-
-
-class Writers(Protocol):
-    """Several processes that work."""
-
-    def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
-        """Let the first writers work at the same time; return rows and seconds of each."""
-
-    def close(self) -> None:
-        """End the processes."""
-
-
-#: Writers of a buffer, and a function that returns the number of its rows.
-Held = tuple[Writers, Callable[[], int]]
 
 
 class Team:
@@ -122,31 +95,3 @@ class Team:
         for pipe, process in self._writers:
             pipe.send(None)
             process.join()
-
-
-def serve(packages: Sequence[str], hold: Callable[[], AbstractContextManager[Held]]) -> None:
-    """Answer until asked to end.
-
-    Args:
-        packages (Sequence[str]): Packages whose versions are reported.
-        hold (Callable): Makes the buffer.
-    """
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    with hold() as (writers, stored):
-        for line in sys.stdin:
-            question = json.loads(line)
-            reply: dict[str, Any] = {}
-            try:
-                if question["ask"] == "versions":
-                    reply = {"versions": {name: importlib.metadata.version(name) for name in packages}}
-                elif question["ask"] == "work":
-                    rows, seconds = zip(*writers.work(question["writers"], question["seconds"]))
-                    reply = {"rows": rows, "seconds": seconds, "stored": stored()}
-                else:
-                    writers.close()
-            except Exception as error:
-                traceback.print_exc()
-                reply = {"error": f"{type(error).__name__}: {error}"}
-            replies.write(json.dumps(reply) + "\n")
-            replies.flush()

@@ -1,28 +1,42 @@
 """Rows of two columns that differ in length, in one library: its rates of writing and reading, and its memory.
 
-    python -m comparison.processes.lengths memory|folder|list|torchrl|transfer_queue
+    python -m comparison.lengths memory|folder|list|torchrl|transfer_queue
 
-Reads questions from standard input, `put_1`, `put_256`, `get_8` or `memory`, a line each, and answers with a line of
-JSON: rows a second, or bytes of memory for each byte of payload; the first line has the versions.
+Each row has tokens and their log-probabilities, of a length from a log-normal: the median is 500, the longest 4096. A
+library holds 20,000 rows; new ones take the place of the oldest. Measured are rows a second, bytes of memory of the
+library's processes for each byte of the rows, and packed batches of 256 rows beside a copy of as many bytes.
 """
 
-import importlib.metadata
-import json
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from .answering import NotOfferedError, figures
+from .rounds import Question
+
 #: Rows that a library holds, and the longest; `lengths` has their logarithms' mean and deviation.
 ROWS, LONGEST, MEDIAN, DEVIATION = 20_000, 4096, 500, 0.8
-#: Different rows that are put again and again, and seconds of a measurement.
-DIFFERENT, SECONDS = 1024, 1.0
+#: Different rows that are put again and again.
+DIFFERENT = 1024
 Row = tuple[np.ndarray, np.ndarray]
+TITLE = "rows of two columns that differ in length"
+QUESTIONS = [
+    Question("memory", TITLE, "", {"what": "memory"}),
+    Question("put_1", TITLE, "put one by one", {"what": "put", "size": 1}),
+    Question("put_256", TITLE, "put by 256", {"what": "put", "size": 256}),
+    Question("get_8", TITLE, "drawn by 8", {"what": "get"}),
+    *(
+        Question(f"packed_{n}", "packed batches of 256 rows", f"rows of {n} tokens", {"what": "packed", "tokens": n})
+        for n in (128, 512, 2048)
+    ),
+]
 
 
 def lengths(count: int, rng: np.random.Generator) -> np.ndarray:
@@ -195,30 +209,6 @@ def resident() -> int:
     return total
 
 
-def measures(library: Library) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Return what is measured, by name."""
-    given = [library.convert(row) for row in rows(DIFFERENT)]
-
-    def put(size: int) -> float:
-        done, begin = 0, time.perf_counter()
-        while (taken := time.perf_counter() - begin) < SECONDS:
-            first = done % DIFFERENT
-            library.put(given[first : first + size])
-            done += size
-        return done / taken
-
-    def get() -> float:
-        done, begin = 0, time.perf_counter()
-        while (taken := time.perf_counter() - begin) < SECONDS:
-            library.get()
-            done += 8
-        return done / taken
-
-    yield "put_1", lambda: put(1)
-    yield "put_256", lambda: put(256)
-    yield "get_8", get
-
-
 def fill(library: Library) -> float:
     """Put `ROWS` rows; return the bytes of memory for each byte of payload."""
     given = rows(256)
@@ -231,23 +221,75 @@ def fill(library: Library) -> float:
     return (resident() - before) / payload
 
 
-def main(kind: str) -> None:
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        library: Library = {
-            "memory": lambda: Ours("host"),
-            "folder": lambda: Ours(f"{folder}/rows"),
-            "list": Plain,
-            "torchrl": TorchRL,
-            "transfer_queue": TransferQueue,
-        }[kind]()
-        memory, answers = fill(library), dict(measures(library))
-        versions = {name: importlib.metadata.version(name) for name in library.packages}
-        print(json.dumps({"memory": memory, "versions": versions}), file=replies, flush=True)
-        for line in sys.stdin:
-            print(json.dumps(answers[line.strip()]()), file=replies, flush=True)
+def packed(tokens: int, rounds: int) -> float:
+    """Return the rate of packed batches of 256 rows of so many tokens, as a part of that of a copy of their bytes."""
+    from mindspore_replay.host import Column, ReplayBuffer
+
+    ids = Column((None,), "int32", longest=tokens, items=4096 * tokens)
+    columns = {"tokens": ids, "log_probs": Column((None,), "float32", lengths_of="tokens")}
+    buffer = ReplayBuffer(256, 4096, columns=columns)
+    flat = np.arange(4096 * tokens)
+    buffer.insert([flat.astype(np.int32), flat.astype(np.float32)], lengths=np.full(4096, tokens))
+    source, target = np.ones((4096, 2 * tokens), np.int32), np.empty((256, 2 * tokens), np.int32)
+    first, times = iter(np.random.default_rng(0).integers(4096 - 256, size=2 * rounds)), {"packed": [], "copy": []}
+
+    def copy() -> None:
+        start = next(first)
+        target[:] = source[start : start + 256]
+
+    for i in range(2 * rounds):
+        for name, call in {"packed": buffer.sample_packed, "copy": copy}.items():
+            begin = time.perf_counter()
+            call()
+            if i >= rounds:
+                times[name].append(time.perf_counter() - begin)
+    return statistics.median(times["copy"]) / statistics.median(times["packed"])
+
+
+LIBRARIES: dict[str, tuple[Callable[[str], Library], Sequence[str]]] = {
+    "memory": (lambda folder: Ours("host"), Ours.packages),
+    "folder": (lambda folder: Ours(f"{folder}/rows"), Ours.packages),
+    "list": (lambda folder: Plain(), Plain.packages),
+    "torchrl": (lambda folder: TorchRL(), TorchRL.packages),
+    "transfer_queue": (lambda folder: TransferQueue(), TransferQueue.packages),
+}
+
+
+class Measured:
+    """Measures one of them; fills it first."""
+
+    def __init__(self, name: str) -> None:
+        self._name, (self._make, self.packages) = name, LIBRARIES[name]
+        self._library: Any = None
+
+    def measure(self, what: str, seconds: float, size: int = 1, tokens: int = 0) -> dict[str, float]:
+        """Return a figure."""
+        if what == "packed":
+            if self._name != "memory":
+                raise NotOfferedError("it is measured in memory alone")
+            return {"of a copy's rate": packed(tokens, 200)}
+        if self._library is None:
+            self._folder = tempfile.TemporaryDirectory(dir="/dev/shm")
+            self._library = self._make(self._folder.name)
+            self._memory = fill(self._library)
+            self._given = [self._library.convert(row) for row in rows(DIFFERENT)]
+        if what == "memory":
+            return {"bytes for a byte of rows": self._memory}
+        done, begin = 0, time.perf_counter()
+        while (taken := time.perf_counter() - begin) < seconds:
+            if what == "get":
+                self._library.get()
+                done += 8
+                continue
+            first = done % DIFFERENT
+            self._library.put(self._given[first : first + size])
+            done += size
+        return {"rows/s": done / taken}
+
+    def release(self) -> None:
+        """Forget the library; its processes end with this one."""
+        self._library = self._given = None
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    figures(Measured(sys.argv[1]))

@@ -1,0 +1,307 @@
+"""What it costs one library that rows survive a loss of power, beside SQLite at the same promise.
+
+    python -m comparison.durable folder|priority|memory|flushed|mapped|sqlite|torchrl|reverb
+
+Measured are the microseconds to insert one CartPole row after the other, and 256 pairs of Atari frames ten times a
+second (145 MB a second), by the clock and of the processor, in a buffer that a thread flushes every second or in one
+that nobody flushes; rows a second, and milliseconds, with all rows on the disk after each 1, 100 and 10,000; and the
+seconds to open a full buffer after a stop of the machine and after a death alone. SQLite commits where a buffer is
+flushed, in a table of one blob a row, with a write-ahead log and `synchronous=FULL`. torchrl's `dumps` and dm-reverb's
+`checkpoint` leave their files in the system's memory, so each is followed by `fsync` of the files that it wrote.
+
+Files are in the working directory, which must be on a disk: one in memory has nothing to flush.
+"""
+
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .answering import NotOfferedError, figures
+from .rounds import Question
+
+CAPACITY = 100_000
+NAMES = ["observation", "action", "reward", "next_observation", "terminated"]
+Columns = tuple[list[Any], list[str]]
+CARTPOLE: Columns = [(4,), (), (), (4,), ()], ["float32", "int32", "float32", "float32", "bool"]
+ATARI: Columns = [(84, 84, 4), (84, 84, 4), (), ()], ["uint8", "uint8", "int32", "float32"]
+SIZES = {"small": (CARTPOLE, CAPACITY, 1, 0.0), "frames": (ATARI, 4096, 256, 0.1)}
+#: Rows of a buffer of one int64 whose opening is measured on request alone.
+LARGE = 100_000_000
+TO_DISK, OPEN = "rows on the disk", "a full buffer is opened"
+
+
+QUESTIONS = [
+    Question("insert_small", "one CartPole row after the other", "", {"what": "insert", "size": "small"}),
+    Question("insert_frames", "256 Atari pairs, ten times a second", "", {"what": "insert", "size": "frames"}),
+    *(Question(f"disk_{n}", TO_DISK, f"after each {n:,}", {"what": "disk", "each": n}) for n in (1, 100, 10_000)),
+    Question("open", OPEN, "1,000,000 CartPole rows", {"what": "opening", "rows": 1_000_000}),
+    Question("open_large", OPEN, f"{LARGE:,} rows of one int64", {"what": "opening", "rows": LARGE}, False),
+]
+
+
+def rows_of(columns: Columns, n: int) -> list[np.ndarray]:
+    """Return n random rows."""
+    random = np.random.default_rng(0)
+    return [(255 * random.random((n, *shape))).astype(dtype) for shape, dtype in zip(*columns)]
+
+
+class Ours:
+    """A buffer in memory or in a folder, uniform or by priority, flushed by a thread each second or not."""
+
+    packages = ("mindspore_replay", "numpy")
+    inserts = True
+
+    def __init__(self, name: str) -> None:
+        from mindspore_replay import host
+
+        self._name, self._cls = name, host.PrioritizedReplayBuffer if name == "priority" else host.ReplayBuffer
+
+    def _make(self, columns: Columns, capacity: int, folder: Path) -> Any:
+        return self._cls(1, capacity, *columns, storage="host" if self._name == "memory" else folder / "rows")
+
+    def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
+        """Return functions that insert, and that flush or None."""
+        if self._name == "priority":
+            raise NotOfferedError("it is measured by rows on the disk")
+        buffer = self._make(columns, capacity, folder)
+        return buffer.insert, buffer.flush if self._name == "flushed" else None
+
+    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """Return functions that insert a row, and bring all to the disk."""
+        if self._name not in ("folder", "priority"):
+            raise NotOfferedError("it does not bring rows to the disk on request")
+        buffer, row = self._make(CARTPOLE, CAPACITY, folder), [column[0] for column in rows_of(CARTPOLE, 1)]
+        return lambda: buffer.insert(row), buffer.flush
+
+    def opening(self, rows: int, folder: Path) -> dict[str, float]:
+        """Fill a folder, whose learner then dies; open it."""
+        if self._name not in ("folder", "priority"):
+            raise NotOfferedError("it does not bring rows to the disk on request")
+        columns: Columns = ([()], ["int64"]) if rows == LARGE else CARTPOLE
+        buffer, chunk = self._make(columns, rows, folder), rows_of(columns, min(rows, 100_000))
+        for first in range(0, rows, 100_000):
+            buffer.insert([column[: rows - first] for column in chunk])
+        begin = time.perf_counter()
+        buffer.flush()
+        found = {"s, first flush": time.perf_counter() - begin}
+        begin = time.perf_counter()
+        buffer.insert([column[0] for column in chunk]).flush()
+        found["s, flush of one more row"] = time.perf_counter() - begin
+        buffer._front.calls.detach()
+        del buffer
+        for name, stopped in (("after a stop", True), ("after a death", False)):
+            clock, processor = self._opened(folder / "rows", stopped)
+            found |= {f"s, {name}": clock, f"s of the processor, {name}": processor}
+        return found
+
+    @staticmethod
+    def _opened(folder: Path, stopped: bool) -> tuple[float, float]:
+        from mindspore_replay.store.faces.local import LocalBuffer
+        from mindspore_replay.store.folder import folder as folder_module
+
+        boot = folder_module._this_boot
+        if stopped:
+            folder_module._this_boot = lambda: np.frombuffer(os.urandom(40), np.uint8)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            begin, processor = time.perf_counter(), time.process_time()
+            buffer: Any = LocalBuffer.open(folder)
+            seconds = time.perf_counter() - begin, time.process_time() - processor
+        folder_module._this_boot = boot
+        buffer._front.shared.folder.arrays["shared.boot"][:] = boot()
+        buffer._front.calls.detach()
+        return seconds
+
+
+class Mapped:
+    """Columns in one mapped file of NumPy, which has no promise at all, flushed by a thread each second."""
+
+    packages = ("numpy",)
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
+        """Return functions that insert rows, whose number divides the capacity, and that flush."""
+        if columns is CARTPOLE:
+            raise NotOfferedError("it is measured by pairs of frames")
+        rows = np.dtype([(str(i), dtype, shape) for i, (shape, dtype) in enumerate(zip(*columns))])
+        mapped, following = np.memmap(folder / "mapped", rows, "w+", shape=(capacity,)), 0
+
+        def insert(batch: list[np.ndarray]) -> None:
+            nonlocal following
+            n = len(batch[0])
+            for name, values in zip(rows.names or (), batch):
+                mapped[name][following : following + n] = values
+            following = (following + n) % capacity
+
+        return insert, mapped.flush
+
+
+class SQLite:
+    """A blob a row."""
+
+    packages = ()
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """Return functions that insert a row, and commit."""
+        base = sqlite3.connect(folder / "sqlite", isolation_level=None)
+        base.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
+        base.execute("CREATE TABLE r (i INTEGER PRIMARY KEY, b)")
+        base.execute("BEGIN")
+        blob, numbers = b"".join(column.tobytes() for column in rows_of(CARTPOLE, 1)), iter(range(1 << 60))
+
+        def commit() -> None:
+            base.execute("COMMIT")
+            base.execute("BEGIN")
+
+        return lambda: base.execute("INSERT OR REPLACE INTO r VALUES (?, ?)", (next(numbers) % CAPACITY, blob)), commit
+
+
+def synced(write: Callable[[], Any], folder: Path) -> Callable[[], None]:
+    """Return a function that writes, and brings the files of the folder that it wrote to the disk."""
+
+    def both() -> None:
+        since = time.time() - 60
+        write()
+        for path in folder.rglob("*"):
+            if path.is_file() and path.stat().st_mtime > since:
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
+
+    return both
+
+
+class TorchRL:
+    """A buffer in mapped files, and `dumps`."""
+
+    packages = ("torchrl", "torch")
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """Return functions that insert a row, and write the buffer to files."""
+        import torch
+        from tensordict import TensorDict
+        from torchrl.data import LazyMemmapStorage, ReplayBuffer
+
+        buffer = ReplayBuffer(storage=LazyMemmapStorage(CAPACITY, scratch_dir=folder / "rows"), batch_size=1)
+        columns = zip(NAMES, rows_of(CARTPOLE, 1), strict=True)
+        row = TensorDict({name: torch.as_tensor(column[0]) for name, column in columns}, [])
+        return lambda: buffer.add(row), synced(lambda: buffer.dumps(folder / "dump"), folder)
+
+
+class Reverb:
+    """A server, and `checkpoint`."""
+
+    packages = ("dm-reverb", "tensorflow")
+
+    def __init__(self, name: str) -> None:
+        pass
+
+    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """Return functions that insert a row, and write a checkpoint."""
+        import reverb
+
+        selectors, limiter = (reverb.selectors.Uniform(), reverb.selectors.Fifo()), reverb.rate_limiters.MinSize(1)
+        table = reverb.Table("table", *selectors, CAPACITY, limiter)
+        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(folder))
+        self._server = reverb.Server([table], checkpointer=checkpointer)
+        client = self._server.localhost_client()
+        writer = client.trajectory_writer(1)
+        row = dict(zip(NAMES, (column[0] for column in rows_of(CARTPOLE, 1)), strict=True))
+
+        def insert() -> None:
+            writer.append(row)
+            writer.create_item("table", 1.0, {name: column[-1:] for name, column in writer.history.items()})
+
+        def checkpoint() -> None:
+            writer.flush()
+            client.checkpoint()
+
+        return insert, synced(checkpoint, folder)
+
+
+class Measured:
+    """Measures one of them, each time in a new folder."""
+
+    def __init__(self, name: str) -> None:
+        cls = {"mapped": Mapped, "sqlite": SQLite, "torchrl": TorchRL, "reverb": Reverb}.get(name, Ours)
+        self._library: Any = cls(name)
+        self.packages = cls.packages
+
+    def measure(self, what: str, seconds: float, size: str = "", each: int = 0, rows: int = 0) -> dict[str, float]:
+        """Return the figures of a question."""
+        with tempfile.TemporaryDirectory(dir=".") as place:
+            folder = Path(place).resolve()
+            method = {"insert": "inserting", "disk": "to_disk", "opening": "opening"}[what]
+            if not hasattr(self._library, method):
+                raise NotOfferedError("it is not measured in this")
+            if what == "opening":
+                return self._library.opening(rows, folder)
+            if what == "disk":
+                return self._disk(*self._library.to_disk(folder), each, seconds)
+            columns, capacity, n, pause = SIZES[size]
+            insert, flush = self._library.inserting(columns, capacity, folder)
+            batch = [column[0] if n == 1 else column for column in rows_of(columns, n)]
+            for _ in range(2 * capacity // n):
+                insert(batch)
+            return self._insert(lambda: insert(batch), flush, max(3.0, seconds), pause)
+
+    @staticmethod
+    def _insert(insert: Callable[[], Any], flush: Any, seconds: float, pause: float) -> dict[str, float]:
+        """Insert; a thread flushes every second."""
+        stops, spent, n, each = threading.Event(), 0.0, 0, 1 if pause else 1000
+
+        def often() -> None:
+            while flush is not None and not stops.wait(1.0):
+                flush()
+
+        thread = threading.Thread(target=often)
+        thread.start()
+        begin, processor = time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < seconds:
+            before = time.perf_counter()
+            for _ in range(each):
+                insert()
+            spent += time.perf_counter() - before
+            n += each
+            time.sleep(pause)
+        processor = time.process_time() - processor
+        stops.set()
+        thread.join()
+        return {"us": 1e6 * spent / n, "us of the processor": 1e6 * processor / n}
+
+    @staticmethod
+    def _disk(insert: Callable[[], Any], write: Callable[[], Any], each: int, seconds: float) -> dict[str, float]:
+        """Insert rows, and bring them to the disk after each so many."""
+        rows, spent, begin = 0, 0.0, time.perf_counter()
+        while rows == 0 or time.perf_counter() - begin < seconds:
+            for _ in range(each):
+                insert()
+            rows += each
+            before = time.perf_counter()
+            write()
+            spent += time.perf_counter() - before
+        return {"rows/s": rows / (time.perf_counter() - begin), "ms": 1e3 * spent / (rows / each)}
+
+    def release(self) -> None:
+        """Nothing is left."""
+
+
+if __name__ == "__main__":
+    figures(Measured(sys.argv[1]))
