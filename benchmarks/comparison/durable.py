@@ -71,21 +71,21 @@ class Ours:
     def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
         """Return functions that insert, and that flush or None."""
         if self._name == "priority":
-            raise NotOfferedError("it is measured by rows on the disk")
+            raise NotOfferedError("")
         buffer = self._make(columns, capacity, folder)
         return buffer.insert, buffer.flush if self._name == "flushed" else None
 
     def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
         """Return functions that insert a row, and bring all to the disk."""
         if self._name not in ("folder", "priority"):
-            raise NotOfferedError("it does not bring rows to the disk on request")
+            raise NotOfferedError("")
         buffer, row = self._make(CARTPOLE, CAPACITY, folder), [column[0] for column in rows_of(CARTPOLE, 1)]
         return lambda: buffer.insert(row), buffer.flush
 
     def opening(self, rows: int, folder: Path) -> dict[str, float]:
         """Fill a folder, whose learner then dies; open it."""
         if self._name not in ("folder", "priority"):
-            raise NotOfferedError("it does not bring rows to the disk on request")
+            raise NotOfferedError("")
         columns: Columns = ([()], ["int64"]) if rows == LARGE else CARTPOLE
         buffer, chunk = self._make(columns, rows, folder), rows_of(columns, min(rows, 100_000))
         for first in range(0, rows, 100_000):
@@ -133,7 +133,7 @@ class Mapped:
     def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
         """Return functions that insert rows, whose number divides the capacity, and that flush."""
         if columns is CARTPOLE:
-            raise NotOfferedError("it is measured by pairs of frames")
+            raise NotOfferedError("")
         rows = np.dtype([(str(i), dtype, shape) for i, (shape, dtype) in enumerate(zip(*columns))])
         mapped, following = np.memmap(folder / "mapped", rows, "w+", shape=(capacity,)), 0
 
@@ -250,7 +250,7 @@ class Measured:
             folder = Path(place).resolve()
             method = {"insert": "inserting", "disk": "to_disk", "opening": "opening"}[what]
             if not hasattr(self._library, method):
-                raise NotOfferedError("it is not measured in this")
+                raise NotOfferedError("")
             if what == "opening":
                 return self._library.opening(rows, folder)
             if what == "disk":

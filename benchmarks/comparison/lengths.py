@@ -266,7 +266,7 @@ class Measured:
         """Return a figure."""
         if what == "packed":
             if self._name != "memory":
-                raise NotOfferedError("it is measured in memory alone")
+                raise NotOfferedError("")
             return {"of a copy's rate": packed(tokens, 200)}
         if self._library is None:
             self._folder = tempfile.TemporaryDirectory(dir="/dev/shm")

@@ -50,7 +50,11 @@ def _questions() -> list[Question]:
                 table = f"rows of {row_bytes(schema):,} bytes, put {words} by {where}"
                 for n in (1, 2, 4):
                     ask = {"what": "rate", "where": where, "rows": rows, "by": by, "writers": n}
-                    found.append(Question(f"{writers}_{rows}_by_{by}_{n}", table, f"{n} {writers}", ask))
+                    found.append(
+                        Question(
+                            f"{writers}_{rows}_by_{by}_{n}", table, f"{n} {writers if n > 1 else writers[:-1]}", ask
+                        )
+                    )
     found.append(Question("one_thread", "in one thread, where nothing has to wait", "", {"what": "calls"}))
     for n in (2, 16, 128):
         ask = {"what": "latency", "writers": n}
@@ -375,7 +379,7 @@ class Measured:
     def rate(self, seconds: float, rows: str, where: str, by: int, writers: int) -> dict[str, float]:
         """Draw as fast as rows come."""
         if issubclass(self._cls, OursWithoutWaits):
-            raise NotOfferedError("it does not wait")
+            raise NotOfferedError("")
         self._prepare(rows, where, by)
         drawn: list[bool] = []
 

@@ -89,6 +89,7 @@ class PeerProcess:
     def __init__(self, name: str, installation: Installation, environments: Path, files: Path) -> None:
         module = f"comparison.{installation.module}"
         python = installation.python(environments)
+        more = [] if installation.requirements else os.environ.get("PYTHONPATH", "").split(os.pathsep)
         self._log = open(files / f"{name.replace(' ', '_')}.log", "a+", encoding="utf-8")  # noqa: SIM115
         self._process = subprocess.Popen(
             [str(python), "-m", module, *installation.arguments],
@@ -97,7 +98,12 @@ class PeerProcess:
             stderr=self._log,
             cwd=files,
             # Threads that spin while they wait would take time from the peer whose turn it is.
-            env={**os.environ, "PYTHONPATH": str(HERE.parent), "OMP_WAIT_POLICY": "PASSIVE", "GLOG_v": "3"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(HERE.parent), *more]),
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "GLOG_v": "3",
+            },
         )
 
     def ask(self, **question: Any) -> dict[str, Any]:
@@ -228,7 +234,8 @@ class Runner:
                         answer = {"not_offered": f"failed: {error}"}
                     if "not_offered" in answer:
                         skipped.add((name, question.name))
-                        found.missing[name] = answer["not_offered"]
+                        if answer["not_offered"]:
+                            found.missing[name] = answer["not_offered"]
                         continue
                     for key, value in answer["figures"].items():
                         head = f"{key}, {question.head}" if question.head else key

@@ -1,5 +1,6 @@
 """The script that kills processes on a folder, in a short run, and its detection of faults."""
 
+import argparse
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.cpu_only("a program that runs on the CPU")
 
 @pytest.fixture
 def soak(script: Any) -> Any:
-    return script("soak_processes")
+    return script("soaks.processes")
 
 
 @pytest.mark.slow
@@ -19,7 +20,10 @@ def test_no_row_is_torn_or_lost(soak: Any, monkeypatch: pytest.MonkeyPatch, capf
     """Learners die soon after their first sample. Writers leave them the processor to import MindSpore."""
     monkeypatch.setattr(soak, "LEARNER_LIVES", 0.1)
     monkeypatch.setattr(soak, "WRITER_LIVES", 0.5)
-    code = soak.main(["--deaths", "3", "--writers", "2", "--pause", "0.02", "--buffer", "sequence"])
+    parser = argparse.ArgumentParser()
+    soak.add_options(parser)
+    options = ["--deaths", "3", "--writers", "2", "--pause", "0.02", "--buffer", "sequence"]
+    code = soak.run(parser.parse_args(options))
     output, errors = capfd.readouterr()
     assert code == 0, output + errors[-4000:]
     result = json.loads(output)

@@ -37,8 +37,8 @@ def test_hostile_files_are_refused(tmp_path: Path):
 
 
 def test_files_with_random_changes_are_read_or_refused():
-    script = str(ROOT / "benchmarks" / "soak_readers.py")
-    ran = subprocess.run([sys.executable, script, "--plain", "100"], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "readers", "--plain", "100"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
         f"{reader}: 100 inputs" for reader in ("checkpoint", "npz", "hdf5", "yaml", "folder", "damaged")

@@ -1,16 +1,16 @@
 """Reads files that a fuzzer makes, in place of those of strangers.
 
     pip install atheris
-    python benchmarks/soak_readers.py [--reader checkpoint] [--seconds 3600]  # guided by the lines that were reached
-    python benchmarks/soak_readers.py --plain 2000 [--seed 0]                 # so many random changes, without atheris
-    python benchmarks/soak_readers.py --sanitized --plain 20000               # the kernels under sanitizers; needs g++
+    python benchmarks/soak.py readers [--reader checkpoint] [--seconds 3600]  # guided by the lines that were reached
+    python benchmarks/soak.py readers --plain 2000 [--seed 0]                 # so many random changes, without atheris
+    python benchmarks/soak.py readers --sanitized --plain 20000               # the kernels under sanitizers; needs g++
 
 Readers are ``checkpoint``, ``npz``, ``hdf5``, ``yaml``, ``folder``, whose rows are then used, and ``damaged``, a
 checkpoint that must be refused; the default is each in turn. A checksum of a header is made to fit, but in the last,
 since an attacker would do so too. A fault is any error but those that the readers document, a crash, more than 2 GB of
 memory, or 20 seconds of the processor for one file.
 
-Exit code: 0 without a fault; the last lines name the input otherwise.
+The last lines name the input of a fault.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SUPPORT = ROOT / "tests" / "support"
 READERS = ("checkpoint", "npz", "hdf5", "yaml", "folder", "damaged")
 #: Of the compiler, for kernels under sanitizers.
@@ -247,33 +247,30 @@ def sanitized(arguments: Sequence[str]) -> int:
             "LD_PRELOAD": runtime.strip(),
             "ASAN_OPTIONS": "detect_leaks=0:handle_sigbus=0:allocator_may_return_null=1",
         }
-        return subprocess.run([sys.executable, __file__, *arguments], env=environment, check=False).returncode
+        return subprocess.run([sys.executable, sys.argv[0], *arguments], env=environment, check=False).returncode
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(description="Read files that a fuzzer makes.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line."""
     parser.add_argument("--reader", choices=READERS)
     parser.add_argument("--seconds", type=int, default=3600)
     parser.add_argument("--plain", type=int, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sanitized", action="store_true")
-    args = parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the soak; return its exit code."""
     warnings.simplefilter("ignore")
-    if args.sanitized:
-        return sanitized([argument for argument in arguments if argument != "--sanitized"])
+    if options.sanitized:
+        return sanitized([argument for argument in sys.argv[1:] if argument != "--sanitized"])
     sys.path.insert(0, str(SUPPORT))
-    names = (args.reader,) if args.reader else READERS
-    if args.plain is not None:
+    names = (options.reader,) if options.reader else READERS
+    if options.plain is not None:
         with tempfile.TemporaryDirectory() as folder:
-            plain(Readers(Path(folder)), names, args.plain, args.seed)
+            plain(Readers(Path(folder)), names, options.plain, options.seed)
         return 0
-    if args.reader:
-        guided(args.reader, args.seconds)
-    each = [sys.executable, __file__, "--seconds", str(args.seconds // len(names)), "--reader"]
+    if options.reader:
+        guided(options.reader, options.seconds)
+    each = [sys.executable, sys.argv[0], "readers", "--seconds", str(options.seconds // len(names)), "--reader"]
     return max(subprocess.run([*each, name], check=False).returncode != 0 for name in names)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

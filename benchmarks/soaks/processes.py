@@ -1,8 +1,5 @@
 """Processes insert into a buffer in a folder and are killed; no row may be torn, no acknowledged one lost.
 
-    python benchmarks/soak_processes.py [--minutes 10 | --seconds N] [--deaths N] [--writers 8] [--pause SECONDS]
-                                        [--buffer uniform ...] [--json FILE]
-
 Writers attach to the folder, without MindSpore, and insert single rows, batches and whole episodes, set priorities and
 sample, with a pause of `--pause` seconds after each insertion. Every 100 ms one of them is killed by SIGKILL and
 replaced. The learner samples in a compiled graph and sets priorities; it is killed too, every few seconds, and opens
@@ -10,8 +7,6 @@ the folder again. Each row carries its writer, a number and a checksum of all it
 A writer notes each insertion that has returned. After each death this process checks the state and all rows: of
 each writer, all rows noted are stored, from its oldest one on. The time is divided among the buffers; with `--deaths`,
 one's share ends when so many writers and a learner have died.
-
-Exit code: 0 without a fault, 1 with one.
 """
 
 import argparse
@@ -24,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from mindspore_replay import attach, host
+
+from .rows import checksum
 
 NAMES = ["writer", "number", "payload", "priority", "checksum"]
 SHAPES: list[tuple[int, ...]] = [(), (), (512,), (), ()]
@@ -44,14 +40,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: Seconds between two deaths of writers, and between two of the learner once it runs.
 WRITER_LIVES, LEARNER_LIVES = 0.1, 3.0
-
-
-def checksum(row: Sequence[Any]) -> int:
-    """Return the checksum of a row's columns but the last."""
-    crc = 0
-    for value in row[:-1]:
-        crc = zlib.crc32(np.ascontiguousarray(value).tobytes(), crc)
-    return crc
 
 
 def make_rows(writer: int, numbers: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
@@ -157,8 +145,8 @@ class Soak:
 
     def start(self, role: str, *more: Any) -> subprocess.Popen:
         """Start a process of this program."""
-        command = [sys.executable, __file__, "--role", role, *map(str, (self.folder, self.kind, *more))]
-        return subprocess.Popen(command)
+        command = [sys.executable, "-m", __spec__.name, role, *map(str, (self.folder, self.kind, *more))]
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
     def look(self) -> None:
         """Note processes that ended by themselves."""
@@ -228,38 +216,29 @@ class Soak:
         }
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Kill processes that use a buffer in a folder.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line."""
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--deaths", type=float, default=math.inf)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--buffer", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--json", metavar="FILE")
-    return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code."""
-    args = parse(arguments)
-    seconds = (60 * args.minutes if args.seconds is None else args.seconds) / len(args.buffer)
+def run(options: argparse.Namespace) -> int:
+    """Run the soak; return its exit code."""
+    seconds = (60 * options.minutes if options.seconds is None else options.seconds) / len(options.buffer)
     faults = 0
-    for kind in args.buffer:
+    for kind in options.buffer:
         with tempfile.TemporaryDirectory() as folder:
-            result = Soak(Path(folder), kind, args.writers, args.pause).run(seconds, args.deaths)
+            result = Soak(Path(folder), kind, options.writers, options.pause).run(seconds, options.deaths)
         print(json.dumps(result), flush=True)
         faults += len(result["faults"])
-        if args.json:
-            with open(args.json, "a", encoding="utf-8") as file:
-                file.write(json.dumps(result) + "\n")
     return int(faults > 0)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--role"]:
-        role, path, kind, *numbers = sys.argv[2:]
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        write(Path(path), kind, int(numbers[0]), float(numbers[1])) if role == "write" else learn(Path(path), kind)
-    sys.exit(main())
+if __name__ == "__main__":  # a process that is killed
+    role, path, kind, *numbers = sys.argv[1:]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    write(Path(path), kind, int(numbers[0]), float(numbers[1])) if role == "write" else learn(Path(path), kind)

@@ -1,15 +1,13 @@
 """Cuts the power of buffers in folders; no flushed row may be lost, none torn.
 
-    python benchmarks/soak_power.py [--cuts 10000] [--seed 0]  # what a disk may hold, built from what was written
-    python benchmarks/soak_power.py --real 50                  # a file system that is shut down under load; needs root
-    python benchmarks/soak_power.py --trainings 5              # trainings that are killed and cut 200 times each
+    python benchmarks/soak.py power [--cuts 10000] [--seed 0]  # what a disk may hold, built from what was written
+    python benchmarks/soak.py power --real 50                  # a file system that is shut down under load; needs root
+    python benchmarks/soak.py power --trainings 5              # trainings that are killed and cut 200 times each
 
 The first builds folders from the versions of their pages, as `tests/support/power_cuts.py` says, over all kinds of
 buffers in turn. The second makes an ext4 file system in a file, lets a process insert and flush there, ends all of the
 file system's writes at a random moment (``EXT4_IOC_SHUTDOWN``, without its log), kills the process, and mounts it anew.
 The third runs the training of ``docs/checkpoints.md``, as `tests/support/harmed_training.py` says.
-
-Exit code: 0 without a fault, 1 with one.
 """
 
 import argparse
@@ -23,7 +21,6 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +32,7 @@ from mindspore_replay.store.folder import folder as folder_module
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2
 CAPACITY, ROW = 5000, 600
 AT_ONCE = 20
-SUPPORT = Path(__file__).resolve().parent.parent / "tests" / "support"
+SUPPORT = Path(__file__).resolve().parents[2] / "tests" / "support"
 
 
 def each_opening_is_in_another_run() -> None:
@@ -138,24 +135,22 @@ def real(n: int) -> tuple[int, int]:
     return wrong, torn
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; return its exit code."""
-    parser = argparse.ArgumentParser(description="Cut the power of buffers in folders.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command line."""
     parser.add_argument("--cuts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=int, metavar="N", help="shut a file system down so many times instead")
     parser.add_argument("--trainings", type=int, metavar="N", help="harm N trainings instead")
-    args = parser.parse_args(arguments)
-    if args.trainings is not None:
-        return int(trainings(args.trainings, args.seed) > 0)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the soak; return its exit code."""
+    if options.trainings is not None:
+        return int(trainings(options.trainings, options.seed) > 0)
     each_opening_is_in_another_run()
     warnings.filterwarnings("ignore", ".*the machine was restarted")
-    if args.real is not None:
-        wrong, torn = real(args.real)
-        print(f"{args.real} cuts, {wrong} faults; {torn} torn rows were removed")
+    if options.real is not None:
+        wrong, torn = real(options.real)
+        print(f"{options.real} cuts, {wrong} faults; {torn} torn rows were removed")
         return int(wrong > 0)
-    return int(simulated(args.cuts, args.seed) > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return int(simulated(options.cuts, options.seed) > 0)
