@@ -1,6 +1,7 @@
 """Measures rows in and out of a sharded buffer, by shards and writers, against the replay actors of Ray's RLlib.
 
     python benchmarks/sharded.py [--rounds 5] [--seconds 1.0] [--json FILE]
+    python benchmarks/sharded.py --start    # what the process of a shard without rows costs
 
 Every process is on this machine. *In*: writers, each a process, insert batches of 64 rows as fast as they land. *Out*:
 one learner draws prioritized batches of 256. Rows are those of CartPole (41 bytes) or hold two frames (14 kB). RLlib's
@@ -15,7 +16,10 @@ draw on its shard, serializing and deserializing it, and merging.
 import argparse
 import itertools
 import json
+import os
+import resource
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -228,13 +232,37 @@ def stores(kind: str, shards: int, ray: Any) -> list[Any]:
     return made
 
 
+def cost_of_process(_: object) -> tuple[float, float, bool]:
+    """Return the processor seconds and the resident MB of this process, and whether it has MindSpore."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[1])
+    return used.ru_utime + used.ru_stime, pages * os.sysconf("SC_PAGE_SIZE") / 1e6, "mindspore" in sys.modules
+
+
+def start(ray: Any) -> None:
+    """Start one shard a few times, and print the medians of what its process costs."""
+    config = {"type": "prioritized", "capacity": 1000, "sample_size": 1, "data_shape": [[]], "data_type": ["float32"]}
+    found = []
+    for _ in range(6):
+        begin = time.perf_counter()
+        with ShardedReplay(config, num_shards=1) as replay:
+            seconds = time.perf_counter() - begin
+            found.append((seconds, *ray.get(replay._links.all[0].actor.__ray_call__.remote(cost_of_process))))
+    seconds, cpu, memory, has_mindspore = (sorted(column)[2] for column in zip(*found[1:]))
+    print(f"ready after {seconds:.2f} s, {cpu:.2f} s of processor time, {memory:.0f} MB, MindSpore: {has_mindspore}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default: 1)")
     parser.add_argument("--json", help="also write all figures to this file")
+    parser.add_argument("--start", action="store_true", help="measure what it costs to start a shard instead")
     arguments = parser.parse_args()
     ray = connect()
+    if arguments.start:
+        return start(ray)
     report: dict[str, Any] = {}
     for kind in COLUMNS:
         for shards in SHARDS:
@@ -270,6 +298,7 @@ def main() -> None:
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
+    return None
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
 """Runs this project for long under conditions that are made hard for it, and looks for faults.
 
-    python benchmarks/soak.py threads      # actors insert while a learner samples the same buffer; some die
-    python benchmarks/soak.py processes    # processes on a buffer in a folder are killed
-    python benchmarks/soak.py power        # the power of buffers in folders is cut
-    python benchmarks/soak.py readers      # files of a fuzzer are read, in place of those of strangers
+    python benchmarks/soak.py threads [--minutes 10 | --seconds N] [--actors 8] [--buffer prioritized ...]
+                                      [--backend native|composite] [--learner compiled|eager]
+    python benchmarks/soak.py processes [--minutes 10 | --seconds N] [--deaths N] [--writers 8] [--pause SECONDS]
+                                        [--buffer uniform ...]
+    python benchmarks/soak.py power [--cuts 10000] [--seed 0]  # what a disk may hold, built from what was written
+    python benchmarks/soak.py power --real 50        # a file system that is shut down under load; needs root
+    python benchmarks/soak.py power --trainings 5    # trainings that are killed and cut 200 times each
+    python benchmarks/soak.py readers [--reader checkpoint] [--seconds 3600]  # guided by lines reached; needs atheris
+    python benchmarks/soak.py readers --plain 2000 [--seed 0]     # so many random changes, without atheris
+    python benchmarks/soak.py readers --sanitized --plain 20000   # the kernels under sanitizers; needs g++
 
-``python benchmarks/soak.py threads --help`` and so on show more. Exit code: 0 without a fault; `threads` ends with 3 if
-a thread hangs.
+``python benchmarks/soak.py threads --help`` and so on say what is done. Exit code: 0 without a fault; `threads` ends
+with 3 if a thread hangs.
 """
 
 import argparse

@@ -76,6 +76,8 @@ class Peer:
 
     #: Packages whose versions are reported.
     packages: tuple[str, ...] = ()
+    #: Why it does not support a kind of work, where it has a reason of its own.
+    lacks: Mapping[str, str] = {}
     #: True if its operations compile into a loop.
     compiles = False
 
@@ -88,7 +90,7 @@ class Peer:
             raise NotOfferedError("it is called from Python only")
         method = getattr(self, case.work, None)
         if method is None:
-            raise NotOfferedError("it has nothing for this")
+            raise NotOfferedError(dict(self.lacks).get(case.work, "it has nothing for this"))
         return method(case)
 
     @property

@@ -74,8 +74,6 @@ PEERS: dict[str, Installation] = {
     "stable-baselines3": Installation("peers.stable_baselines3", requirements="stable_baselines3"),
     "rlox": Installation("peers.rlox", requirements="rlox"),
     "tianshou": Installation("peers.tianshou", requirements="tianshou"),
-    "DI-engine deque": Installation("peers.di_engine", ("di_engine_deque",), "di_engine"),
-    "DI-engine advanced": Installation("peers.di_engine", ("di_engine_advanced",), "di_engine"),
     "dm-reverb": Installation("peers.reverb", requirements="reverb"),
     LIMIT: Installation("peers.limit"),
 }

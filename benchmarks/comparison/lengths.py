@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -51,19 +51,8 @@ def rows(count: int) -> list[Row]:
     return [(rng.integers(50_000, size=n, dtype=np.int32), rng.random(n, np.float32)) for n in sizes]
 
 
-class Library(Protocol):
-    """A library under test. It holds `ROWS` rows, and new ones take the place of the oldest."""
-
-    packages: Sequence[str]
-
-    def convert(self, row: Row) -> Any:
-        """Return a row as the library takes it; this is not measured."""
-
-    def put(self, batch: list[Any]) -> None:
-        """Store rows that `convert` has made."""
-
-    def get(self) -> Any:
-        """Return 8 random rows."""
+# A library holds `ROWS` rows, and new ones take the place of the oldest. `convert` returns a row as it takes it, which
+# is not measured, `put` stores such rows, and `get` returns 8 random ones.
 
 
 class Ours:
@@ -209,7 +198,7 @@ def resident() -> int:
     return total
 
 
-def fill(library: Library) -> float:
+def fill(library: Any) -> float:
     """Put `ROWS` rows; return the bytes of memory for each byte of payload."""
     given = rows(256)
     library.put([library.convert(row) for row in given])  # what is made once
@@ -246,7 +235,7 @@ def packed(tokens: int, rounds: int) -> float:
     return statistics.median(times["copy"]) / statistics.median(times["packed"])
 
 
-LIBRARIES: dict[str, tuple[Callable[[str], Library], Sequence[str]]] = {
+LIBRARIES: dict[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "memory": (lambda folder: Ours("host"), Ours.packages),
     "folder": (lambda folder: Ours(f"{folder}/rows"), Ours.packages),
     "list": (lambda folder: Plain(), Plain.packages),

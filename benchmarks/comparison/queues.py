@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -65,23 +65,9 @@ def _questions() -> list[Question]:
 QUESTIONS = _questions()
 
 
-class Queue(Protocol):
-    """A queue under test, made for rows of a schema, writers in processes or threads, and rows or batches of 64."""
-
-    def draw(self) -> Any:
-        """Draw 64 rows; wait until they are there."""
-
-    def writer(self) -> tuple[Any, ...]:
-        """Return a function that makes a function that puts what `form` gives, and its arguments.
-
-        The first function is called by the writer.
-        """
-
-    def put(self, row: Any) -> Any:
-        """Put a row, or batch, from the learner's thread."""
-
-    def close(self) -> None:
-        """Free all."""
+# A queue under test is made for rows of a schema, for writers in processes or threads, and for rows or batches of 64.
+# Its `draw` waits for 64 rows, and `put` puts what `form` makes of a row or batch, from the learner's thread. `writer`
+# returns a function that a writer calls to get its own `put`, and its arguments.
 
 
 # What writers put: functions of a module, which other processes can import.

@@ -1,9 +1,5 @@
 """Cuts the power of buffers in folders; no flushed row may be lost, none torn.
 
-    python benchmarks/soak.py power [--cuts 10000] [--seed 0]  # what a disk may hold, built from what was written
-    python benchmarks/soak.py power --real 50                  # a file system that is shut down under load; needs root
-    python benchmarks/soak.py power --trainings 5              # trainings that are killed and cut 200 times each
-
 The first builds folders from the versions of their pages, as `tests/support/power_cuts.py` says, over all kinds of
 buffers in turn. The second makes an ext4 file system in a file, lets a process insert and flush there, ends all of the
 file system's writes at a random moment (``EXT4_IOC_SHUTDOWN``, without its log), kills the process, and mounts it anew.

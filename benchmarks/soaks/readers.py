@@ -1,10 +1,5 @@
 """Reads files that a fuzzer makes, in place of those of strangers.
 
-    pip install atheris
-    python benchmarks/soak.py readers [--reader checkpoint] [--seconds 3600]  # guided by the lines that were reached
-    python benchmarks/soak.py readers --plain 2000 [--seed 0]                 # so many random changes, without atheris
-    python benchmarks/soak.py readers --sanitized --plain 20000               # the kernels under sanitizers; needs g++
-
 Readers are ``checkpoint``, ``npz``, ``hdf5``, ``yaml``, ``folder``, whose rows are then used, and ``damaged``, a
 checkpoint that must be refused; the default is each in turn. A checksum of a header is made to fit, but in the last,
 since an attacker would do so too. A fault is any error but those that the readers document, a crash, more than 2 GB of

@@ -27,17 +27,7 @@ from comparison.summary import bars, summary, verdict  # noqa: E402
 
 
 def test_every_peer_and_case_is_there():
-    assert {
-        "cpprb",
-        "torchrl",
-        "flashbax",
-        "stable-baselines3",
-        "tianshou",
-        "DI-engine deque",
-        "DI-engine advanced",
-        "dm-reverb",
-        "numpy ring",
-    } <= set(PEERS)
+    assert {"cpprb", "torchrl", "flashbax", "stable-baselines3", "tianshou", "dm-reverb", "numpy ring"} <= set(PEERS)
     assert len({case.name for case in CASES}) == len(CASES)
 
 

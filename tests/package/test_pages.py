@@ -149,7 +149,7 @@ def test_commands_have_the_options(
 def test_there_are_commands_with_options():
     found = commands()
     assert found["examples/dqn.py"] >= {"--device", "--resume"}
-    assert found["benchmarks/sharded.py"] == {"--rounds", "--seconds"}
+    assert found["benchmarks/sharded.py"] == {"--rounds", "--seconds", "--start"}
     assert found["mindspore-replay inspect"] == {"--json"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import cpprb
 import numpy as np
 
-from ..answering import NotOfferedError, Peer, Work, answer
+from ..answering import Peer, Work, answer
 from ..cases import (
     ALPHA,
     BETA,
@@ -62,6 +62,7 @@ class Cpprb(Peer):
     """Measures cpprb."""
 
     packages = ("cpprb",)
+    lacks = (("dqn", "it has buffers and no agents"),)
 
     def insert(self, case: Case) -> Work:
         """One row or a batch."""
@@ -162,10 +163,6 @@ class Cpprb(Peer):
         path = self.folder / "transitions.npz"
         buffer.save_transitions(path)
         return Work(lambda: buffer.load_transitions(path), note="its file is always compressed")
-
-    def dqn(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("it has buffers and no agents")
 
 
 if __name__ == "__main__":

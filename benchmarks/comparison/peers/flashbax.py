@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flashbax.vault import Vault
 
-from ..answering import NotOfferedError, Peer, Work, answer
+from ..answering import Peer, Work, answer
 from ..cases import (
     ALPHA,
     BETA,
@@ -164,6 +164,7 @@ class Flashbax(Peer):
     """Measures flashbax."""
 
     packages = ("flashbax", "jax", "jaxlib")
+    lacks = (("dqn", "it has buffers and no agents"),)
     compiles = True
 
     def _items(self, case: Case, add_batches: bool = True) -> tuple[Any, Any]:
@@ -341,10 +342,6 @@ class Flashbax(Peer):
             number = run(number)
 
         return Work(once, lambda: jax.block_until_ready(number))
-
-    def dqn(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("it has buffers and no agents")
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ class Reverb(Peer):
     """Measures dm-reverb."""
 
     packages = ("dm-reverb", "tensorflow")
+    lacks = (("n_step", "it stores what is written; the sums are Acme's"), ("dqn", "it has tables and no agents"))
 
     def insert(self, case: Case) -> Work:
         """One row, or the rows of a batch one by one."""
@@ -174,14 +175,6 @@ class Reverb(Peer):
         raise NotOfferedError(_too_large(case) or "it is not written here")
 
     prioritized_insert = prioritized_sample = prioritized_update = save = load = _too_many
-
-    def n_step(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("it stores what is written; the sums are Acme's")
-
-    def dqn(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("it has tables and no agents")
 
 
 if __name__ == "__main__":

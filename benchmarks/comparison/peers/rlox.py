@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import rlox
 
-from ..answering import NotOfferedError, Peer, Work, answer
+from ..answering import Peer, Work, answer
 from ..cases import (
     ALPHA,
     BETA,
@@ -61,6 +61,7 @@ class Rlox(Peer):
     """Measures rlox."""
 
     packages = ("rlox",)
+    lacks = (("n_step", "no n-step returns"),)
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,10 +202,6 @@ class Rlox(Peer):
         return Work(
             lambda: buffer.sample(case.batch, ratio, next(self._seeds)), note="goals are parts of the observation"
         )
-
-    def n_step(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("no n-step returns")
 
 
 if __name__ == "__main__":

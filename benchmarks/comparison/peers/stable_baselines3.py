@@ -11,7 +11,7 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her import HerReplayBuffer
 
-from ..answering import NotOfferedError, Work, answer
+from ..answering import Work, answer
 from ..cases import DQN, GAMMA, GOALS, N_STEP, REACHED, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
 from .torch_peer import TorchPeer
 
@@ -76,6 +76,10 @@ class StableBaselines3(TorchPeer):
     """Measures stable-baselines3."""
 
     packages = ("stable-baselines3", "torch")
+    lacks = (
+        *((f"prioritized_{work}", "no prioritized replay") for work in ("insert", "sample", "update")),
+        ("sequences", "no sequences"),
+    )
 
     def insert(self, case: Case) -> Work:
         """One row, or one step of as many environments as the batch has rows."""
@@ -106,12 +110,6 @@ class StableBaselines3(TorchPeer):
         buffer = filled(case.schema, case.capacity)
         return Work(lambda: buffer.sample(case.batch))
 
-    def prioritized_insert(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("no prioritized replay")
-
-    prioritized_sample = prioritized_update = prioritized_insert
-
     def _stacks(self, case: Case) -> ReplayBuffer:
         shape, dtype = case.schema["observation"]
         schema: Schema = {**case.schema, "observation": ((*shape, STACK), dtype)}
@@ -127,10 +125,6 @@ class StableBaselines3(TorchPeer):
         """A batch."""
         buffer = self._stacks(case)
         return Work(lambda: buffer.sample(case.batch), note=FOUR_TIMES)
-
-    def sequences(self, case: Case) -> Work:
-        """Not offered."""
-        raise NotOfferedError("no sequences")
 
     def hindsight(self, case: Case) -> Work:
         """A batch with other goals."""
