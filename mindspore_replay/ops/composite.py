@@ -1,9 +1,8 @@
 """Composite operators: what graphs do without kernels, by MindSpore's own operators, on any device.
 
-They serve single rows, drawn uniformly or by priority, with limits. Results and state are the kernels', bit for bit.
-With weights a call costs O(C), since a change recomputes the tree from its leaves; without, O(rows touched). The
-operators after a failed check still run. They then write the old contents again. Axes: ``C`` capacity, ``*F`` a
-column's shape: columns are Parameters ``[C, *F]``, rows Tensors ``[*F]`` (one row) or ``[n, *F]``.
+They serve single rows, uniformly or by priority, with limits. Results and state are the kernels', bit for bit. With
+weights a call costs O(C), since a change recomputes the tree from its leaves; without, O(rows touched). After a failed
+check operators write the old contents again. Columns are Parameters ``[C, *F]``, rows Tensors ``[*F]`` or ``[n, *F]``.
 """
 
 import mindspore as ms
