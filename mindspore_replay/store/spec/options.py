@@ -7,6 +7,7 @@ import numpy as np
 
 from ..base.late import COUNTS_INVALID, PENDING
 from ..base.length_groups import LengthGroup
+from ..base.structs import ROW_RULE
 from .episodes import END, FINAL, OPEN, WindowRule
 from .epochs import EpochRule
 from .plan import SamplePlan
@@ -75,9 +76,10 @@ class Options(NamedTuple):
 
     def row_rule(self) -> np.ndarray:
         """Return the rule for rows with weights as an argument of kernels. Shape ``[5]``, float64."""
-        assert self.weighting is not None
-        rule = *self.weighting, self.never_evicts_valid, self.new_uses(), self.initial_priority
-        return np.array(rule, np.float64)
+        alpha, epsilon = self.weighting or (0.0, 0.0)
+        rule = {"alpha": alpha, "epsilon": epsilon, "keep": self.never_evicts_valid, "late": self.new_uses()}
+        rule["initial_priority"] = self.initial_priority
+        return np.array([rule[name] for name in ROW_RULE], np.float64)
 
     def new_uses(self) -> int:
         """Return the use count of a new row: 0, or that of a row of which all late columns are missing."""

@@ -15,11 +15,9 @@ def registered(cls: _Class) -> _Class:
 
 
 def find(name: str, folder: str = "") -> Any:
-    """Return the class of a name, ``None`` if there is none. Public classes of the package are imported on first use.
+    """Return the class of a name, ``None`` if there is none.
 
-    Args:
-        name (str): The name.
-        folder (str): Folder of the package of which it is a public name. Default: ``""``, for the package itself.
+    A public one of the package, or of a `folder` of it, is imported on first use.
     """
     if name not in _classes:
         package = __name__.partition(".")[0]
