@@ -217,7 +217,7 @@ class ShardWriter:
         return self._actors[self.shard].insert.remote(*batch)
 
     def _await_room(self) -> None:
-        while not self.has_room:
+        while not self._has_room:
             self._await_oldest(_AGAIN)
 
     def _await_oldest(self, pause: float = 0.0) -> None:
@@ -327,7 +327,7 @@ class ShardWriter:
             for wait in (0.0, seconds):
                 while self._sent and ray_module().wait([self._sent[0][0]], timeout=wait)[0]:
                     self._await_oldest()
-                if self.has_room:
+                if self._has_room:
                     self._send(self._whole())
             if self._own is not None and not (self._sent or self.collected):
                 self._own.busy.discard(self)
@@ -336,8 +336,7 @@ class ShardWriter:
             self._lock.release()
 
     @property
-    def has_room(self) -> bool:
-        """True if a batch can be sent at once."""
+    def _has_room(self) -> bool:
         return len(self._sent) < self._in_flight and not self._doubts
 
     @property

@@ -21,10 +21,10 @@ MODULES = ("mindspore_replay", *(f"mindspore_replay.{name}" for name in ("compat
 #: Public in Python, for the rest of the package and not for users.
 INNER = {
     "achieved_goal", "add_flags", "apply_to", "arrays", "available", "begin", "check_open", "check_sizes",
-    "check_state", "closed", "collected", "completed", "count_inserted", "counts", "deaths", "end", "extend_repr",
-    "folder", "further", "has_episodes", "has_room", "leave", "lets_sample", "limiter", "load_arrays", "move_to",
-    "names", "note", "num_envs", "on_their_way", "parameters_and_names", "rule", "send", "state", "take", "timeouts",
-    "tried", "try_insert", "try_sample", "turn", "types", "waiting", "waits",
+    "check_state", "closed", "collect", "collected", "completed", "count_inserted", "counts", "deaths", "end",
+    "extend_repr", "folder", "further", "has_episodes", "has_landed", "leave", "lets_sample", "limiter",
+    "load_arrays", "move_to", "names", "note", "num_envs", "on_their_way", "parameters_and_names", "rule", "send",
+    "state", "take", "timeouts", "tried", "try_insert", "try_sample", "turn", "types", "waiting", "waits",
 }  # fmt: skip
 
 
