@@ -77,14 +77,12 @@ def filled(kind: str, n: int = 40) -> tuple[Shard, Any]:
 
 
 def kept(kind: str, folder: Path, number: int) -> Shard:
-    """Return a shard that loads a save."""
     shard = Shard(spec_of(kind), str(folder))
     shard.resume(number)
     return shard
 
 
 def keep(shard: Shard, folder: Path, number: int) -> Path:
-    """Save, as a learner lets shards do."""
     shard._folder = folder
     shard.stage({"saves": [number]})
     shard.settle(number)

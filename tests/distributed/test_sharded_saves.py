@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clusters import wait_until
 from local_ray import ActorDiedError, TaskError, in_this_process
 
 from mindspore_replay.checkpoint import saving
@@ -124,11 +125,9 @@ class World:
 
     @property
     def saves(self) -> list[int]:
-        """The number of the last save of each shard."""
         return [link.saved for link in self.exchange.links.all]
 
     def paths(self) -> list[str]:
-        """Return all paths in the folder."""
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
 
     def check(self, least: list[int]) -> None:
@@ -146,7 +145,6 @@ class World:
 
 
 def files(saves: Sequence[int]) -> list[str]:
-    """Return the paths of whole saves, from which the shards have these."""
     paths = [f"save_{number}/shard_{i}.safetensors" for i, number in enumerate(saves)]
     return sorted({*paths, *(f"save_{number}" for number in saves)})
 
@@ -335,6 +333,16 @@ def test_a_damaged_file_of_a_shard_that_lives(world: Callable[[str], World]):
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"shard_1.safetensors has .* bytes, not"):
         made.start(resume=True)
+
+
+def test_a_shard_that_restarts_with_a_damaged_file(world: Callable[[str], World]):
+    made = saved(world, "restarts")
+    file = next(made.folder.glob("save_*/shard_1.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1])
+    made.actors[1].dead = True
+    made.exchange.reports()
+    wait_until(lambda: len(made.exchange.links.alive()) == 2)
+    assert [len(actor.shard.rows) for actor in made.actors] == [14, made.saves[1]] == [14, 0]
 
 
 def test_without_any_shard_nothing_is_saved(world: Callable[[str], World]):
