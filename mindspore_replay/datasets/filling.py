@@ -48,21 +48,22 @@ def fill(
         # The goals achieved after the actions are in columns of next observations.
         views = arguments.get("views")
         relabels = isinstance(views, (list, tuple)) and any(hasattr(view, "hindsight") for view in views)
-        whole, single = relabels or not knows_episodes(arguments), knows_episodes(arguments)
+        has_episodes = knows_episodes(arguments)
+        whole = relabels or not has_episodes
     else:
         check_given(call, buffer, types, arguments)
         check_one_length(call, buffer.spec.columns)
-        names = _match(found, buffer)
-        whole, single = any(name.startswith("next_") for name in names.values()), buffer.has_episodes
-    whole, single = whole and bool(found.observations), single and not whole and bool(found.observations)
+        has_episodes = buffer.has_episodes
+        whole = any(name.startswith("next_") for name in _match(found, buffer).values())
+    whole = whole and bool(found.observations)
+    single = has_episodes and bool(found.observations) and not whole
     layout = found.layout(steps, whole, single)
     rows = len(layout.source)
     if buffer is None:
         fields = found.fields if single else found.transitions
         buffer = make_buffer(call, fields, rows, types, arguments)
         check_one_length(call, buffer.spec.columns)
-        names = _match(found, buffer)
-    before, fields = int(buffer.size()), column_fields(buffer.spec.columns)
+    names, fields, before = _match(found, buffer), column_fields(buffer.spec.columns), int(buffer.size())
     if buffer.has_episodes and before:
         buffer.end_episodes()
     with progress_bar(call, rows, progress, "row", "datasets") as done:
