@@ -1,4 +1,4 @@
-"""Inputs that lie in the buffer itself: its own rows, priorities and handles."""
+"""Inputs that lie in the buffer itself: its own rows and priorities. Parts of them are in `csrc/test_overlaps.h`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from bodies import Kept, filled
 from checks import same_states
-from kinds import KINDS as EVERY
+from kinds import KINDS
 from mindspore import Tensor
 
 SCHEMA: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, ms.int32], "seed": 3}
-
-#: One kind for each way to insert.
-KINDS = ("uniform", "limits", "prioritized", "sequences by priority", "reservoir, weighted")
 
 
 def rows(numbers: Any) -> list[np.ndarray]:
@@ -35,8 +32,8 @@ def numbers_of(buffer: Any) -> list[int]:
     return second.tolist()
 
 
-def made(kind: str, fill: Callable[[Any], Any] = fill, backend: str = "native") -> Any:
-    return filled(lambda each: EVERY[kind].make(2, 6, **SCHEMA, backend=each), backend, fill)
+def made(kind: str, fill: Callable[[Any], Any] = fill) -> Any:
+    return filled(lambda each: KINDS[kind].make(2, 6, **SCHEMA, backend=each), "native", fill)
 
 
 class Inserts(Kept):
@@ -61,19 +58,6 @@ class Inserts(Kept):
 
 
 ENDS = [False, True, False, False, False, True]
-
-
-@pytest.mark.cpu_only("views of the buffer's memory")
-@pytest.mark.parametrize(("kind", "backend"), [*((kind, "native") for kind in KINDS), ("uniform", "composite")])
-def test_a_part_of_the_buffers_own_rows(kind: str, backend: str):
-    """Rows that the insertion itself overwrites: it stores their earlier values."""
-    buffer, other = made(kind, backend=backend), made(kind)
-    flags = {"end": ENDS[:4]} if buffer.has_episodes else {}
-    buffer.insert([column.asnumpy()[1:5] for column in buffer.buffer], **flags)
-    other.insert([column.asnumpy()[1:5].copy() for column in other.buffer], **flags)
-    assert same_states(buffer, other)
-    if "reservoir" not in kind:
-        assert numbers_of(buffer) == [6, 7, 7, 2, 3, 4]
 
 
 @pytest.mark.parametrize("call", ["python", "graph"])
@@ -110,15 +94,3 @@ def test_the_buffers_own_priorities(kind: str, call: str):
     buffer.insert(rows(range(6)), priority=buffer.priorities)
     assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 1]
     buffer.check_valid()
-
-
-@pytest.mark.cpu_only("views of the buffer's memory")
-def test_handles_that_lie_in_the_buffer():
-    """The counts, which a deletion changes: 1 row was deleted and 2 handles were invalid, so row 2 is deleted."""
-    buffer, other = made("limits"), made("limits")
-    for each in (buffer, other):
-        each.delete(np.array([3, 0, 1]))
-    handles = buffer.counts.asnumpy()
-    assert handles.tolist() == [0, 0, 0, 1, 2]
-    assert int(buffer.delete(handles)) == int(other.delete(np.array([0, 0, 0, 1, 2]))) == 1
-    assert same_states(buffer, other)

@@ -69,11 +69,13 @@ Arguments Measuring(Reach reach, int64_t what) {
       {{"what", Int64({what})}, {"sample_range", Int64({1, INT64_MAX})}, {"number", Doubles({0})}});
 }
 
-// A plan whose outputs are the handles, the importance weights and the rows of each column; outputs.h describes the
-// numbers.
-Argument PlanOf(std::vector<int64_t> plan, int64_t columns, double beta_step = 0) {
+// A plan whose outputs are the handles, the importance weights, the rows of each column, and more; outputs.h describes
+// the numbers.
+Argument PlanOf(std::vector<int64_t> plan, int64_t columns, double beta_step = 0,
+                const std::vector<int64_t> &more = {}) {
   plan.insert(plan.end(), {BitsOf(beta_step), 0, 0, BitsOf(-1), 9, 0, 0, 0, 0, 1, 1, 10, 0, 0, 0, 0, 1, 1});
   for (int64_t i = 0; i < columns; ++i) plan.insert(plan.end(), {0, i, 0, 0, 0, 1, 1});
+  plan.insert(plan.end(), more.begin(), more.end());
   return Int64(std::move(plan));
 }
 
@@ -146,6 +148,7 @@ void TestManyOperations(Reach reach, int64_t capacity, const Windows &windows) {
   uint64_t counter = 0;
   auto below = [&](int64_t n) { return replay::Below(replay::RandomBits(3, counter++), n); };
   const int steps = StepsOf(600, 40);
+  int drawn = 0;
   for (int i = 0; i < steps; ++i) {
     const int64_t inserted = buffer["serials"].as<int64_t>()[0];
     std::vector<int64_t> handles, values;
@@ -168,14 +171,25 @@ void TestManyOperations(Reach reach, int64_t capacity, const Windows &windows) {
         break;
       }
       case 2: {
-        Arguments sample = {{"plan", PlanOf({2, 0, below(2), 3, below(2), 0, 0, 0}, 1)},
-                            {"beta", Doubles({0.5})},
-                            {"given_beta", Doubles({0.5})},
-                            {"sample_range", Int64({0, INT64_MAX})},
-                            {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("int64", {5})}}};
-        if (reach == Reach::kWindows) sample["powers"] = Doubles({1});
+        const int64_t back = -windows.past, length = windows.past + windows.future;
+        const bool is_window = reach == Reach::kWindows;  // with its mask, and the number of its steps
+        const std::vector<int64_t> more = {1,    0, 0,      0, back, 1, length, 0, 0, 0, 0,
+                                           back, 1, length, 6, 0,    0, 0,      0, 1, 1};
+        Arguments sample = {
+            {"plan", PlanOf({2, 0, below(2), 3, below(2), 0, 0, 0}, 1, 0, is_window ? more : std::vector<int64_t>{})},
+            {"beta", Doubles({0.5})},
+            {"given_beta", Doubles({0.5})},
+            {"sample_range", Int64({0, INT64_MAX})},
+            {"outputs", {Int64(handles), Zeros("float32", {5}), Zeros("int64", {5})}}};
+        Item &outputs = sample.All("outputs");
+        if (is_window) {
+          sample["powers"] = Doubles({1});
+          for (const char *dtype : {"bool", "int64"}) outputs.push_back(Zeros(dtype, {5, length}));
+          outputs.push_back(Zeros("int32", {5}));
+        }
         status = On(&buffer, "sample", sample);
         CHECK(status == replay::kOk || status == replay::kTooFewRows);
+        drawn += status == replay::kOk;
         status = replay::kOk;
         break;
       }
@@ -205,7 +219,7 @@ void TestManyOperations(Reach reach, int64_t capacity, const Windows &windows) {
     }
     CHECK(removed);
   }
-  CHECK(buffer["serials"].as<int64_t>()[0] > steps / 4);
+  CHECK(buffer["serials"].as<int64_t>()[0] > steps / 4 && (drawn > 0 || steps < 100));
 }
 
 // Invalid window rules; the arguments may have up to 8 slots.
@@ -305,7 +319,7 @@ void TestRowState() {
   for (const int64_t pad_end : {0, 1, 2}) {
     for (const int64_t needs_next : {0, 1}) {
       for (const int64_t streams : {1, 3}) {
-        TestManyOperations(Reach::kWindows, 17, {2, 3, 2, pad_end, streams, 0, needs_next});
+        TestManyOperations(Reach::kWindows, 17 * streams, {2, 3, 2, pad_end, streams, 0, needs_next});
       }
     }
   }
