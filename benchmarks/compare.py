@@ -72,12 +72,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", metavar="PEER", help="who (default: all)")
     parser.add_argument("--rounds", type=int, help="rounds of each case")
     parser.add_argument("--seconds", type=float, help="seconds of a measurement")
-    parser.add_argument(
-        "--environments",
-        type=Path,
-        default=Path.home() / ".cache" / "mindspore_replay_benchmarks",
-        help="where virtual environments are kept (default: %(default)s)",
-    )
+    parser.add_argument("--environments", type=Path, default=environments.ENVIRONMENTS, help="(default: %(default)s)")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/comparison"), help="folder of the results (default: %(default)s)"
     )

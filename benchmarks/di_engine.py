@@ -25,8 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
+
+from comparison.environments import ENVIRONMENTS, Installation
 
 PIPELINES = ("dqn_deque", "dqn_naive", "dqn_advanced", "r2d2", "ppg")
 WHOSE = ("DI-engine", "mindspore_replay")
@@ -36,15 +37,8 @@ EVALUATION = re.compile(r"Evaluation: Train Iter\((\d+)\)\s*Env Step\((\d+)\)\s*
 
 def environment(folder: Path) -> Path:
     """Return the interpreter of an environment with DI-engine, in which this project can be imported too."""
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        print(f"making the environment in {folder}", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*install, "DI-engine==0.5.3", f"numpy=={version('numpy')}"], check=True)
-        subprocess.run([*install, f"protobuf=={version('protobuf')}"], check=True)  # MindSpore's code is made for it
-        (folder / "ready").touch()
-    (packages,) = folder.glob("lib/python*/site-packages")
+    python = Installation("", requirements="di_engine").python(folder)
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
     here = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "zz_this.pth").write_text("\n".join([*here, str(Path(__file__).resolve().parents[1])]) + "\n")
     return python
@@ -204,8 +198,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/di_engine"), help="folder of logs (default: %(default)s)"
     )
-    home = Path.home() / ".cache" / "mindspore_replay_benchmarks" / "di_engine_pipelines"
-    parser.add_argument("--environment", type=Path, default=home, help="(default: %(default)s)")
+    parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="(default: %(default)s)")
     parser.add_argument("--redraw", action="store_true", help="run DQN on deque with other draws of DI-engine's too")
     parser.add_argument("--speed", action="store_true", help="compare calls in place of pipelines")
     parser.add_argument("--behaviour", action="store_true", help="compare what calls do in place of pipelines")
@@ -216,7 +209,7 @@ def main() -> None:
         return speed() if inside == "speed" else pipeline(*inside)
     if set(options.pipelines) - set(PIPELINES):
         parser.error(f"pipelines are {', '.join(PIPELINES)}")
-    python = environment(options.environment)
+    python = environment(options.environments)
     if options.speed or options.behaviour:
         here = Path(__file__).resolve()
         inside = (

@@ -8,6 +8,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 REQUIREMENTS = HERE / "requirements"
+#: Where virtual environments are kept, unless a command says otherwise.
+ENVIRONMENTS = Path.home() / ".cache" / "mindspore_replay_benchmarks"
 
 
 @dataclass(frozen=True)
