@@ -93,8 +93,7 @@ def test_each_page_says_for_whom_it_is():
 
 
 def test_the_quickstart_is_the_example():
-    readme = ROOT / "README.md"
-    code = blocks_of("README", TEXTS[readme])[0].code
+    code = blocks_of("README", TEXTS[ROOT / "README.md"])[0].code
     assert code == (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
 
 
@@ -154,7 +153,6 @@ def test_there_are_commands_with_options():
 
 
 def test_extras_are_installed_from_a_checkout():
-    """The package is not published."""
     assert [path.name for path in PAGES if re.search(r"pip install ['\"]?mindspore_replay\b", TEXTS[path])] == []
 
 

@@ -162,7 +162,3 @@ RAISING: dict[str, Callable[[], object]] = {
 def test_mindspore_says_so(message: str):
     with pytest.raises(Exception, match=re.escape(message)):
         RAISING[message]()
-
-
-def test_each_message_of_mindspore_is_raised():
-    assert sorted(RAISING) == sorted(OF_MINDSPORE)

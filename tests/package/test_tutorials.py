@@ -81,10 +81,6 @@ def test_a_notebook_gives_what_is_stored(path: Path, monkeypatch: pytest.MonkeyP
     assert LEARNED[path.stem](namespace)
 
 
-def test_each_notebook_has_what_it_must_have_learned():
-    assert set(LEARNED) == {path.stem for path in NOTEBOOKS}
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_becomes_a_page(path: Path):
     page, pictures = runpy.run_path(str(ROOT / "docs" / "notebooks.py"))["converted"](path)
