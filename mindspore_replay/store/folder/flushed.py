@@ -22,6 +22,7 @@ import numpy as np
 from ..base.types import Arrays
 from ..kernels import library
 from ..kernels.memory import address
+from ..kernels.state import names_of_columns
 from ..spec.options import Options
 from . import files as folder_files
 from .layout import COLUMNS, FILES, OF_INSERTION, PAGE, STATE, Place, flushed_bytes
@@ -120,7 +121,7 @@ class Flushed:
         self._logs = [file[PAGE + size :] for file in self._files]
         self._state, columns = memory[STATE], memory[COLUMNS]
         self._memory = _Memory(self._state.ctypes.data, size, columns.ctypes.data, columns.nbytes)
-        of_rows = [at for name, at in places.items() if name.startswith("column.")]
+        of_rows = [places[name] for name in names_of_columns(places)]
         inserted = [places[name] for name in OF_INSERTION if name in places]
         self._unknown = min(at.start for at in inserted)
         by_row = [(at.start, at.row_bytes) for at in inserted] + [(size + at.start, at.row_bytes) for at in of_rows]

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ from . import files as folder_files
 from . import sharing, torn
 from .files import fcntl, is_locked, mapped, opened
 from .flushed import Flushed, Record
-from .layout import COLUMNS, FILES, STATE, places_of, sizes_of
+from .layout import COLUMNS, FILES, STATE, Place, sizes_of
 from .torn import RowChecksums
 
 _BOOT, _INODE = "shared.boot", "shared.inode"
@@ -51,6 +51,7 @@ class Folder:
     Args:
         path (Path): The folder.
         spec (BufferSpec): What the buffer is.
+        places (Mapping[str, Place]): Where its arrays are in the files.
         owner (Union[File, None]): The locked file of the learner, or ``None`` in other processes.
         is_first (bool): Whether no other process uses the folder yet.
         is_new (bool): Whether it was just made.
@@ -65,6 +66,7 @@ class Folder:
         self,
         path: Path,
         spec: BufferSpec,
+        places: Mapping[str, Place],
         owner: "library.calls.File | None",
         is_first: bool,
         lock: "library.calls.File",
@@ -73,15 +75,13 @@ class Folder:
     ) -> None:
         self.path, self.spec, self.is_first, self.is_new = path, spec, is_first, is_new
         self._owner, self._lock, self._verify = owner, lock, verify
-        places = places_of(spec)
         self._maps = {name: mapped(path / name, size) for name, size in sizes_of(places).items()}
         self._last = Record()  # the last flush; the learner's alone
         self._flush, self._fault = _Flush(ended=True), ""
         self.gives_up = False  # whether the user was told that the disk may lack rows
         self._stops, self._notice = Event(), ""
-        self.arrays = {
-            name: np.frombuffer(self._maps[at.file], at.dtype, math.prod(at.shape), at.start).reshape(at.shape)
-            for name, at in places.items()
+        self.arrays: dict[str, np.ndarray] = {
+            name: np.ndarray(at.shape, at.dtype, self._maps[at.file], at.start) for name, at in places.items()
         }
         self._head = address(self.arrays["head"])
         for memory in self._maps.values():

@@ -1,6 +1,8 @@
 """Positions of a buffer's arrays in the files of its folder."""
 
+import functools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ PAGE = 4096
 #: Arrays of the state that change where a row is inserted or updated, and nowhere else.
 OF_INSERTION = ("checksums", "insertion_clocks", "row_serials")
 _LINE, _LONGEST_LOG = 64, 1 << 22
+_names_of_undo = functools.partial(filter, re.compile(r"undo\.").match)
 
 
 class Place(NamedTuple):
@@ -27,48 +30,42 @@ class Place(NamedTuple):
     start: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    @property
-    def end(self) -> int:
-        """Where it ends in the file."""
-        return self.start + math.prod(self.shape) * self.dtype.itemsize
+    nbytes: int
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-
-def _is_flushed(name: str) -> bool:
-    """Return True if an array of the state is flushed: it does not follow from the others."""
-    return name != "weights" and not name.startswith("undo.")
+        return self.nbytes // self.shape[0]
 
 
 def places_of(spec: BufferSpec) -> dict[str, Place]:
-    """Return the place of each array. In the state those that are flushed come first, up to the end of a page."""
-    places, schema, options = {}, spec.columns, spec.options
+    """Return the place of each array. In the state those that are flushed come first, up to the end of a page.
+
+    Behind them are the undo row, and the tree of weights, which follows from its leaves.
+    """
+    schema, options = spec.columns, spec.options
     layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
-    ends, was_flushed = {STATE: 0, COLUMNS: 0}, True
-    for name, (shape, dtype) in sorted(
-        layout.items(), key=lambda item: (not _is_flushed(item[0]), item[0] in OF_INSERTION)
-    ):
-        file = COLUMNS if name.startswith(state.OF_ROWS) else STATE
-        begins_page = file == COLUMNS or (was_flushed and not _is_flushed(name))
-        line, was_flushed = PAGE if begins_page else _LINE, _is_flushed(name)
-        places[name] = Place(file, -(-ends[file] // line) * line, shape, schema.numpy_type(dtype))
-        ends[file] = places[name].end
+    last = {"weights", *_names_of_undo(layout)}
+    of_rows = {name for name in layout if name.startswith(state.OF_ROWS)}
+    order = [name for name in layout if name not in last and name not in OF_INSERTION]
+    order += [name for name in layout if name in OF_INSERTION] + [name for name in layout if name in last]
+    places, ends, was_last = dict[str, Place](), {STATE: 0, COLUMNS: 0}, False
+    for name in order:
+        shape, dtype = layout[name][0], schema.numpy_type(layout[name][1])
+        file, is_last = COLUMNS if name in of_rows else STATE, name in last
+        line, was_last = PAGE if file == COLUMNS or is_last > was_last else _LINE, is_last
+        places[name] = Place(file, -(-ends[file] // line) * line, shape, dtype, math.prod(shape) * dtype.itemsize)
+        ends[file] = places[name].start + places[name].nbytes
     return places
 
 
 def flushed_bytes(places: Mapping[str, Place]) -> int:
-    """Return the bytes of the state's pages that are flushed."""
-    return min(place.start for name, place in places.items() if name.startswith("undo."))
+    """Return the bytes of the state's pages that are flushed: up to the first array of the undo row."""
+    return places[next(_names_of_undo(places))].start
 
 
 def sizes_of(places: Mapping[str, Place]) -> dict[str, int]:
     """Return the bytes of each file. A log longer than all that it is about would be of no use."""
-    sizes = dict.fromkeys((STATE, COLUMNS), 0)
-    for place in places.values():
-        sizes[place.file] = max(sizes[place.file], place.end)
+    sizes = {place.file: place.start + place.nbytes for place in places.values()}  # of the last array in each
     log = min(-(-sum(sizes.values()) // PAGE) * PAGE, _LONGEST_LOG)
     return dict.fromkeys(FILES, PAGE + flushed_bytes(places) + log) | sizes

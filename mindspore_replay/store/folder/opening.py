@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..kernels import library, state
@@ -18,7 +18,7 @@ from . import sharing
 from .files import allocate, is_locked, opened_plainly
 from .folder import HEADER, OWNER, Folder, fcntl
 from .header import bad_folder, read_header, write_header
-from .layout import STATE, places_of, sizes_of
+from .layout import STATE, Place, places_of, sizes_of
 
 #: Seconds for which a folder that is locked is tried again: a process that asks whether there is a learner locks it.
 _LOCK_WAIT = 0.5
@@ -41,7 +41,8 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
         )
     exists = folder.exists()  # then its files are made in it, and the header last: a folder without one is refused
     making = folder if exists else folder.with_name(f"{folder.name}.{secrets.token_hex(8)}.tmp")
-    sizes = sizes_of(places_of(spec))
+    places = places_of(spec)
+    sizes = sizes_of(places)
 
     files: list[library.calls.File | Folder] = []
 
@@ -66,7 +67,7 @@ def create(path: str | os.PathLike[str], spec: BufferSpec) -> Folder:
                 allocate(making / name, size)
             files.append(lock := opened_plainly(making / STATE))
             fcntl.flock(lock, fcntl.LOCK_EX)  # until `share`
-            files.append(new := Folder(making, spec, owner, True, lock, is_new=True))
+            files.append(new := Folder(making, spec, places, owner, True, lock, is_new=True))
             state.initialize(spec.options, new.arrays)
             sharing.restart(new.arrays)
             new.write_first()
@@ -95,7 +96,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
         OSError: If this process may not write to it.
     """
     with _explained(path, function):
-        folder, spec = _checked(path, function)
+        folder, spec, places = _checked(path, function)
         owner = opened_plainly(folder / OWNER)
         with on_failure(owner.close):
             deadline = time.monotonic() + _LOCK_WAIT
@@ -105,7 +106,7 @@ def open_as_learner(path: str | os.PathLike[str], function: str, verify: bool = 
                         f"For '{function}', the buffer in {folder} is open in another learner: close it there."
                     )
                 time.sleep(0.01)
-            return _shared(folder, spec, owner, function, verify)
+            return _shared(folder, spec, places, owner, function, verify)
 
 
 def open_to_attach(path: str | os.PathLike[str], function: str) -> Folder:
@@ -128,7 +129,12 @@ def _explained(path: str | os.PathLike[str], function: str) -> Iterator[None]:
 
 
 def _shared(
-    path: Path, spec: BufferSpec, owner: "library.calls.File | None", function: str, verify: bool = False
+    path: Path,
+    spec: BufferSpec,
+    places: Mapping[str, Place],
+    owner: "library.calls.File | None",
+    function: str,
+    verify: bool = False,
 ) -> Folder:
     """Lock the file that all users of a folder lock, and map its files."""
     lock = opened_plainly(path / STATE)
@@ -140,7 +146,7 @@ def _shared(
                     f"For '{function}', 'verify' must be False while others use the buffer in {path}: close them first."
                 )
             fcntl.flock(lock, fcntl.LOCK_SH)
-        return Folder(path, spec, owner, is_first, lock, verify=verify)
+        return Folder(path, spec, places, owner, is_first, lock, verify=verify)
 
 
 def _remove_unfinished(folder: Path) -> None:
@@ -161,8 +167,8 @@ def _need_linux(name: str) -> None:
         )
 
 
-def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec]:
-    """Return the folder and what its buffer is. Raise an error if a file is missing or has another size."""
+def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferSpec, dict[str, Place]]:
+    """Return the folder, its buffer and its arrays' places. Raise an error if a file is missing or has another size."""
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"For '{function}', 'folder' must be a path, but got {path!r}.")
     _need_linux(function)
@@ -174,11 +180,12 @@ def _checked(path: str | os.PathLike[str], function: str) -> tuple[Path, BufferS
     if (folder / HEADER).is_symlink() or not (folder / HEADER).is_file():
         raise bad_folder(function, folder, f"has no file {HEADER!r}")
     spec = read_header(folder, folder / HEADER, function)
-    for name, size in {**sizes_of(places_of(spec)), OWNER: 0}.items():
+    places = places_of(spec)
+    for name, size in {**sizes_of(places), OWNER: 0}.items():
         if (folder / name).is_symlink():
             raise bad_folder(function, folder, f"is not whole: its file {name!r} is a link to another")
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
         if found != size:
             got = "is missing" if found is None else f"has {found} bytes, not {size}"
             raise bad_folder(function, folder, f"is not whole: its file {name!r} {got}")
-    return folder, spec
+    return folder, spec, places

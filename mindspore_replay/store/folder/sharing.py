@@ -63,19 +63,10 @@ def is_busy(arrays: Arrays) -> bool:
 def register(
     spec: BufferSpec, arrays: Arrays, state: State, is_first: bool, beyond_memory: bool, memory: mmap.mmap
 ) -> None:
-    """Let kernels of this process lock a buffer's arrays for all processes, as long as their memory is mapped.
+    """Let kernels of this process lock a buffer's arrays for all processes, as long as the memory is mapped.
 
-    Args:
-        spec (BufferSpec): What the buffer is.
-        arrays (Mapping[str, numpy.ndarray]): The state and the arrays of `layout`, in shared memory.
-        state (Mapping[str, Union[Array, Sequence[Array]]]): The state, as arguments of kernels.
-        is_first (bool): Whether no other process uses the arrays. Then the lock is made again, and an operation that a
-            dead process began is completed or undone.
-        beyond_memory (bool): Whether the arrays are in files that are larger than memory.
-        memory (mmap): The memory of the state.
-
-    Raises:
-        KernelError: If the lock cannot be made.
+    The first process makes the lock again, and completes or undoes the operation that a dead process began. Files
+    `beyond_memory` are larger than memory. Raise a KernelError if the lock cannot be made.
     """
     row = [Array(shape, dtype, arrays[f"undo.{name}"]) for name, shape, dtype in _columns(spec.columns)]
     call = Call("update", spec.options.groups, {**state, "rows": row, "written": Array((2,), "int64")})

@@ -72,7 +72,7 @@ class RowChecksums:
 
 
 def _columns(arrays: Arrays) -> list[np.ndarray]:
-    return [array for name, array in arrays.items() if name.startswith("column.")]
+    return [arrays[name] for name in state.names_of_columns(arrays)]
 
 
 def torn_rows(options: Options, arrays: Arrays, since: Record) -> np.ndarray:

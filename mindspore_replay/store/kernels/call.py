@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.length_groups import LengthGroup, arguments_of
+from ..base.schema import DTYPES
 from . import library
 from .signatures import ROWS, Signature
 
@@ -54,7 +55,7 @@ class Tensors(NamedTuple):
 
 #: Those of a store without a framework.
 NO_TENSORS = Tensors()
-_NAMES: dict[str, bytes] = {}  # of dtypes, each at one address, which kernels compare first
+_NAMES = {name: name.encode() for name in DTYPES}  # each at one address, which kernels compare first
 
 
 class Call:
@@ -94,16 +95,16 @@ class Call:
             arrays += these
         self._kept = [array.memory for array in arrays]  # keeps their addresses valid
         self._size = size = len(arrays)
-        shapes = [(ctypes.c_int64 * max(len(array.shape), 1))(*array.shape) for array in arrays]
-        addresses = (array.memory.ctypes.data if array.memory is not None else None for array in arrays)
+        shapes = [(ctypes.c_int64 * (len(array.shape) or 1))(*array.shape) for array in arrays]
+        addresses = [None if array is None else array.ctypes.data for array in self._kept]
         pointers = (ctypes.c_void_p * size)(*map(ctypes.addressof, shapes))
-        ndims = (ctypes.c_int * size)(*(len(array.shape) for array in arrays))
-        names = (ctypes.c_char_p * size)(*(_NAMES.setdefault(array.dtype, array.dtype.encode()) for array in arrays))
+        ndims = (ctypes.c_int * size)(*map(len, [array.shape for array in arrays]))
+        names = (ctypes.c_char_p * size)(*[_NAMES[array.dtype] for array in arrays])
         self._arguments: tuple[Any, ...] = (ctypes.c_void_p * size)(*addresses), ndims, pointers, names
         self._shapes = shapes
         kernel = library.address_of(f"{signature.kernel}_items" if length_groups else signature.kernel)
         #: The kernel with its arguments, an object of csrc/python/call.h.
-        params, ndims_at, shapes_at, dtypes_at = (ctypes.addressof(array) for array in self._arguments)
+        params, ndims_at, shapes_at, dtypes_at = [ctypes.addressof(array) for array in self._arguments]
         owned = self._kept, shapes, self._arguments
         self.direct = library.calls.Call(kernel, size, params, ndims_at, shapes_at, dtypes_at, owned)
 

@@ -1,5 +1,7 @@
 """The arrays of a buffer's state: their layout, initial values and invariants."""
 
+import functools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -86,6 +88,8 @@ def note_update(updates: np.ndarray, slots: np.ndarray) -> None:
 
 #: Begins of the names of arrays of rows.
 OF_ROWS = ("column.", "items.")
+#: Of the names of arrays, those of columns.
+names_of_columns = functools.partial(filter, re.compile(r"column\.").match)
 
 #: The arrays, besides columns, with a number for each slot; the tree of ``weights`` begins with them.
 BY_SLOT = ("weights", "priorities", "use_counts", "insertion_clocks", "steps", "flags", "row_serials")
