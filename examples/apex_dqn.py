@@ -19,6 +19,7 @@ Reference:
     returns.
 """
 
+import shutil
 from collections import deque
 from typing import Any
 
@@ -120,8 +121,8 @@ def main() -> None:
     ms.runtime.dispatch_threads_num(1)  # the graph is a chain, and all processes share the cores
     config, settings = run.config, run.config["learner"]
     if not run.options.resume:
-        for old in run.folder.glob("shard_*"):  # of an earlier run
-            old.unlink()
+        for old in run.folder.glob("save_*"):  # of an earlier run
+            shutil.rmtree(old)
     network, target = (
         make_network(settings["observation_scale"], settings["hidden"], 2, DuelingHead) for _ in range(2)
     )

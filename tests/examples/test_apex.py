@@ -38,7 +38,7 @@ def test_apex_learns_from_several_processes_and_resumes(cluster: Any, tmp_path: 
     assert "mean return of 10 greedy episodes" in output
     assert len(history(tmp_path)) >= 5
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
-    with safe_open(tmp_path / "shard_0.safetensors", "numpy") as file:
+    with safe_open(next(tmp_path.glob("save_*/shard_0.safetensors")), "numpy") as file:
         inserted, sampled = json.loads(file.metadata()["note"])["counts"][:2]
     assert 500 <= inserted < 600
     assert abs((inserted - 300) * 32 - sampled) < 1200
