@@ -220,8 +220,7 @@ def _choose(found: Recording, episodes: Episodes) -> np.ndarray:
         text = f"For '{found.call}', 'episodes' must name episodes of the {count} in {found.label}, but got {wanted!r}."
         raise IndexError(text) from None
     if not chosen.any():
-        text = f"For '{found.call}', 'episodes' must name at least one of the {count} in {found.label}."
-        raise ValueError(text)
+        raise ValueError(f"For '{found.call}', 'episodes' must name at least one of the {count} in {found.label}.")
     return chosen
 
 
