@@ -312,7 +312,7 @@ def _record(cls: type, name: str, value: object) -> object:
 def _check_fields(cls: type, name: str, value: Mapping[str, Any]) -> None:
     """Raise a ValueError for a mapping with unknown arguments of a class, or without some."""
     parameters = inspect.signature(cls).parameters.values()
-    _check_known([f"{name}.{key}" for key in value], [f"{name}.{p.name}" for p in parameters])
+    _check_known(value, [p.name for p in parameters], f"{name}.")
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in value]
     if missing:
         raise ValueError(f"For 'create_buffer', {name!r} lacks {missing}; it has {sorted(map(str, value))}.")
@@ -323,9 +323,9 @@ def _check_mapping(name: str, value: object) -> None:
         raise TypeError(f"For 'create_buffer', {name!r} must be a mapping, but got {value!r} ({type(value).__name__}).")
 
 
-def _check_known(keys: Iterable[Any], allowed: Iterable[str]) -> None:
-    allowed = list(allowed)
+def _check_known(keys: Iterable[Any], allowed: Sequence[str], before: str = "") -> None:
     meant = [key for key in allowed if key not in di_engine.REFUSED]
-    unknown = [f"{key!r}{hint(str(key), meant)}" for key in keys if key not in allowed]
+    hints = {key: hint(str(key), meant).replace("is '", f"is '{before}") for key in keys if key not in allowed}
+    unknown = [f"{f'{before}{key}'!r}{nearest}" for key, nearest in hints.items()]
     if unknown:
         raise ValueError(f"For 'create_buffer', the configuration has unknown keys: {'; '.join(unknown)}.")

@@ -79,13 +79,12 @@ void CheckRange(const replay::SumTree &tree, const std::vector<double> &leaves, 
 // Points of the total weight stay within it, even if the weights in front of `slot` sum to more than the total because
 // of another order of summation.
 void CheckRotation(const replay::SumTree &tree, int64_t capacity) {
-  bool inside = true;
   for (int64_t slot = 0; slot < capacity; ++slot) {
-    replay::Vector<double> targets = {tree.Total(), tree.Total() / 3, 1e-300};
-    replay::Rotate(tree, slot, &targets);
-    for (double target : targets) inside = inside && target > 0 && target <= tree.Total();
+    for (const double point : {tree.Total(), tree.Total() / 3, 1e-300}) {
+      const double target = replay::Rotated(point, tree.Before(slot), tree.Total());
+      CHECK(target > 0 && target <= tree.Total());
+    }
   }
-  CHECK(inside);
 }
 
 void TestRotation() {

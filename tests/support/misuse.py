@@ -1048,7 +1048,7 @@ FUNCTIONS: dict[str, dict[str, Exception]] = {
             TypeError("For 'ReplayBuffer', 'types[0]' " + EACH_DTYPE + "'float23'."),
         'create_buffer(config(limiter={"samples_per_insert": 1, "min_size": 3}))':
             ValueError("'limiter' lacks ['error_buffer']; it has ['min_size', 'samples_per_insert']."),
-        'create_buffer(config(limiter={"speed": 3}))': ValueError("the configuration has unknown keys: 'speed'."),
+        'create_buffer(config(limiter={"speed": 3}))': ValueError(KEYS + "'limiter.speed'."),
         "create_buffer(config(limiter=3))": TypeError("'limiter' must be a mapping, but got 3 (int)."),
         "create_buffer(config(capcity=1, sed=2))":
             ValueError(KEYS + "'capcity' (the nearest is 'capacity'); 'sed' (the nearest is 'seed')."),

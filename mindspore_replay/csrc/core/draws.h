@@ -20,21 +20,21 @@
 
 namespace replay {
 
-// Converts targets that are counted from the first weight of `slot` to targets counted from slot 0.
-inline void Rotate(const SumTree &tree, int64_t slot, Vector<double> *targets) {
-  const double offset = tree.Before(slot);
-  const double total = tree.Total();
-  for (double &target : *targets) target = Rotated(target, offset, total);
-}
-
-// Replaces ranks among the rows of weight 1, given in `slots`, by the slots of these rows. Ranks count from slot 0, or
-// with `rotates` from the first row of the range.
-inline void SlotsOfRanks(const SumTree &tree, const Cursors &ring, RowRange rows, bool rotates, int64_t n,
-                         int64_t *slots) {
-  Vector<double> ranks(static_cast<size_t>(n));
-  std::transform(slots, slots + n, ranks.begin(), [](int64_t rank) { return static_cast<double>(rank + 1); });
-  if (rotates) Rotate(tree, SlotOf(rows.first, ring.head, ring.capacity), &ranks);
-  tree.Descend(ranks.data(), n, slots);
+// Draws the oldest or the newest of the `eligible` rows of a range whose weights are 0 and 1. The next one is mostly near.
+inline void DrawInOrder(int64_t draw, const SumTree &tree, const Cursors &ring, RowRange rows, int64_t eligible,
+                        int64_t n, int64_t *slots) {
+  const double offset = tree.Before(SlotOf(rows.first, ring.head, ring.capacity)), total = tree.Total();
+  const int64_t step = draw == kOldestFirst ? 1 : ring.capacity - 1;
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t slot = i == 0 ? 0 : slots[i - 1];
+    for (int64_t left = i == 0 ? 0 : kFanout; left > 0; --left) {
+      slot += slot + step < ring.capacity ? step : step - ring.capacity;
+      if (tree.Leaf(slot) > 0) break;
+    }
+    if (i == 0 || tree.Leaf(slot) <= 0)
+      slot = tree.SlotAt(Rotated(static_cast<double>(RankInOrder(draw, eligible, i) + 1), offset, total));
+    slots[i] = slot;
+  }
 }
 
 // Draws from the `eligible` rows of a range whose weights are 0 and 1: draws ranks as from a ring without weights, then
@@ -49,28 +49,25 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
   const bool rotates = ordered || rows.size < ring.capacity;
   const bool all =
       rows.size == ring.count && eligible == ring.count && tree.Positive() >= static_cast<double>(ring.count);
-  if (!all) return SlotsOfRanks(tree, ring, rows, rotates, draws, slots);
-  // The rank of a row is its place.
-  for (int64_t i = 0; rotates && i < draws; ++i) slots[i] = SlotOf(rows.first + slots[i], ring.head, ring.capacity);
+  if (all) {  // the rank of a row is its place
+    for (int64_t i = 0; rotates && i < draws; ++i) slots[i] = SlotOf(rows.first + slots[i], ring.head, ring.capacity);
+    return;
+  }
+  Vector<double> ranks(static_cast<size_t>(draws));
+  const double before = tree.Before(SlotOf(rows.first, ring.head, ring.capacity)), total = tree.Total();
+  std::transform(slots, slots + draws, ranks.begin(), [=](int64_t rank) {
+    return rotates ? Rotated(static_cast<double>(rank + 1), before, total) : static_cast<double>(rank + 1);
+  });
+  tree.Descend(ranks.data(), draws, slots);
 }
 
-// Draws one row from each of `draws` equal strata of the total weight.
-inline void DrawByWeight(RandomState *state, const SumTree &tree, int64_t draws, int64_t *slots) {
-  const RandomState before = *state;
-  const double total = tree.Total();
-  const double stratum = total / static_cast<double>(draws);
+// Draws one row from each of `draws` equal strata of the total weight of a tree, or of a range of rows.
+template <typename Weights>
+void DrawByWeight(RandomState *state, const Weights &weights, int64_t draws, int64_t *slots) {
+  const double total = weights.Total(), stratum = total / static_cast<double>(draws);
   Vector<double> targets(static_cast<size_t>(draws));
-  for (int64_t i = 0; i < draws; ++i) targets[static_cast<size_t>(i)] = PointOfStratum(before, i, stratum, total);
-  tree.Descend(targets.data(), draws, slots);
-  state->counter += draws;
-}
-
-// The same, restricted to a range of rows.
-inline void DrawByWeight(RandomState *state, const TreeRange &range, int64_t draws, int64_t *slots) {
-  const RandomState before = *state;
-  const double total = range.Total();
-  const double stratum = total / static_cast<double>(draws);
-  for (int64_t i = 0; i < draws; ++i) slots[i] = range.SlotAt(PointOfStratum(before, i, stratum, total));
+  for (int64_t i = 0; i < draws; ++i) targets[static_cast<size_t>(i)] = PointOfStratum(*state, i, stratum, total);
+  weights.Descend(targets.data(), draws, slots);
   state->counter += draws;
 }
 
@@ -115,8 +112,7 @@ Status Draw(const Plan &plan, const Reach &reach, RandomState *random, const int
   const auto eligible = static_cast<int64_t>(SumRows(tree, rows, ring.head, ring.capacity));
   if (eligible < needed) return kTooFewRows;
   if (plan.InOrder()) {
-    for (int64_t i = 0; i < n; ++i) slots[i] = RankInOrder(plan.draw, eligible, i);
-    SlotsOfRanks(tree, ring, rows, true, n, slots);
+    DrawInOrder(plan.draw, tree, ring, rows, eligible, n, slots);
     random->counter += n;  // as every draw does, so that later draws use the same random numbers
     return kOk;
   }

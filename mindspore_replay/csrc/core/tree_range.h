@@ -43,6 +43,10 @@ class TreeRange {
   // The smallest positive weight, infinite if there is none.
   REPLAY_BOTH double Minimum() const { return least_; }
 
+  void Descend(const double *targets, int64_t n, int64_t *slots) const {
+    std::transform(targets, targets + n, slots, [this](double target) { return SlotAt(target); });
+  }
+
   // SumTree::SlotAt, for a target in (0, Total()].
   REPLAY_BOTH int64_t SlotAt(double target) const {
     int64_t node = 0;

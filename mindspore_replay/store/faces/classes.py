@@ -821,6 +821,6 @@ class ReplayQueue(LocalBuffer, public=True):
             >>> from mindspore_replay import ReplayQueue
             >>> queue = ReplayQueue(sample_size=2, capacity=4, shapes=[()], types=["int32"])
             >>> print(queue.insert([[10, 11, 12]]).account())
-            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', fits=None, items='')
+            QueueAccount(name='ReplayQueue', capacity=4, valid=3, room=1, pending='', items='')
         """
         return self._front.account()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..base.checks import MAX_CAPACITY, any_number, check_size, no_room
@@ -70,7 +70,7 @@ class QueueAccount:
     valid: int
     room: float
     pending: str = ""
-    longest: int = MAX_CAPACITY
+    longest: int = field(default=MAX_CAPACITY, repr=False)
     items: str = ""
     ways_out: ClassVar[tuple[str, str]] = ("", "")
 
