@@ -1,7 +1,7 @@
 """Makes buffers from configurations: dicts or YAML files."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
