@@ -43,11 +43,11 @@ class TreeRange {
   // The smallest positive weight, infinite if there is none.
   REPLAY_BOTH double Minimum() const { return least_; }
 
+  // SumTree::Descend and SlotAt, for targets in (0, Total()].
   void Descend(const double *targets, int64_t n, int64_t *slots) const {
-    std::transform(targets, targets + n, slots, [this](double target) { return SlotAt(target); });
+    const TreeRange range = *this;  // which no write can change
+    for (int64_t i = 0; i < n; ++i) slots[i] = range.SlotAt(targets[i]);
   }
-
-  // SumTree::SlotAt, for a target in (0, Total()].
   REPLAY_BOTH int64_t SlotAt(double target) const {
     int64_t node = 0;
     for (int level = tree_.Height(); level >= 1; --level) {
