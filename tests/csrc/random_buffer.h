@@ -126,7 +126,7 @@ class Buffer {
   int Sample() {
     int64_t draw = draw_ == replay::kByRank ? random_.Of<int64_t>({1, 3, 4}) : draw_;
     if (kind_.epochs) draw = replay::kInEpochs;
-    if (random_.Chance(0.1)) draw = random_.Below(7);
+    if (random_.Chance(0.1)) draw = random_.Below(alpha_ > 0 ? 3 : 7);  // in order weights are 0 and 1
     if (random_.Chance(0.1)) return Sample(Eligible() + 1, draw, Outputs(), {0, INT64_MAX});
     if (random_.Chance(0.8)) return Sample(random_.Between(1, Eligible() / 2 + 2), draw, Outputs(), {0, INT64_MAX});
     return Sample(random_.Between(1, Eligible() + 2), draw, Outputs(), RandomRange());
