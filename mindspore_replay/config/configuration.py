@@ -325,7 +325,6 @@ def _check_mapping(name: str, value: object) -> None:
 
 def _check_known(keys: Iterable[Any], allowed: Sequence[str], before: str = "") -> None:
     meant = [key for key in allowed if key not in di_engine.REFUSED]
-    hints = {key: hint(str(key), meant).replace("is '", f"is '{before}") for key in keys if key not in allowed}
-    unknown = [f"{f'{before}{key}'!r}{nearest}" for key, nearest in hints.items()]
+    unknown = [f"{f'{before}{key}'!r}{hint(str(key), meant, before)}" for key in keys if key not in allowed]
     if unknown:
         raise ValueError(f"For 'create_buffer', the configuration has unknown keys: {'; '.join(unknown)}.")

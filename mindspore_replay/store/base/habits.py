@@ -130,15 +130,15 @@ def check_arguments(cls: type, names: Iterable[str]) -> None:
         raise TypeError(f"For '{cls.__name__}', there are unknown arguments: {'; '.join(unknown)}.")
 
 
-def hint(word: str, allowed: Iterable[str]) -> str:
-    """Return a hint to what is meant by an unknown word: another library's name for a known one, or a similar one."""
+def hint(word: str, allowed: Iterable[str], before: str = "") -> str:
+    """Return a hint to what an unknown word means: another library's name for a known one, or a similar one."""
     allowed = list(allowed)
     if _ELSEWHERE.get(word) in allowed:
-        return f" (here {_ELSEWHERE[word]!r})"
+        return f" (here '{before}{_ELSEWHERE[word]}')"
     if word in _NEEDLESS:
         return f" ({_NEEDLESS[word]})"
     matches = difflib.get_close_matches(word, allowed, n=1)
-    return f" (the nearest is {matches[0]!r})" if matches else ""
+    return f" (the nearest is '{before}{matches[0]}')" if matches else ""
 
 
 def wrong_insert(
