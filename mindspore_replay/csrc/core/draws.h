@@ -54,7 +54,7 @@ inline void DrawByRank(RandomState *state, const SumTree &tree, const Cursors &r
     return;
   }
   Vector<double> ranks(static_cast<size_t>(draws));
-  const double before = tree.Before(SlotOf(rows.first, ring.head, ring.capacity)), total = tree.Total();
+  const double before = rotates ? tree.Before(SlotOf(rows.first, ring.head, ring.capacity)) : 0, total = tree.Total();
   std::transform(slots, slots + draws, ranks.begin(), [=](int64_t rank) {
     return rotates ? Rotated(static_cast<double>(rank + 1), before, total) : static_cast<double>(rank + 1);
   });
