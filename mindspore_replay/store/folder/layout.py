@@ -47,10 +47,8 @@ def places_of(spec: BufferSpec) -> dict[str, Place]:
     layout = sharing.layout(schema, options.capacity) | state.whole_layout(schema, options)
     last = {"weights", *_names_of_undo(layout)}
     of_rows = {name for name in layout if name.startswith(state.OF_ROWS)}
-    order = [name for name in layout if name not in last and name not in OF_INSERTION]
-    order += [name for name in layout if name in OF_INSERTION] + [name for name in layout if name in last]
     places, ends, was_last = dict[str, Place](), {STATE: 0, COLUMNS: 0}, False
-    for name in order:
+    for name in sorted(layout, key=lambda name: (name in last, name in OF_INSERTION)):
         shape, dtype = layout[name][0], schema.numpy_type(layout[name][1])
         file, is_last = COLUMNS if name in of_rows else STATE, name in last
         line, was_last = PAGE if file == COLUMNS or is_last > was_last else _LINE, is_last

@@ -76,9 +76,9 @@ class Options(NamedTuple):
 
     def row_rule(self) -> np.ndarray:
         """Return the rule for rows with weights as an argument of kernels. Shape ``[5]``, float64."""
-        alpha, epsilon = self.weighting or (0.0, 0.0)
-        rule = {"alpha": alpha, "epsilon": epsilon, "keep": self.never_evicts_valid, "late": self.new_uses()}
-        rule["initial_priority"] = self.initial_priority
+        assert self.weighting is not None
+        rule = {"alpha": self.weighting[0], "epsilon": self.weighting[1], "keep": self.never_evicts_valid}
+        rule |= {"late": self.new_uses(), "initial_priority": self.initial_priority}
         return np.array([rule[name] for name in ROW_RULE], np.float64)
 
     def new_uses(self) -> int:
