@@ -68,8 +68,7 @@ inline void Guard(char *memory, int64_t bytes, const void *head) {
     sigaction(SIGBUS, &ours, nullptr);
   }
   static std::atomic<bool> busy{false};
-  while (busy.exchange(true)) {
-  }
+  while (busy.exchange(true)) continue;
   for (MappedFile &file : mapped_files) {
     if (file.head.load() != nullptr) continue;
     file.failed.store(false);

@@ -305,34 +305,35 @@ class Shared : public ProcessLock {
   }
 
  private:
-  // Acquires the lock. Insertions stand in line for it, so that at most one of them is before any other call. One that
-  // others overtake for too long asks as such a call does. Nobody waits for a turn that is not taken: whoever is asked to
-  // let others go first does so once, for a short time, and whoever stands in line only delays those behind.
+  // Acquires the lock. An insertion that meets another call stands in line, so that at most one of them is before any
+  // other call. Whoever is overtaken for too long asks insertions to let it go first. Nobody waits for a turn that is not
+  // taken: whoever is asked lets others go once, for a short time, and whoever stands in line only delays those behind.
   int Acquire(bool inserts) {
     constexpr int64_t kInLine = 20000000, kAgain = 1000000, kLongest = 2000000;  // nanoseconds
-    int result = EBUSY;
-    if (!inserts) {
-      result = lock_.TryLock();
-    } else if (const int stood = line_.LockWithin(kInLine); stood == 0 || stood == EOWNERDEAD) {
-      if (stood == EOWNERDEAD) line_.Repaired();
-      const uint32_t asking = __atomic_load_n(&journal_.asking, __ATOMIC_SEQ_CST);
-      if (asking != 0) {
-        SleepOn(&journal_.asking, asking, kLongest);
-        uint32_t still = asking;  // then whoever asked has died, or does not run
-        __atomic_compare_exchange_n(&journal_.asking, &still, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-      }
-      result = lock_.Lock();
-      line_.Unlock();
-    }
+    int result = !inserts || Asking() == 0 ? lock_.TryLock() : EBUSY;
     if (result != EBUSY) return result;
-    do {
-      __atomic_store_n(&journal_.asking, __atomic_add_fetch(&journal_.asks, 1, __ATOMIC_SEQ_CST) | 1u << 31,
-                       __ATOMIC_SEQ_CST);
+    const int stood = inserts ? line_.LockWithin(kInLine) : ETIMEDOUT;
+    if (stood == EOWNERDEAD) line_.Repaired();
+    if (stood != ETIMEDOUT) {
+      if (const uint32_t asking = Asking(); asking != 0) {
+        SleepOn(&journal_.asking, asking, kLongest);
+        Replace(asking, 0);  // whoever asked has died, or does not run
+      }
       result = lock_.LockWithin(kAgain);
-    } while (result == ETIMEDOUT);
-    __atomic_store_n(&journal_.asking, 0, __ATOMIC_SEQ_CST);
-    WakeUp(&journal_.asking);
+    }
+    while (result == EBUSY || result == ETIMEDOUT) {
+      const uint32_t asking = __atomic_add_fetch(&journal_.asks, 1, __ATOMIC_SEQ_CST) | 1u << 31;
+      Replace(inserts ? 0 : Asking(), asking);  // an insertion asks only if nobody does
+      result = lock_.LockWithin(kAgain);
+      if (Replace(asking, 0)) WakeUp(&journal_.asking);
+    }
+    if (stood != ETIMEDOUT) line_.Unlock();
     return result;
+  }
+
+  uint32_t Asking() const { return __atomic_load_n(&journal_.asking, __ATOMIC_SEQ_CST); }
+  bool Replace(uint32_t asking, uint32_t next) {
+    return __atomic_compare_exchange_n(&journal_.asking, &asking, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   }
 
   // Identifies this process among all that ever used the buffer.
