@@ -24,16 +24,17 @@
 #define MINDSPORE_REPLAY_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Defines a kernel: the function body that follows takes `args`, already bound to the operator's signature.
-#define MINDSPORE_REPLAY_KERNEL(name)                                                                  \
-  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);           \
-  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes,   \
-                                            const char **dtypes, void *in_graph, void *of_mindspore) { \
-    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                               \
-    const bool waits = in_graph == nullptr && of_mindspore == nullptr;                                 \
-    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args, waits);  \
-    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);       \
-    return status;                                                                                     \
-  }                                                                                                    \
+#define MINDSPORE_REPLAY_KERNEL(name)                                                                \
+  static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args);         \
+  MINDSPORE_REPLAY_EXPORT int replay_##name(int nparam, void **params, int *ndims, int64_t **shapes, \
+                                            const char **dtypes, void *caller, void *of_mindspore) { \
+    const replay::Arguments args(nparam, params, ndims, shapes, dtypes);                             \
+    replay::Caller none(of_mindspore != nullptr);                                                    \
+    auto *from = caller == nullptr || none.in_graph ? &none : static_cast<replay::Caller *>(caller); \
+    const replay::Status status = replay::Run<replay::OperatorNumber(#name)>(name##_of, args, from); \
+    if (status != replay::kOk && of_mindspore != nullptr) replay::Fail("replay_" #name, status);     \
+    return status;                                                                                   \
+  }                                                                                                  \
   static replay::Status name##_of(const replay::Bound<replay::OperatorNumber(#name)> &args)
 
 namespace replay {
@@ -109,12 +110,13 @@ int64_t RowsOf(const Bound<kOperator> &args) {
 }
 
 // Runs a kernel under the lock of its buffer, which the address of `head` selects. Inputs that overlap the buffer's own
-// state are copied first. If it `waits`, it keeps to the limits of the buffer.
+// state are copied first. Outside graphs it keeps to the limits of the buffer.
 template <int kOperator>
-Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, bool waits) {
+Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, Caller *caller) {
   EmptyUpperHalves();
-  Binding binding;
-  if (!Binder<kOperator>(args, &binding).Bind()) return kBadArguments;
+  caller->bound = caller->bound || Binder<kOperator>(args, new (&caller->binding) Binding).Bind();
+  if (!caller->bound) return kBadArguments;
+  const Binding &binding = caller->binding;
   const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]),
                             kTurnOf<kOperator> == kInserts);
   if (!exclusive.held()) return kNoLock;
@@ -122,7 +124,8 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, bo
   const auto checked = [&](const Bound<kOperator> &bound) {
     const auto run = [&] {
       if constexpr (kTurnOf<kOperator> >= 0) {
-        if (waits) return WithinLimits(lock, kTurnOf<kOperator>, RowsOf(bound), [&] { return kernel(bound); });
+        if (!caller->in_graph)
+          return WithinLimits(lock, kTurnOf<kOperator>, RowsOf(bound), [&] { return kernel(bound); });
       }
       return kernel(bound);
     };

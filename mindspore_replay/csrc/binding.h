@@ -27,6 +27,14 @@ struct Binding {
   bool groups[kNumberOfGroups] = {};
 };
 
+// What a caller that is not MindSpore passes along: the binding of its last call, and whether that holds, as it does while
+// shapes and dtypes stay; and whether it serves a graph, which never waits for rows.
+struct Caller {
+  explicit Caller(bool serves_graph = false) : in_graph(serves_graph) {}
+  Binding binding;
+  bool bound = false, in_graph;
+};
+
 // True if a name is that of the dtype; compares character by character, with the closing zero.
 template <Dtype kDtype, size_t... i>
 bool IsNamed(const char *name, std::index_sequence<i...>) {

@@ -44,16 +44,25 @@ inline int64_t AvailableIn(const Bound<OperatorNumber("update")> &args, const St
   return rows;
 }
 
+// The arguments of `update`, which must outlive this object: all arrays, and the undo row or any as the row to write.
+struct AllArrays {
+  using Args = Bound<OperatorNumber("update")>;
+  AllArrays(const Arguments &given, const Binding &bound)
+      : raw(given), binding(bound), args(raw, binding), state(StateOf(args)) {}
+  const Arguments raw;
+  const Binding binding;
+  const Args args;
+  const State state;
+};
+
 // The lock of a buffer with limits that is not shared.
 class Limited : public ProcessLock {
  public:
-  static constexpr int kUpdate = OperatorNumber("update");
-
   // `args` match the signature of `update`, as for `Shared`; null for limits that need no rows, or cannot see them.
   Limited(const void *address, Limits *limits, const Arguments *args, const Binding &binding)
       : ProcessLock(address), mutex_(Locks::Of(address).mutex()) {
     limits_ = limits;
-    if (args != nullptr) rows_ = std::make_unique<Rows>(*args, binding);
+    if (args != nullptr) rows_ = std::make_unique<AllArrays>(*args, binding);
   }
 
   bool Enter(bool) override {
@@ -75,17 +84,8 @@ class Limited : public ProcessLock {
   }
 
  private:
-  struct Rows {
-    Rows(const Arguments &given, const Binding &bound)
-        : raw(given), binding(bound), args(raw, binding), state(StateOf(args)) {}
-    const Arguments raw;
-    const Binding binding;
-    const Bound<kUpdate> args;
-    const State state;
-  };
-
   std::recursive_mutex &mutex_;
-  std::unique_ptr<Rows> rows_;
+  std::unique_ptr<AllArrays> rows_;
   int depth_ = 0;  // the mutex guards it
 };
 
@@ -177,21 +177,15 @@ struct RobustLock {
 
 class Shared : public ProcessLock {
  public:
-  static constexpr int kUpdate = OperatorNumber("update");
-
-  // `args` match the signature of `update`: all arrays of the buffer and, as the row to write, the undo row. They and
-  // the memory must outlive this object. `writer` is a random number.
+  // `args` match the signature of `update`. They and the memory must outlive this object. `writer` is a random number.
   // With `beyond_memory`, the files are larger than memory.
   Shared(Journal *journal, int64_t writer, bool beyond_memory, Limits *limits, const Arguments &args,
          const Binding &binding)
-      : ProcessLock(args.data<void>(binding.at[kSignature<kUpdate>.At("head")])),
+      : ProcessLock(args.data<void>(binding.at[kSignature<OperatorNumber("update")>.At("head")])),
         journal_(*journal),
         lock_(journal->mutex),
         line_(journal->line),
-        raw_(args),
-        binding_(binding),
-        args_(raw_, binding_),
-        state_(StateOf(args_)),
+        all_(args, binding),
         writer_(writer),
         beyond_memory_(beyond_memory) {
     limits_ = limits;
@@ -437,10 +431,9 @@ class Shared : public ProcessLock {
   Journal &journal_;
   const RobustLock lock_, line_;
   std::atomic<const Thread *> owner_{nullptr};  // the thread of this process that holds the lock
-  const Arguments raw_;
-  const Binding binding_;
-  const Bound<kUpdate> args_;
-  const State state_;
+  const AllArrays all_;
+  const AllArrays::Args &args_ = all_.args;
+  const State &state_ = all_.state;
   const int64_t writer_;
   const bool beyond_memory_;
   int depth_ = 0;  // of this process; the lock guards it

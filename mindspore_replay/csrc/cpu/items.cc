@@ -41,7 +41,7 @@ struct ItemsPlan {
 // rows, has the items of all one behind the other.
 class ItemArguments {
  public:
-  ItemArguments(const Arguments &raw, bool may_pack, void *in_graph)
+  ItemArguments(const Arguments &raw, bool may_pack, bool in_graph)
       : raw_(raw), plan_(*raw.data<ItemsPlan>(0)), may_pack_(may_pack), in_graph_(in_graph) {}
 
   // Sets the arguments of the kernel. Returns false unless all match the plan.
@@ -85,8 +85,9 @@ class ItemArguments {
 
   Status Call(Kernel kernel) {
     const Arguments args = inner();
+    Caller caller(in_graph_);
     return static_cast<Status>(
-        kernel(args.size(), params_.data(), ndims_.data(), shapes_at_.data(), dtypes_.data(), in_graph_, nullptr));
+        kernel(args.size(), params_.data(), ndims_.data(), shapes_at_.data(), dtypes_.data(), &caller, nullptr));
   }
 
   Arena ArenaOf(int field) const { return ArenaNumber(plan_.Fields()[field].arena); }
@@ -163,7 +164,7 @@ class ItemArguments {
   const Arguments &raw_;
   const ItemsPlan &plan_;
   const bool may_pack_;
-  void *const in_graph_;  // null for a call from Python
+  const bool in_graph_;
   std::vector<Vector<Reference>> rows_;
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<uint8_t> bytes_;
@@ -303,7 +304,7 @@ template <typename Use>
 int Run(const char *name, const Arguments &raw, bool may_pack, void *of_mindspore, const Use &use) {
   const auto run = [&] {
     if (raw.size() < 3 || DtypeOf(raw.dtype(0)) != kInt64 || DtypeOf(raw.dtype(2)) != kInt64) return kBadArguments;
-    ItemArguments args(raw, may_pack, of_mindspore);
+    ItemArguments args(raw, may_pack, of_mindspore != nullptr);
     if (!args.Init()) return kBadArguments;
     const Exclusive exclusive(args.head(), may_pack);
     if (!exclusive.held()) return kNoLock;

@@ -96,12 +96,11 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
                                          const char **dtypes) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   Binding binding;
-  if (!Binder<Shared::kUpdate>(args, &binding).Bind()) return kBadArguments;
+  if (!Binder<OperatorNumber("update")>(args, &binding).Bind()) return kBadArguments;
   auto shared =
       std::make_unique<Shared>(static_cast<Journal *>(journal), writer, beyond_memory != 0, limits, args, binding);
   if (sole_user != 0 && !shared->Begin()) return kNoLock;
-  Locks::Of(shared->address()).Add(shared.get());
-  shared.release();
+  Locks::Of(shared->address()).Add(shared.release());
   return kOk;
 }
 
@@ -127,10 +126,8 @@ MINDSPORE_REPLAY_EXPORT int replay_limit(const void *head, Limits *limits, int n
                                          int64_t **shapes, const char **dtypes) {
   const Arguments args(nparam, params, ndims, shapes, dtypes);
   Binding binding;
-  if (nparam > 0 && !Binder<Shared::kUpdate>(args, &binding).Bind()) return kBadArguments;
-  auto limited = std::make_unique<Limited>(head, limits, nparam > 0 ? &args : nullptr, binding);
-  Locks::Of(head).Add(limited.get());
-  limited.release();
+  if (nparam > 0 && !Binder<OperatorNumber("update")>(args, &binding).Bind()) return kBadArguments;
+  Locks::Of(head).Add(new Limited(head, limits, nparam > 0 ? &args : nullptr, binding));
   return kOk;
 }
 

@@ -1,6 +1,7 @@
 // A kernel and its arguments, called from Python.
 #pragma once
 
+#include "binding.h"
 #include "object.h"
 
 #include <cstdint>
@@ -22,19 +23,17 @@ struct Call {
   int64_t **shapes;
   const char **dtypes;
   Held owned;
+  mutable Caller caller;
 
   bool Init(PyObject *args) {
-    PyObject *addresses[5], *owner;
-    if (!PyArg_ParseTuple(args, "O!iO!O!O!O!O", &PyLong_Type, &addresses[0], &size, &PyLong_Type, &addresses[1],
-                          &PyLong_Type, &addresses[2], &PyLong_Type, &addresses[3], &PyLong_Type, &addresses[4],
-                          &owner)) {
-      return false;
-    }
-    kernel = reinterpret_cast<Kernel>(PyLong_AsVoidPtr(addresses[0]));
-    params = static_cast<void **>(PyLong_AsVoidPtr(addresses[1]));
-    ndims = static_cast<int *>(PyLong_AsVoidPtr(addresses[2]));
-    shapes = static_cast<int64_t **>(PyLong_AsVoidPtr(addresses[3]));
-    dtypes = static_cast<const char **>(PyLong_AsVoidPtr(addresses[4]));
+    unsigned long long at[5];
+    PyObject *owner;
+    if (!PyArg_ParseTuple(args, "KiKKKKO", &at[0], &size, &at[1], &at[2], &at[3], &at[4], &owner)) return false;
+    kernel = reinterpret_cast<Kernel>(at[0]);
+    params = reinterpret_cast<void **>(at[1]);
+    ndims = reinterpret_cast<int *>(at[2]);
+    shapes = reinterpret_cast<int64_t **>(at[3]);
+    dtypes = reinterpret_cast<const char **>(at[4]);
     owned = NewHeld(owner);
     return true;
   }
@@ -49,14 +48,18 @@ struct Call {
   // Points an argument to a vector.
   void Bind(int at, void *memory, int64_t n) const {
     params[at] = memory;
-    shapes[at][0] = n;
+    SetSize(at, 0, n);
+  }
+
+  void SetSize(int at, int axis, int64_t size) const {
+    if (std::exchange(shapes[at][axis], size) != size) caller.bound = false;
   }
 
   // Returns the kernel's status.
   int Run() const {
     int status;
     Py_BEGIN_ALLOW_THREADS  // a kernel waits for others on the same buffer
-        status = kernel(size, params, ndims, shapes, dtypes, nullptr, nullptr);
+        status = kernel(size, params, ndims, shapes, dtypes, &caller, nullptr);
     Py_END_ALLOW_THREADS return status;
   }
 

@@ -86,15 +86,11 @@ class Input {
     call.params[at] = memory_;
     if (axes_ == 0) return axes == 0;
     if (or_one_ != 0 && lead->axes >= 0 && (axes == 0 || (lead->axes == 0 && axes == 1 && sizes_[0] == 1))) {
-      call.shapes[at][0] = 1;
+      call.SetSize(at, 0, 1);
       return true;
     }
     if (lead->axes < 0 ? !SetLead(axes, lead) : !HasLead(axes, *lead)) return false;
-    if (axes_ == 2) {
-      std::copy(lead->sizes, lead->sizes + 2, call.shapes[at]);
-    } else {
-      call.shapes[at][0] = lead->sizes[0];
-    }
+    for (int axis = 0; axis < axes_; ++axis) call.SetSize(at, axis, lead->sizes[axis]);
     return true;
   }
 

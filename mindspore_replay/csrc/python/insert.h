@@ -91,8 +91,7 @@ struct Insert {
       lengths.resize(std::max(lengths.size(), static_cast<size_t>(field.kind + 1)));
       ++present;
     }
-    if (PyErr_Occurred()) return false;
-    return true;
+    return !PyErr_Occurred();
   }
 
   // now(exp, priority, end, final, version=None, with_indices=False): stores one row or a batch, and returns True, or the

@@ -103,8 +103,8 @@ struct Invocation {
       if (made == nullptr) return nullptr;
       PyTuple_SetItem(arrays.get(), static_cast<Py_ssize_t>(i), made);
       call->params[result.at] = PyArray_DATA(Array(made));
-      if (result.axes == 1) call->shapes[result.at][0] = lead.rows();
-      if (result.axes == 2) std::copy(lead.sizes, lead.sizes + 2, call->shapes[result.at]);
+      if (result.axes == 1) call->SetSize(result.at, 0, lead.rows());
+      for (int axis = 0; result.axes == 2 && axis < 2; ++axis) call->SetSize(result.at, axis, lead.sizes[axis]);
     }
     const int status = call->Run();
     if (status != 0) return PyLong_FromLong(status);
