@@ -51,12 +51,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=31, help="timed rounds (default: 31)")
     parser.add_argument("--json", help="also write the figures of every round to this file")
-    return parser
-
-
-def only_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option that selects figures."""
     parser.add_argument("--only", default="", metavar="REGEX", help="only figures whose name matches (default: all)")
+    return parser
 
 
 def micro(name: str) -> Figure:

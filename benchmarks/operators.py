@@ -1,11 +1,12 @@
-"""Times each operator of a buffer, against its limits.
+"""Times the operators of buffers in compiled graphs, against their limits.
 
     python benchmarks/operators.py [--rounds 31] [--only REGEX] [--json FILE]
 
-Compiled figures are differences: a compiled body that repeats the operator less the same body without it, so that
-neither the call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles.
-Half of the rounds warm up: during its first fifty calls MindSpore tries different numbers of threads for a graph. The
-floor is an operator that does nothing, with the arguments of an insertion, compiled for this by $CXX or g++.
+Figures are differences: a compiled body that repeats the operator less the same body without it, so that neither the
+call of the graph nor the loop is counted. Rounds are interleaved, and medians are printed with quartiles. Half of the
+rounds warm up: during its first fifty calls MindSpore tries different numbers of threads for a graph. The floor is an
+operator that does nothing, with the arguments of an insertion, compiled for this by $CXX or g++. Samples of windows
+stand beside a gather of as many rows, and memcpy of the bytes of stacks, at other places in each repetition.
 """
 
 import atexit
@@ -15,25 +16,44 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mindspore as ms
 import numpy as np
-from measuring import MICRO, Case, Figure, arguments, less, measure_figures, micro, once, only_argument, ratio, show
+from measuring import MICRO, Case, Figure, arguments, less, measure_figures, micro, once, ratio, show
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import PrioritizedReplayBuffer, ReplayBuffer
+from mindspore_replay import (
+    FrameStack,
+    Prefetch,
+    Priorities,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
 
-SHAPES = [(4,), (), (), (4,)]
-TYPES = ["float32", "int32", "float32", "float32"]
+SHAPES, TYPES = [(4,), (), (), (4,)], ["float32", "int32", "float32", "float32"]
 ROW = [np.full(4, 0.5, np.float32), np.array(1, np.int32), np.array(1.0, np.float32), np.full(4, 0.25, np.float32)]
-BATCH = 64
-REPEAT = 50
+BATCH, REPEAT = 64, 50
 NETWORKS = 4  # of each kind: the location of a graph's memory changes its time by some percent
-
-WIDE = (17, 6, 1, 17)  # widths of the columns of a million rows, float32
-WIDTHS = [(17,), (6,), (1,)]  # the columns of the prioritized buffers, float32
-DRAWS = 256
 SIZES = {"2^14": 1 << 14, "2^17": 1 << 17, "2^20": 1 << 20, "2^24": 1 << 24}
+SEQUENCES, STEPS, EPISODE = 256, 80, 500
+FRAMES, STACKED, SIDE = 1 << 16, 32 * 2 * 4, 84  # STACKED: frames of a sample of 32 stacks of 4, and of the next ones
+
+WIDE: dict[str, Any] = {"shapes": [(17,), (6,), (1,)], "types": ["float32"] * 3, "seed": 0}
+RECURRENT: dict[str, Any] = {"types": ["float32"], "sequence_length": STEPS, "seed": 0}
+ATARI: dict[str, Any] = {"shapes": [(SIDE, SIDE), (), ()], "types": ["uint8", "int32", "float32"], "seed": 0}
+KINDS: dict[str, Callable[[int], Any]] = {
+    "uniform": lambda n: ReplayBuffer(BATCH, n, SHAPES, TYPES, seed=0),
+    "prioritized": lambda n: PrioritizedReplayBuffer(256, n, **WIDE),
+    "composite": lambda n: PrioritizedReplayBuffer(256, n, **WIDE, backend="composite"),
+    "sequences": lambda n: SequenceReplayBuffer(SEQUENCES, n, shapes=[(17,)], **RECURRENT),
+    "by priority": lambda n: SequenceReplayBuffer(
+        SEQUENCES, n, shapes=[(17,)], **RECURRENT, priorities=Priorities(), burn_in=40, stride=40, pad_end=True
+    ),
+    "narrow": lambda n: SequenceReplayBuffer(32, n, shapes=[(4,)], **RECURRENT),
+    "frames": lambda n: ReplayBuffer(32, n, **ATARI, names=["observation", "action", "reward"], views=[FrameStack(4)]),
+}
 
 #: The limits that the project promises, in microseconds or as a ratio.
 LIMITS = {
@@ -41,26 +61,32 @@ LIMITS = {
     "compiled sample, 64 rows": 15.0,
     "compiled insert, 1 row / the floor": 1.5,
     "compiled sample, 64 rows / the floor": 2.5,
-    "from Python: insert of one row": 6.0,
-    "from Python: sample of 64": 15.0,
     "DQN step: insert + sample + update / update": 1.05,
     "capacity 1e7 / 1e4: compiled insert": 1.5,
     "capacity 1e7 / 1e4: compiled sample": 1.5,
-    "prioritized sample + update of 256, compiled": 100.0,
-    "from Python: sample + update of 256 by priority": 130.0,
-    "insert 1 row with priority, compiled": 10.0,
-    "prioritized sample + update of 256, composite": 50_000.0,
+    "prioritized sample + update, compiled, 2^20": 100.0,
+    "insert with priority, compiled, 2^20": 10.0,
+    "prioritized sample + update, composite, 2^20": 50_000.0,
+    "sample of 256 sequences of 80 / plain gather": 1.5,
+    "sample of 32 stacks of 4 + 1 frames / memcpy": 1.3,
 }
 
 
+def zeros(buffer: Any, n: int) -> list[np.ndarray]:
+    columns = zip(buffer.shapes, buffer.columns.numpy_types, strict=True)
+    return [np.zeros((n, *shape), dtype) for shape, dtype in columns]
+
+
 @functools.cache
-def filled(capacity: int) -> ReplayBuffer:
-    """Return a buffer with every row written, so that its memory is allocated."""
-    buffer = ReplayBuffer(sample_size=BATCH, capacity=capacity, shapes=SHAPES, types=TYPES, seed=0)
-    chunk = min(capacity, 1_000_000)
-    rows = [np.zeros((chunk, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES, strict=True)]
-    for _ in range(capacity // chunk):
-        buffer.insert(rows)
+def full(kind: str, capacity: int) -> Any:
+    """Return a buffer of which every row is written: by priority with random ones, and windows in episodes."""
+    buffer, random = KINDS[kind](capacity), np.random.default_rng(0)
+    for begin in range(0, capacity, 1 << 14):
+        n = min(1 << 14, capacity - begin)
+        more = {} if kind == "uniform" else {"end": (begin + np.arange(n)) % EPISODE == EPISODE - 1}
+        if kind in ("prioritized", "composite"):
+            more = {"priority": random.random(n)}
+        buffer.insert(zeros(buffer, n), **more)
     return buffer
 
 
@@ -94,26 +120,35 @@ class Empty:
 class Repeat(nn.Cell):
     """A compiled body that repeats an operator of the buffer, or nothing, `REPEAT` times."""
 
-    def __init__(self, buffer: ReplayBuffer, operator: str) -> None:
+    def __init__(self, buffer: Any, operator: str) -> None:
         super().__init__()
-        self.buffer = buffer
-        self.operator = operator
-        self.row = tuple(Tensor(value) for value in ROW)
+        self.buffer, self.operator = buffer, operator
+        self.row = tuple(Tensor(rows[0]) for rows in zeros(buffer, 1))
+        self.priority = Tensor(0.5, ms.float32)
         self.empty = Empty(buffer) if operator == "empty" else None
+        starts = np.random.default_rng(0).integers(0, 1 << 19, (REPEAT if operator == "gather" else 0, SEQUENCES, 1))
+        self.slots = tuple(Tensor(slots.reshape(-1)) for slots in starts + np.arange(STEPS))
 
-    def step(self) -> None:
-        """Run the operator once."""
+    def step(self, turn) -> None:
+        """Run the operator once. New priorities depend on the sample, as a learner's do."""
         if self.operator == "empty":
             self.empty(*self.row)
         elif self.operator == "insert":
             self.buffer.insert(self.row)
+        elif self.operator == "insert with priority":
+            self.buffer.insert(self.row, priority=self.priority)
         elif self.operator == "sample":
             self.buffer.sample()
+        elif self.operator == "gather":
+            self.buffer.get_item(self.slots[turn])
+        elif self.operator == "sample + update":
+            indices, weights = self.buffer.sample()[:2]
+            self.buffer.update_priorities(indices, weights)
 
     def construct(self, x):
-        for _ in range(REPEAT):
+        for turn in range(REPEAT):
             x = x + 1
-            self.step()
+            self.step(turn)
         return x
 
 
@@ -123,39 +158,8 @@ class WhileRepeat(Repeat):
     def construct(self, x):
         while x < REPEAT:
             x = x + 1
-            self.step()
+            self.step(0)
         return x
-
-
-@functools.cache
-def filled_by_priority(capacity: int, backend: str) -> PrioritizedReplayBuffer:
-    """Return a full prioritized buffer with random priorities."""
-    types = ["float32"] * len(WIDTHS)
-    buffer = PrioritizedReplayBuffer(
-        sample_size=DRAWS, capacity=capacity, shapes=WIDTHS, types=types, seed=0, backend=backend
-    )
-    chunk = min(capacity, 1 << 20)
-    rows = [np.zeros((chunk, *shape), np.float32) for shape in WIDTHS]
-    for i in range(capacity // chunk):
-        buffer.insert(rows, priority=np.random.default_rng(i).random(chunk))
-    return buffer
-
-
-class RepeatByPriority(Repeat):
-    """The same for a prioritized buffer."""
-
-    def __init__(self, buffer: PrioritizedReplayBuffer, operator: str) -> None:
-        super().__init__(buffer, operator)
-        self.row = tuple(Tensor(np.full(shape, 0.5, np.float32)) for shape in WIDTHS)
-        self.priority = Tensor(0.5, ms.float32)
-
-    def step(self) -> None:
-        """Run the operator once. The new priorities depend on the sample, as a learner's do."""
-        if self.operator == "insert":
-            self.buffer.insert(self.row, priority=self.priority)
-        elif self.operator == "sample + update":
-            indices, weights = self.buffer.sample()[:2]
-            self.buffer.update_priorities(indices, weights)
 
 
 class Update(nn.Cell):
@@ -183,187 +187,163 @@ class Update(nn.Cell):
         return loss
 
 
-def compiled(body: Repeat, calls: int) -> Callable[[], float]:
-    """Time some calls of a body, in seconds per repetition."""
-    start = Tensor(0, ms.int32)
-    return lambda: once(lambda: body(start).asnumpy(), calls) / REPEAT
+def dqn_steps() -> dict[str, Callable[[], Callable[[], Any]]]:
+    """Return makers of a DQN's step: its row is stored, or its batch drawn, in one way or another."""
 
+    def alone() -> Callable[[], Any]:
+        network, batch = Update(None), [Tensor(np.stack([value] * BATCH)) for value in ROW]
+        return lambda: network(*batch)
 
-def by_priority(operator: str, size: str, backend: str = "native") -> Case:
-    """Return an operator of a prioritized buffer, or nothing, in a compiled loop."""
-    return lambda: compiled(RepeatByPriority(filled_by_priority(SIZES[size], backend), operator), 2)
+    def in_graph(make: Callable[[np.ndarray], Tensor] | None) -> Callable[[], Any]:
+        network, row = Update(full.__wrapped__("uniform", 100_000)), [Tensor(value) for value in ROW]
+        return lambda: network(*(map(make, ROW) if make else row))
 
+    def inserted_first() -> Callable[[], Any]:
+        network = Update(full.__wrapped__("uniform", 100_000))
 
-def prioritized_from_python() -> Callable[[], float]:
-    """Sample, and update the priorities of the sample."""
-    buffer = filled_by_priority(SIZES["2^20"], "native")
-    priorities = np.random.default_rng(0).random(DRAWS).astype(np.float32)
-    return lambda: once(lambda: buffer.update_priorities(buffer.sample()[0], priorities), 200)
+        def step() -> Tensor:
+            network.buffer.insert(ROW)
+            return network()
 
+        return step
 
-def prioritized_cases() -> dict[str, Case]:
-    """Return the cases of prioritized buffers."""
-    cases: dict[str, Case] = {
-        f"by priority {operator} {size}": by_priority(operator, size)
-        for size in SIZES
-        for operator in ("nothing", "insert", "sample + update")
+    def drawn(ahead: bool) -> Callable[[], Any]:
+        network, source = Update(None), full.__wrapped__("uniform", 100_000)
+        if ahead:
+            source = Prefetch(source, 2)
+            atexit.register(source.close)
+        return lambda: network(*source.sample())
+
+    return {
+        "alone": alone,
+        "with buffer": lambda: in_graph(None),
+        "row in the graph": lambda: in_graph(Tensor),
+        "row from Python": inserted_first,
+        "batch sampled by a call": lambda: drawn(False),
+        "batch from Prefetch": lambda: drawn(True),
     }
-    cases["from Python, by priority"] = prioritized_from_python
-    for operator in ("nothing", "sample + update"):
-        cases[f"composite {operator} 2^20"] = by_priority(operator, "2^20", "composite")
-    return cases
 
 
-def loop(kind: type[Repeat], operator: str, capacity: int, calls: int) -> Case:
-    """Return an operator of a uniform buffer, or nothing, in a compiled loop."""
-    return lambda: compiled(kind(filled(capacity), operator), calls)
+def memcpy() -> Callable[[], float]:
+    """Time a copy of the bytes of a sample of stacks."""
+    source = full("frames", FRAMES).buffer[0].asnumpy().reshape(-1)
+    targets, turn = np.zeros((20, STACKED * SIDE * SIDE), np.uint8), 0
+
+    def copy() -> None:
+        nonlocal turn
+        target, turn = targets[turn % 20], turn + 1
+        begin = turn * 7919 * SIDE * SIDE % (source.size - target.size)
+        np.copyto(target, source[begin : begin + target.size])
+
+    return lambda: once(copy, 20)
 
 
-def from_python(operator: str, capacity: int) -> Case:
-    """Return a call of a uniform buffer."""
+def compiled(kind: str, capacity: int, operator: str, body: type[Repeat] = Repeat, calls: int = 2) -> Case:
+    """Time some calls of a body, in seconds per repetition."""
 
     def case() -> Callable[[], float]:
-        buffer = filled(capacity)
-        if operator == "insert":
-            return lambda: once(lambda: buffer.insert(ROW), 500)
-        return lambda: once(buffer.sample, 250)
+        graph, start = body(full(kind, capacity), operator), Tensor(0, ms.int32)
+        return lambda: once(lambda: graph(start).asnumpy(), calls) / REPEAT
 
     return case
 
 
-def update(with_buffer: bool) -> Callable[[], float]:
-    """Return a DQN update, from a buffer of its own or on a given batch."""
-    if with_buffer:
-        network, inputs = Update(filled.__wrapped__(100_000)), [Tensor(value) for value in ROW]
-    else:
-        network, inputs = Update(None), [Tensor(np.stack([value] * BATCH)) for value in ROW]
-    return lambda: once(lambda: network(*inputs).asnumpy(), 25)
-
-
-def update_with_row(from_python: bool) -> Callable[[], float]:
-    """Return a DQN step from a row as an environment returns it: stored from Python, or by the graph that learns."""
-    network = Update(filled.__wrapped__(100_000))
-
-    def step() -> None:
-        if from_python:
-            network.buffer.insert(ROW)
-            network().asnumpy()
-        else:
-            network(*map(Tensor, ROW)).asnumpy()
-
-    return lambda: once(step, 25)
-
-
-@functools.cache
-def wide_rows() -> list[np.ndarray]:
-    """Return a million rows."""
-    return [np.random.rand(1_000_000, width).astype(np.float32) for width in WIDE]
-
-
-def insert_a_million() -> Callable[[], float]:
-    """Time an insertion that replaces all rows."""
-    million = ReplayBuffer(
-        sample_size=BATCH, capacity=1_000_000, shapes=[(width,) for width in WIDE], types=["float32"] * 4
-    )
-    return lambda: once(lambda: million.insert(wide_rows()), 1)
-
-
-def copy_a_million() -> Callable[[], float]:
-    """Time memcpy of the same bytes."""
-    copies = [array.copy() for array in wide_rows()]
-    return lambda: once(lambda: [np.copyto(a, b) for a, b in zip(copies, wide_rows(), strict=True)], 1)
-
-
-def uniform_cases() -> dict[str, Case]:
-    """Return the cases of uniform buffers."""
-    cases: dict[str, Case] = {}
+def cases() -> dict[str, Case]:
+    found: dict[str, Case] = {"memcpy": memcpy}
     for capacity in (10_000, 100_000, 1_000_000, 10_000_000):
-        for operator in ("nothing", "insert", "sample"):
-            cases[f"loop {operator} {capacity}"] = loop(Repeat, operator, capacity, 10)
-            cases[f"while {operator} {capacity}"] = loop(WhileRepeat, operator, capacity, 4)
-        for operator in ("insert", "sample"):
-            cases[f"from Python: {operator} {capacity}"] = from_python(operator, capacity)
-    cases["loop empty 100000"] = loop(Repeat, "empty", 100_000, 10)
-    for i in range(NETWORKS):
-        for with_buffer in (False, True) if i % 2 else (True, False):
-            cases[f"update {with_buffer} {i}"] = functools.partial(update, with_buffer)
-            cases[f"row from Python {with_buffer} {i}"] = functools.partial(update_with_row, with_buffer)
-    cases["insert of 1e6 rows"] = insert_a_million
-    cases["memcpy of 1e6 rows"] = copy_a_million
-    return cases
+        for operator in ("nothing", "insert", "sample", "empty"):
+            found[f"uniform {capacity} {operator}"] = compiled("uniform", capacity, operator, calls=10)
+            found[f"while {capacity} {operator}"] = compiled("uniform", capacity, operator, WhileRepeat, 4)
+    others = {kind: SIZES.values() for kind in ("prioritized", "composite")}
+    windows = {"sequences": [1 << 20], "by priority": [1 << 20], "narrow": [10_000, 10_000_000], "frames": [FRAMES]}
+    for kind, capacities in {**others, **windows}.items():
+        weighted = ("insert with priority", "sample + update") if kind in others else ()
+        for operator in ("nothing", *(weighted or ("insert", "sample", "gather"))):
+            for capacity in capacities:
+                found[f"{kind} {capacity} {operator}"] = compiled(kind, capacity, operator)
+    for i in range(NETWORKS):  # in another order in each second turn
+        for name, make in list(dqn_steps().items())[:: 1 if i % 2 else -1]:
+            found[f"step {name} {i}"] = functools.partial(dqn_step, make)
+    return found
 
 
-def difference(operator: str, capacity: int | str, kind: str = "loop") -> Figure:
+def dqn_step(make: Callable[[], Callable[[], Any]]) -> Callable[[], float]:
+    step = make()
+    return lambda: once(lambda: step().asnumpy(), 25)
+
+
+def difference(kind: str, capacity: int, operator: str) -> Figure:
     """Return the microseconds of an operator in a compiled loop."""
-    return less(f"{kind} {operator} {capacity}", f"{kind} nothing {capacity}")
+    return less(f"{kind} {capacity} {operator}", f"{kind} {capacity} nothing")
 
 
-def over_the_floor(operator: str) -> Figure:
-    """Return how many times as long as the empty operator an operator takes in a compiled loop."""
-    return ratio(difference(operator, 100_000), difference("empty", 100_000))
-
-
-def updates(with_buffer: bool, kind: str = "update") -> Figure:
-    """Return the microseconds of a DQN update, over all networks."""
-    return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"{kind} {with_buffer} {i}"]]
-
-
-def prioritized_figures() -> dict[str, Figure]:
-    """Return the figures of prioritized buffers."""
-    kind, both = "by priority", "sample + update"
-    figures = {
-        "prioritized sample + update of 256, compiled": difference(both, "2^20", kind),
-        "from Python: sample + update of 256 by priority": micro("from Python, by priority"),
-        "insert 1 row with priority, compiled": difference("insert", "2^20", kind),
-        "prioritized sample + update of 256, composite": difference(both, "2^20", "composite"),
-    }
-    for size in SIZES:
-        figures[f"prioritized sample + update, compiled, {size}"] = difference(both, size, kind)
-        figures[f"insert with priority, compiled, {size}"] = difference("insert", size, kind)
-    return figures
+def steps(name: str) -> Figure:
+    """Return the microseconds of a DQN's step, over all networks."""
+    return lambda times: [t * MICRO for i in range(NETWORKS) for t in times[f"step {name} {i}"]]
 
 
 def uniform_figures() -> dict[str, Figure]:
-    """Return the figures of uniform buffers."""
+    insert, sample, floor = (difference("uniform", 100_000, name) for name in ("insert", "sample", "empty"))
+    in_graph, called = steps("row in the graph"), steps("batch sampled by a call")
     figures = {
-        "compiled insert, 1 row": difference("insert", 100_000),
-        "compiled sample, 64 rows": difference("sample", 100_000),
-        "the floor: an operator that does nothing": difference("empty", 100_000),
-        "compiled insert, 1 row / the floor": over_the_floor("insert"),
-        "compiled sample, 64 rows / the floor": over_the_floor("sample"),
-        "from Python: insert of one row": micro("from Python: insert 100000"),
-        "from Python: sample of 64": micro("from Python: sample 100000"),
-        "DQN step: insert + sample + update / update": ratio(updates(True), updates(False)),
-        "DQN update alone": updates(False),
-        "DQN step, its row inserted in the graph": updates(False, "row from Python"),
-        "DQN step, its row inserted from Python": updates(True, "row from Python"),
-        "DQN step, its row inserted from Python / in the graph": ratio(
-            updates(True, "row from Python"), updates(False, "row from Python")
-        ),
-        "insert, 1 row, in a while loop": difference("insert", 100_000, "while"),
-        "sample, 64 rows, in a while loop": difference("sample", 100_000, "while"),
+        "compiled insert, 1 row": insert,
+        "compiled sample, 64 rows": sample,
+        "the floor: an operator that does nothing": floor,
+        "compiled insert, 1 row / the floor": ratio(insert, floor),
+        "compiled sample, 64 rows / the floor": ratio(sample, floor),
+        "DQN step: insert + sample + update / update": ratio(steps("with buffer"), steps("alone")),
+        "DQN update alone": steps("alone"),
+        "DQN step, its row inserted in the graph": in_graph,
+        "DQN step, its row inserted from Python": steps("row from Python"),
+        "DQN step, its row inserted from Python / in the graph": ratio(steps("row from Python"), in_graph),
+        "DQN step, its batch sampled by a call": called,
+        "DQN step, its batch from Prefetch / by a call": ratio(steps("batch from Prefetch"), called),
+        "DQN step, its batch from the graph / by a call": ratio(steps("with buffer"), called),
+        "insert, 1 row, in a while loop": difference("while", 100_000, "insert"),
+        "sample, 64 rows, in a while loop": difference("while", 100_000, "sample"),
     }
     for operator in ("insert", "sample"):
-        small, large = (difference(operator, capacity) for capacity in (10_000, 10_000_000))
+        small, large = (difference("uniform", capacity, operator) for capacity in (10_000, 10_000_000))
         figures[f"capacity 1e7 / 1e4: compiled {operator}"] = ratio(large, small)
         for capacity in (10_000, 1_000_000, 10_000_000):
-            figures[f"compiled {operator}, capacity {capacity:.0e}"] = difference(operator, capacity)
-            figures[f"from Python: {operator}, capacity {capacity:.0e}"] = micro(f"from Python: {operator} {capacity}")
-    million = micro("insert of 1e6 rows")
-    figures["from Python: insert of 1e6 rows / memcpy"] = ratio(million, micro("memcpy of 1e6 rows"))
-    figures["from Python: insert of 1e6 rows, 17+6+1+17 float32"] = million
+            figures[f"compiled {operator}, capacity {capacity:.0e}"] = difference("uniform", capacity, operator)
     return figures
 
 
+def prioritized_figures() -> dict[str, Figure]:
+    both, composite = "sample + update", difference("composite", SIZES["2^20"], "sample + update")
+    figures = {"prioritized sample + update, composite, 2^20": composite}
+    for size, capacity in SIZES.items():
+        figures[f"prioritized sample + update, compiled, {size}"] = difference("prioritized", capacity, both)
+        figures[f"insert with priority, compiled, {size}"] = difference("prioritized", capacity, "insert with priority")
+    return figures
+
+
+def window_figures() -> dict[str, Figure]:
+    sample, gather, insert = (difference("sequences", 1 << 20, name) for name in ("sample", "gather", "insert"))
+    stacks = difference("frames", FRAMES, "sample")
+    return {
+        "sample of 256 sequences of 80 / plain gather": ratio(sample, gather),
+        "sample of 256 sequences of 80, compiled": sample,
+        "plain gather of 256 x 80 rows, compiled": gather,
+        "insert into sequences, compiled": insert,
+        "sample of 256 prioritized 40 + 80, compiled": difference("by priority", 1 << 20, "sample"),
+        "sample of 32 sequences of 80 x 4, capacity 1e4": difference("narrow", 10_000, "sample"),
+        "sample of 32 sequences of 80 x 4, capacity 1e7": difference("narrow", 10_000_000, "sample"),
+        "sample of 32 stacks of 4 + 1 frames / memcpy": ratio(stacks, micro("memcpy")),
+        "sample of 32 stacks of 4 + 1 frames, compiled": stacks,
+        "memcpy of the same bytes": micro("memcpy"),
+        "insert a frame, compiled": difference("frames", FRAMES, "insert"),
+    }
+
+
 def main() -> None:
-    parser = arguments(__doc__.splitlines()[0])
-    only_argument(parser)
-    options = parser.parse_args()
+    options = arguments(__doc__.splitlines()[0]).parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
-    report = measure_figures(uniform_cases(), uniform_figures(), options.only, options.rounds)
-    filled.cache_clear()
-    wide_rows.cache_clear()
-    report |= measure_figures(prioritized_cases(), prioritized_figures(), options.only, options.rounds)
+    report: dict[str, list[float]] = {}
+    for figures in (uniform_figures, prioritized_figures, window_figures):
+        report |= measure_figures(cases(), figures(), options.only, options.rounds)
+        full.cache_clear()
     show(report, LIMITS, options.json)
 
 

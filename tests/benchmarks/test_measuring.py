@@ -14,22 +14,10 @@ def test_only_what_a_figure_needs_is_made(script: Any):
     assert found == {"mine": pytest.approx([3.0, 3.0])}
 
 
-@pytest.mark.parametrize(
-    ("name", "cases", "figures"),
-    [
-        ("operators", "uniform_cases", "uniform_figures"),
-        ("operators", "prioritized_cases", "prioritized_figures"),
-        ("windows", "cases", "figures"),
-    ],
-)
-def test_every_figure_has_its_cases(script: Any, name: str, cases: str, figures: str):
-    module, asked = script(name), script("measuring")._Asked()
-    for figure in getattr(module, figures)().values():
+def test_every_figure_has_its_cases_and_every_limit_is_of_a_figure(script: Any):
+    operators, asked = script("operators"), script("measuring")._Asked()
+    figures = operators.uniform_figures() | operators.prioritized_figures() | operators.window_figures()
+    for figure in figures.values():
         figure(asked)
-    assert set(asked) <= set(getattr(module, cases)())
-
-
-def test_every_limit_is_of_a_figure(script: Any):
-    operators, windows = script("operators"), script("windows")
-    assert set(operators.LIMITS) <= {**operators.uniform_figures(), **operators.prioritized_figures()}.keys()
-    assert set(windows.LIMITS) <= windows.figures().keys()
+    assert set(asked) <= set(operators.cases())
+    assert set(operators.LIMITS) <= set(figures)
