@@ -1,12 +1,13 @@
 """Times the parts of a call: from Python into a native kernel, and of a compiled function with a buffer in it.
 
-    python benchmarks/calls.py [--rounds 31] [--json FILE]
+    python benchmarks/calls.py [--rounds 31] [--only REGEX] [--json FILE]
 
 Rows are CartPole's transitions; the prioritized buffer has 2^20 of them. The parts of a call from Python are timed one
 by one; the rest of the call is the Python around them. Kernels are timed with the arguments of their last call, over
 and over, so the data they touch is in the cache. Rounds are interleaved; medians come with quartiles.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,6 @@ CAPACITY, PRIORITIZED_CAPACITY = 50_000, 1 << 20
 
 
 def rows(n: int) -> list[np.ndarray]:
-    """Return n transitions."""
     return [np.ones((n, *shape), dtype) for shape, dtype in zip(SHAPES, TYPES)]
 
 
@@ -81,7 +81,6 @@ def plain() -> dict[str, Callable[[], Any]]:
 
 
 def prioritized() -> dict[str, Callable[[], Any]]:
-    """Sample while priorities change."""
     buffer = PrioritizedReplayBuffer(
         sample_size=PRIORITIZED_BATCH,
         capacity=PRIORITIZED_CAPACITY,
@@ -128,7 +127,12 @@ def beside() -> dict[str, Callable[[], Any]]:
     row: dict[str, Any] = {"o": np.ones(4, np.float32), "a": 1, "n": np.ones(4, np.float32), "d": False}
     one = np.arange(5, dtype=np.int32)
     several = [[one] * 4, np.zeros(4, np.float32)]
+    many = ReplayBuffer(BATCH, CAPACITY, [()] * 64, ["float32"] * 64, seed=0)
+    many.insert([np.ones(CAPACITY, np.float32)] * 64)
+    arrays, places = [column.asnumpy() for column in many.buffer], np.random.default_rng(0)
     return {
+        "sample 64 rows of 64 columns": many.sample,
+        "- by NumPy": lambda: [array[at] for at in [places.integers(0, CAPACITY, BATCH)] for array in arrays],
         "insert 1 row, with late columns": lambda: late.insert(row),
         "insert 1 row, and return its handle": lambda: by_priority.insert(row | {"r": 1.0}, with_indices=True),
         "insert 1 row of any length": lambda: lengths.insert([one, 0.5]),
@@ -177,7 +181,6 @@ class Learner(nn.Cell):
 
 
 def learning() -> dict[str, Callable[[], Any]]:
-    """Call one learner in two ways."""
     cell, function = Learner(), ms.jit(Learner().construct)
     return {
         "a learner, called as a Cell": lambda: cell().asnumpy(),
@@ -186,7 +189,6 @@ def learning() -> dict[str, Callable[[], Any]]:
 
 
 def compiled() -> dict[str, Callable[[], Any]]:
-    """Call compiled functions."""
     x, row = Tensor(np.zeros(4, np.float32)), [Tensor(column[0]) for column in rows(1)]
     steps = {"a compiled function of 1 input": (Step(), []), "- of 6 inputs": (Step(), row)}
     steps |= {
@@ -201,6 +203,7 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0]).parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)
     calls = plain() | prioritized() | beside() | compiled() | learning()
+    calls = {name: call for name, call in calls.items() if re.search(options.only, name)}
     timers = {name: lambda call=call: once(call, 100) * MICRO for name, call in calls.items()}
     show(measure(timers, options.rounds), {}, options.json)
 
