@@ -3,7 +3,6 @@
     python benchmarks/di_engine.py                            # all pipelines with both, one after the other: an hour
     python benchmarks/di_engine.py dqn_deque --seeds 0 1      # one of them
     python benchmarks/di_engine.py dqn_deque --redraw         # also DI-engine's buffer with another seed of its draws
-    python benchmarks/di_engine.py --behaviour                # the same random calls on both, compared: a minute
     python benchmarks/di_engine.py --speed                    # push, sample and update, side by side: a minute
 
 The pipelines are DI-engine 0.5.3's for CartPole: DQN (``serial_pipeline``) on its buffers deque, naive and advanced
@@ -45,7 +44,6 @@ def environment(folder: Path) -> Path:
 
 
 def pipeline(name: str, whose: str, seed: int) -> None:
-    """Run a pipeline in this process, which is one of that environment."""
     import copy
     import importlib
     import types
@@ -195,13 +193,10 @@ def main() -> None:
     parser.add_argument("pipelines", nargs="*", help=f"some of {', '.join(PIPELINES)} (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="(default: 0)")
     parser.add_argument("--limit", type=int, default=900, help="processor seconds of a run (default: 900)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/di_engine"), help="folder of logs (default: %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("runs/di_engine"), help="of logs (default: %(default)s)")
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS, help="(default: %(default)s)")
     parser.add_argument("--redraw", action="store_true", help="run DQN on deque with other draws of DI-engine's too")
     parser.add_argument("--speed", action="store_true", help="compare calls in place of pipelines")
-    parser.add_argument("--behaviour", action="store_true", help="compare what calls do in place of pipelines")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -210,20 +205,14 @@ def main() -> None:
     if set(options.pipelines) - set(PIPELINES):
         parser.error(f"pipelines are {', '.join(PIPELINES)}")
     python = environment(options.environments)
-    if options.speed or options.behaviour:
-        here = Path(__file__).resolve()
-        inside = (
-            [str(here), "--inside", '"speed"'] if options.speed else [str(here.with_name("di_engine_behaviour.py"))]
-        )
-        command = [str(python), *inside]
+    if options.speed:
+        command = [str(python), str(Path(__file__).resolve()), "--inside", '"speed"']
         with tempfile.TemporaryDirectory() as folder:  # in which DI-engine logs
             subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=True)
         return None
     options.out.mkdir(parents=True, exist_ok=True)
     print(
-        "| pipeline | buffers | seed | stop value | best return | iterations | steps | seconds |\n|---"
-        + "|---" * 7
-        + "|"
+        "| pipeline | buffers | seed | stop value | best return | iterations | steps | seconds |\n" + "|---" * 8 + "|"
     )
     for name in options.pipelines or PIPELINES:
         for seed in options.seeds:

@@ -1,21 +1,15 @@
 """The benchmark with DI-engine's own programs: what it reads of their output, and its command line."""
 
-import random
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from places import ROOT
-
-from mindspore_replay import di_engine as ours
 
 SCRIPT = ROOT / "benchmarks" / "di_engine.py"
 sys.path.insert(0, str(SCRIPT.parent))
 
 import di_engine  # noqa: E402
-import di_engine_behaviour as behaviour  # noqa: E402
 
 
 def test_a_row_of_the_table(tmp_path: Path):
@@ -35,38 +29,3 @@ def test_an_unknown_pipeline_is_refused(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "pipelines are dqn_deque, dqn_naive" in done.stderr
-
-
-class Unbounded(ours.DequeBuffer):
-    """Keeps too many rows."""
-
-    def __init__(self, size: int, **more: bool) -> None:
-        super().__init__(size + 1, **more)
-
-
-@pytest.mark.parametrize("compare", [behaviour.deque_calls, behaviour.middleware, behaviour.windows, behaviour.weights])
-def test_a_comparison_finds_what_differs(compare):
-    same, wrong = behaviour.Comparison(), behaviour.Comparison()
-    compare(ours, ours, random.Random(0), same)
-    assert same.number > 0
-    assert same.different == []
-    if compare in (behaviour.deque_calls, behaviour.weights):
-        compare(SimpleNamespace(**{**vars(ours), "DequeBuffer": Unbounded}), ours, random.Random(0), wrong)
-        assert wrong.different
-
-
-def test_comparisons_of_an_advanced_buffer():
-    same, wrong = behaviour.Comparison(), behaviour.Comparison()
-    for compare in behaviour.advanced, behaviour.frequencies:
-        compare(ours, ours, random.Random(0), same)
-        naive = SimpleNamespace(**{**vars(ours), "AdvancedReplayBuffer": Flat})
-        compare(naive, ours, random.Random(0), wrong)
-        assert (same.number > 0, same.different, bool(wrong.different)) == (True, [], True)
-        wrong.different.clear()
-
-
-class Flat(ours.AdvancedReplayBuffer):
-    """Takes all priorities for alike."""
-
-    def __init__(self, cfg: object, tb_logger: object) -> None:
-        super().__init__({**cfg, "alpha": 0.0}, tb_logger)
