@@ -24,9 +24,9 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from .cases import CASES, Case
+from .cases import CASES, Case, batch_of, in_turn, priorities_of, single_rows
 
 
 class NotOfferedError(Exception):
@@ -68,16 +68,33 @@ def _seconds(function: Callable[[], Any], wait: Callable[[], Any], repeat: int) 
     return time.perf_counter() - start
 
 
-class Peer:
-    """A library. A subclass has a method for each `Case.work` it supports, which takes the case and returns a `Work`.
+#: The part of a library that a kind of work needs.
+PARTS = {
+    **dict.fromkeys(("insert", "sample"), "filled"),
+    **dict.fromkeys(("prioritized_insert", "prioritized_sample", "prioritized_update"), "prioritized"),
+    **dict.fromkeys(("files_insert", "files_sample"), "in_files"),
+    **dict.fromkeys(("frames_bytes", "frames_sample"), "frames"),
+    **{"n_step": "with_returns", "save": "saving", "load": "loading"},
+}
 
-    A buffer is full when a method returns: `capacity` rows of `batch_of(case.schema, ...)`, or the nearest to it.
+
+class Peer:
+    """A library. For each `Case.work` it supports, a subclass has a method that takes the case and returns a `Work`, or
+    the parts of which the methods here make one.
+
+    Full buffers, `capacity` rows of `batch_of(case.schema, ...)` or the nearest to it: ``filled(case)``,
+    ``prioritized(case)``, ``in_files(case)``, ``frames(case)``, ``with_returns(case)``. What is timed, as functions:
+    ``adding(buffer, case)`` of a row, ``extending(buffer, rows)``, ``drawing(buffer, case)``; by priority
+    ``adding_by_priority(buffer, case)`` of a pair of row and priority, ``updating(buffer, case, priorities)``;
+    ``saving(buffer, path)``, ``loading(buffer, path)``. ``bytes_of(buffer)`` is a number.
     """
 
     #: Packages whose versions are reported.
     packages: tuple[str, ...] = ()
     #: Why it does not support a kind of work, where it has a reason of its own.
     lacks: Mapping[str, str] = {}
+    #: Facts that a reader needs about the library's method for a case or a kind of work.
+    notes: Mapping[str, str] = {}
     #: True if its operations compile into a loop.
     compiles = False
 
@@ -85,13 +102,68 @@ class Peer:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def prepare(self, case: Case) -> Work:
-        """Prepare the case."""
         if case.compiled and not self.compiles:
             raise NotOfferedError("it is called from Python only")
-        method = getattr(self, case.work, None)
-        if method is None:
-            raise NotOfferedError(dict(self.lacks).get(case.work, "it has nothing for this"))
-        return method(case)
+        method = getattr(type(self), case.work, None)
+        part = PARTS.get(case.work, "") if method is getattr(Peer, case.work, None) else ""
+        if method is None or (part and not hasattr(self, part)):
+            raise NotOfferedError(self.lacks.get(case.work, "it has nothing for this"))
+        work: Work = method(self, case)
+        return replace(work, note=work.note or self.notes.get(case.name) or self.notes.get(case.work, ""))
+
+    def row(self, row: dict[str, Any]) -> Any:
+        """Return a row as `adding` takes it, which is not timed."""
+        return row
+
+    def insertion(self, buffer: Any, case: Case) -> Work:
+        """One row or a batch."""
+        if case.batch > 1:
+            return Work(self.extending(buffer, batch_of(case.schema, case.batch)))
+        return Work(in_turn(self.adding(buffer, case), list(map(self.row, case.single_rows()))))
+
+    def insert(self, case: Case) -> Work:
+        return self.insertion(self.filled(case), case)
+
+    def sample(self, case: Case) -> Work:
+        return Work(self.drawing(self.filled(case), case))
+
+    def files_insert(self, case: Case) -> Work:
+        return self.insertion(self.in_files(case), case)
+
+    def files_sample(self, case: Case) -> Work:
+        return Work(self.drawing(self.in_files(case), case))
+
+    def prioritized_insert(self, case: Case) -> Work:
+        rows = list(map(self.row, single_rows(case.schema)))
+        pairs = list(zip(rows, priorities_of(len(rows)).tolist(), strict=True))
+        return Work(in_turn(self.adding_by_priority(self.prioritized(case), case), pairs))
+
+    def prioritized_sample(self, case: Case) -> Work:
+        return Work(self.drawing(self.prioritized(case), case))
+
+    def prioritized_update(self, case: Case) -> Work:
+        return Work(self.updating(self.prioritized(case), case, priorities_of(case.batch)))
+
+    def frames_bytes(self, case: Case) -> Work:
+        buffer = self.frames(case)
+        return Work(lambda: self.bytes_of(buffer) / case.capacity)
+
+    def frames_sample(self, case: Case) -> Work:
+        return Work(self.drawing(self.frames(case), case))
+
+    def n_step(self, case: Case) -> Work:
+        buffer = self.with_returns(case)
+        rows = list(map(self.row, single_rows(case.schema)))
+        insert, draw = in_turn(self.adding(buffer, case), rows), self.drawing(buffer, case)
+        return Work(lambda: (insert(), draw()))
+
+    def save(self, case: Case) -> Work:
+        return Work(self.saving(self.filled(case), self.folder / "buffer"))
+
+    def load(self, case: Case) -> Work:
+        buffer, path = self.filled(case), self.folder / "buffer"
+        self.saving(buffer, path)()
+        return Work(self.loading(buffer, path))
 
     @property
     def folder(self) -> Path:
@@ -132,25 +204,19 @@ def serve(answers: Mapping[str, Callable[..., Mapping[str, Any]]]) -> None:
 
 
 def versions(packages: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return the answer to the question for versions."""
     return {"versions": {name: importlib.metadata.version(name) for name in packages}}
 
 
-class Library(Protocol):
-    """A library in a comparison whose figures it computes itself."""
+class Library:
+    """A library in a comparison whose figures it computes itself: ``measure(**question)`` returns them by name."""
 
     packages: Sequence[str]
-
-    def measure(self, **question: Any) -> Mapping[str, float]:
-        """Return figures by name."""
 
     def release(self) -> None:
         """End all processes, and free the memory."""
 
 
-def figures(library: Library) -> None:
-    """Answer questions with figures."""
-
+def figures(library: Any) -> None:
     def release() -> dict[str, Any]:
         library.release()
         _free()
@@ -166,7 +232,6 @@ def figures(library: Library) -> None:
 
 
 def answer(peer: Peer, of: Sequence[Case] = CASES) -> None:
-    """Answer questions about these cases."""
     cases = {case.name: case for case in of}
     prepared: list[Work] = []
 

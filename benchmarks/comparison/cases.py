@@ -26,27 +26,12 @@ WIDE: Schema = {
     "next_observation": ((17,), "float32"),
 }
 #: Two stacks of four frames: the rows of a DQN on Atari if frames are not shared.
-ATARI_PAIRS: Schema = {
-    "observation": ((84, 84, 4), "uint8"),
-    "action": ((), "int32"),
-    "reward": ((), "float32"),
-    "next_observation": ((84, 84, 4), "uint8"),
-    "terminated": ((), "bool"),
-}
-#: One frame a step; a sample equals one of ATARI_PAIRS, assembled when it is drawn.
-ATARI_FRAMES: Schema = {
-    "observation": ((84, 84), "uint8"),
-    "action": ((), "int32"),
-    "reward": ((), "float32"),
-    "terminated": ((), "bool"),
-}
+_STACK = ((84, 84, 4), "uint8")
+ATARI_PAIRS: Schema = {**CARTPOLE, "observation": _STACK, "next_observation": _STACK}
 #: Steps of a recurrent agent.
-STEPS: Schema = {
-    "observation": ((4,), "float32"),
-    "action": ((), "int32"),
-    "reward": ((), "float32"),
-    "terminated": ((), "bool"),
-}
+STEPS: Schema = {name: column for name, column in CARTPOLE.items() if name != "next_observation"}
+#: One frame a step; a sample equals one of ATARI_PAIRS, assembled when it is drawn.
+ATARI_FRAMES: Schema = {**STEPS, "observation": ((84, 84), "uint8")}
 #: A task with goals, of the sizes of a robot's arm that reaches for a point.
 REACH: Schema = {
     "observation": ((10,), "float32"),
@@ -89,7 +74,6 @@ DQN = {
 
 
 def row_bytes(schema: Schema) -> int:
-    """Return the bytes of one row's columns."""
     return sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in schema.values())
 
 
@@ -124,11 +108,9 @@ class Case:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of one row's columns."""
         return row_bytes(self.schema)
 
     def single_rows(self) -> list[dict[str, Any]]:
-        """Return rows one by one."""
         return (stepped_rows if self.stepped else single_rows)(self.schema)
 
 
@@ -235,7 +217,6 @@ def chunks_of(schema: Schema, rows: int) -> Iterator[dict[str, np.ndarray]]:
 
 
 def single_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
-    """Return rows one by one, as from an environment: arrays, and Python's own bool, int and float for scalars."""
     columns = batch_of(schema, rows, seed)
     return [
         {k: column[i] if column[i].shape else column[i].item() for k, column in columns.items()} for i in range(rows)
@@ -248,7 +229,6 @@ def stepped_rows(schema: Schema, rows: int = 1000, seed: int = 0) -> list[dict[s
 
 
 def priorities_of(rows: int, seed: int = 0) -> np.ndarray:
-    """Return priorities, float32, in (0, 1]."""
     return 1 - np.random.default_rng(seed).random(rows, np.float32)
 
 

@@ -1,53 +1,35 @@
 """cpprb: buffers of NumPy arrays with segment trees in C++."""
 
 import tracemalloc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import cpprb
 import numpy as np
 
 from ..answering import Peer, Work, answer
-from ..cases import (
-    ALPHA,
-    BETA,
-    EPISODE,
-    GAMMA,
-    N_STEP,
-    STACK,
-    Case,
-    Schema,
-    batch_of,
-    chunks_of,
-    in_turn,
-    priorities_of,
-    single_rows,
-)
+from ..cases import ALPHA, BETA, EPISODE, GAMMA, N_STEP, STACK, Case, Schema, chunks_of, priorities_of
 
 SCALARS = "a column of scalars comes out as (batch, 1)"
+COMPRESSED = "its file is always compressed"
+
+
+def _named(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns in which the end has the name that the n-step buffer requires."""
+    return {("done" if name == "terminated" else name): column for name, column in columns.items()}
 
 
 def _env(schema: Schema) -> dict[str, dict[str, Any]]:
     """Return columns in the library's form; the shape of a scalar is its default, 1."""
-    return {name: {"shape": shape or 1, "dtype": np.dtype(dtype)} for name, (shape, dtype) in schema.items()}
-
-
-def _filled(buffer: cpprb.ReplayBuffer, case: Case) -> cpprb.ReplayBuffer:
-    for rows in chunks_of(case.schema, case.capacity):
-        buffer.add(**rows)
-    return buffer
+    return {name: {"shape": shape or 1, "dtype": np.dtype(dtype)} for name, (shape, dtype) in _named(schema).items()}
 
 
 def _episodes(case: Case) -> Iterator[dict[str, np.ndarray]]:
     """Yield the rows that fill a case, an episode at a time."""
     for rows in chunks_of(case.schema, case.capacity):
         for start in range(0, len(rows["terminated"]), EPISODE):
-            yield {name: column[start : start + EPISODE] for name, column in rows.items()}
-
-
-def _with_done(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose end has the name that the n-step buffer requires."""
-    return {("done" if name == "terminated" else name): value for name, value in row.items()}
+            yield {name: column[start : start + EPISODE] for name, column in _named(rows).items()}
 
 
 def _with_stacks(rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -62,53 +44,60 @@ class Cpprb(Peer):
     """Measures cpprb."""
 
     packages = ("cpprb",)
-    lacks = (("dqn", "it has buffers and no agents"),)
+    lacks: Mapping[str, str] = {"dqn": "it has buffers and no agents"}
+    notes: Mapping[str, str] = {
+        **dict.fromkeys(("sample", "sample_arrays", "prioritized_sample"), SCALARS),
+        **dict.fromkeys(("save", "load"), COMPRESSED),
+        "frames_bytes": "next_of and stack_compress; with the stacks it copies at episodes' ends",
+        "frames_sample": "next_of and stack_compress",
+        "n_step": "returns are summed at insertion",
+    }
+    sample_arrays = Peer.sample
 
-    def insert(self, case: Case) -> Work:
-        """One row or a batch."""
-        buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
-        if case.batch == 1:
-            return Work(in_turn(lambda row: buffer.add(**row), case.single_rows()))
-        rows = batch_of(case.schema, case.batch)
-        return Work(lambda: buffer.add(**rows))
+    def filled(self, case: Case) -> cpprb.ReplayBuffer:
+        buffer = cpprb.ReplayBuffer(case.capacity, _env(case.schema))
+        for rows in chunks_of(case.schema, case.capacity):
+            buffer.add(**_named(rows))
+        return buffer
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
-        return Work(lambda: buffer.sample(case.batch), note=SCALARS)
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        return _named(row)
 
-    sample_arrays = sample
+    def adding(self, buffer: Any, case: Case) -> Callable[[Any], Any]:
+        if case.work != "n_step":
+            return lambda row: buffer.add(**row)
 
-    def _prioritized(self, case: Case) -> cpprb.PrioritizedReplayBuffer:
+        def insert(row: Mapping[str, Any]) -> None:
+            buffer.add(**row)
+            if row["done"]:
+                buffer.on_episode_end()
+
+        return insert
+
+    def extending(self, buffer: Any, rows: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+        rows = _named(rows)
+        return lambda: buffer.add(**rows)
+
+    def drawing(self, buffer: Any, case: Case) -> Callable[[], Any]:
+        more = (BETA,) if case.work.startswith("prioritized") else ()
+        return lambda: buffer.sample(case.batch, *more)
+
+    def prioritized(self, case: Case) -> cpprb.PrioritizedReplayBuffer:
         buffer = cpprb.PrioritizedReplayBuffer(case.capacity, _env(case.schema), alpha=ALPHA)
-        start = 0
-        priorities = priorities_of(case.capacity)
+        start, priorities = 0, priorities_of(case.capacity)
         for rows in chunks_of(case.schema, case.capacity):
             n = len(rows["terminated"])
-            buffer.add(**rows, priorities=priorities[start : start + n])
+            buffer.add(**_named(rows), priorities=priorities[start : start + n])
             start += n
         return buffer
 
-    def prioritized_insert(self, case: Case) -> Work:
-        """One row and its priority."""
-        buffer = self._prioritized(case)
-        rows = single_rows(case.schema)
-        priorities = [float(p) for p in priorities_of(len(rows))]
-        items = [{**row, "priorities": p} for row, p in zip(rows, priorities)]
-        return Work(in_turn(lambda item: buffer.add(**item), items))
+    def adding_by_priority(self, buffer: Any, case: Case) -> Callable[[Any], Any]:
+        return lambda pair: buffer.add(**pair[0], priorities=pair[1])
 
-    def prioritized_sample(self, case: Case) -> Work:
-        """A batch with weights and indexes."""
-        buffer = self._prioritized(case)
-        return Work(lambda: buffer.sample(case.batch, BETA), note=SCALARS)
+    def updating(self, buffer: Any, case: Case, priorities: np.ndarray) -> Callable[[], Any]:
+        return lambda: buffer.update_priorities(buffer.sample(case.batch, BETA)["indexes"], priorities)
 
-    def prioritized_update(self, case: Case) -> Work:
-        """A batch and its new priorities."""
-        buffer = self._prioritized(case)
-        priorities = priorities_of(case.batch)
-        return Work(lambda: buffer.update_priorities(buffer.sample(case.batch, BETA)["indexes"], priorities))
-
-    def _frames(self, case: Case) -> cpprb.ReplayBuffer:
+    def frames(self, case: Case) -> cpprb.ReplayBuffer:
         schema = {**case.schema, "observation": ((*case.schema["observation"][0], STACK), "uint8")}
         # "next_observation" comes with next_of and is not a column of its own.
         buffer = cpprb.ReplayBuffer(case.capacity, _env(schema), next_of="observation", stack_compress="observation")
@@ -121,48 +110,24 @@ class Cpprb(Peer):
         """Bytes of the buffer per row: its arrays, and the stacks that it copies at the ends of episodes."""
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        buffer = self._frames(case)
+        buffer = self.frames(case)
         held = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
-        stored = buffer.get_stored_size()
-        return Work(
-            lambda: held / stored, note="next_of and stack_compress; with the stacks it copies at episodes' ends"
-        )
+        return Work(lambda: held / buffer.get_stored_size())
 
-    def frames_sample(self, case: Case) -> Work:
-        """A batch with stacks."""
-        buffer = self._frames(case)
-        return Work(lambda: buffer.sample(case.batch), note="next_of and stack_compress")
-
-    def n_step(self, case: Case) -> Work:
-        """An insertion, which sums the rewards, and a batch."""
-        schema = {("done" if name == "terminated" else name): column for name, column in case.schema.items()}
+    def with_returns(self, case: Case) -> cpprb.ReplayBuffer:
         n_step = {"size": N_STEP, "gamma": GAMMA, "rew": "reward", "next": "next_observation"}
-        buffer = cpprb.ReplayBuffer(case.capacity, _env(schema), Nstep=n_step)
+        buffer = cpprb.ReplayBuffer(case.capacity, _env(case.schema), Nstep=n_step)
         for rows in _episodes(case):
-            buffer.add(**_with_done(rows))
+            buffer.add(**rows)
             buffer.on_episode_end()
+        return buffer
 
-        def insert(row: Mapping[str, Any]) -> None:
-            buffer.add(**row)
-            if row["done"]:
-                buffer.on_episode_end()
+    def saving(self, buffer: Any, path: Path) -> Callable[[], Any]:
+        return lambda: buffer.save_transitions(path.with_suffix(".npz"))
 
-        one = in_turn(insert, [_with_done(row) for row in single_rows(case.schema)])
-        return Work(lambda: (one(), buffer.sample(case.batch)), note="returns are summed at insertion")
-
-    def save(self, case: Case) -> Work:
-        """Save to its own file of all transitions."""
-        buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
-        path = self.folder / "transitions.npz"
-        return Work(lambda: buffer.save_transitions(path), note="its file is always compressed")
-
-    def load(self, case: Case) -> Work:
-        """Load the file into the buffer."""
-        buffer = _filled(cpprb.ReplayBuffer(case.capacity, _env(case.schema)), case)
-        path = self.folder / "transitions.npz"
-        buffer.save_transitions(path)
-        return Work(lambda: buffer.load_transitions(path), note="its file is always compressed")
+    def loading(self, buffer: Any, path: Path) -> Callable[[], Any]:
+        return lambda: buffer.load_transitions(path.with_suffix(".npz"))
 
 
 if __name__ == "__main__":

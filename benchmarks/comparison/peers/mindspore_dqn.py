@@ -69,7 +69,6 @@ class Learner(nn.Cell):
         self.arrays = [weight.asnumpy() for weight in self.weights]
 
     def loss(self, observation, action, wanted):
-        """Return Huber's loss."""
         value = ops.gather_elements(self.network(observation), 1, ops.expand_dims(action, 1))
         return ops.smooth_l1_loss(ops.reshape(value, (-1,)), wanted, reduction="mean")
 
@@ -97,7 +96,6 @@ class Learner(nn.Cell):
         return int(values.argmax())
 
     def copy_target(self) -> None:
-        """Copy the network to the target."""
         self.target_vector.asnumpy()[:] = self.vector.asnumpy()
 
 
@@ -116,11 +114,9 @@ class LearnerWithBuffer(Learner):
         self.several = ms.jit(self.learn_several)
 
     def learn(self):
-        """Update once."""
         return self.construct(*self.buffer.sample())
 
     def learn_several(self):
-        """Update `updates_a_call` times."""
         observation, action, reward, next_observation, terminated = self.batches.sample()
         wanted = self.wanted(reward, next_observation, terminated)
         done = self.vector
@@ -130,23 +126,17 @@ class LearnerWithBuffer(Learner):
         return done
 
     def step(self, row: list[Any]) -> None:
-        """Store a row and learn."""
         self.store(row)
         self.graph().asnumpy()
 
     def burst(self, updates: int) -> None:
-        """Learn several times."""
         for _ in range(updates // self.updates):
             done = self.several()
         done.asnumpy()
 
 
 class DQN:
-    """A run: environment, exploration and learner.
-
-    Args:
-        learner (Learner): The learner, with `store`, `step` and, for bursts, `burst`.
-    """
+    """A run: environment, exploration and learner."""
 
     def __init__(self, learner: Any) -> None:
         self.learner = learner
@@ -158,7 +148,6 @@ class DQN:
             learner.store(self.act(int(self.rng.integers(2))))
 
     def act(self, action: int) -> list[np.ndarray]:
-        """Step the environment and return the transition."""
         before = self.observation
         after, reward, terminated, truncated, _ = self.env.step(action)
         self.observation = self.env.reset()[0] if terminated or truncated else after

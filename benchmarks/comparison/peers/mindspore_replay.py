@@ -1,246 +1,153 @@
 """This project: calls from Python, and the same operations in one compiled graph."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+import numpy as np
 from mindspore import Tensor, nn
 
-from mindspore_replay import (
-    FrameStack,
-    HindsightRelabel,
-    NStep,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    SequenceReplayBuffer,
-    attach,
-    load,
-    save,
-)
+import mindspore_replay as ours
 
+from .. import cases
 from ..answering import Peer, Work, answer
-from ..cases import (
-    ALPHA,
-    BETA,
-    GAMMA,
-    GOALS,
-    N_STEP,
-    REACHED,
-    SEQUENCE,
-    STACK,
-    Case,
-    batch_of,
-    chunks_of,
-    in_turn,
-    priorities_of,
-    single_rows,
-)
+from ..cases import Case, batch_of, chunks_of, in_turn, priorities_of
 from .mindspore_dqn import DQN, LearnerWithBuffer, run_operators_on_one_core
 
 #: Operations per call of a compiled body, unrolled. The call and the rest of the body are subtracted.
 REPEAT = 50
-IN_FILES = "other processes may use the same rows"
 
 
 class Loop(nn.Cell):
-    """A compiled body with `REPEAT` operations of a buffer, or with none."""
+    """A compiled body with `REPEAT` operations of a buffer, or with none; new priorities depend on the sample."""
 
-    def __init__(self, buffer: ReplayBuffer | None, row: tuple[Tensor, ...] = (), repeat: int = REPEAT) -> None:
+    def __init__(self, buffer: Any = None, operation: str = "", row: tuple[Tensor, ...] = (), repeat: int = REPEAT):
         super().__init__()
-        self.buffer = buffer
-        self.row = row
-        self.repeat = repeat
+        self.buffer, self.operation = buffer, operation
+        self.row, self.repeat = row, repeat
         self.priority = Tensor(0.5, ms.float32)
-
-    def operate(self):
-        """Run the operation once; nothing in this class."""
 
     def construct(self, x):
         for _ in range(self.repeat):
             x = x + 1
-            self.operate()
+            if self.operation == "insert":
+                self.buffer.insert(self.row)
+            elif self.operation == "prioritized_insert":
+                self.buffer.insert(self.row, priority=self.priority)
+            elif self.operation == "sample":
+                self.buffer.sample()
+            elif self.operation == "prioritized_update":
+                indices, weights = self.buffer.sample()[:2]
+                self.buffer.update_priorities(indices, weights)
         return x
-
-
-class Insert(Loop):
-    """Insertions of the same row or batch."""
-
-    def operate(self):
-        self.buffer.insert(self.row)
-
-
-class Sample(Loop):
-    """Samples of any buffer."""
-
-    def operate(self):
-        self.buffer.sample()
-
-
-class PrioritizedInsert(Loop):
-    """Insertions with a priority."""
-
-    def operate(self):
-        self.buffer.insert(self.row, priority=self.priority)
-
-
-class PrioritizedUpdate(Loop):
-    """Samples with updates of their priorities, which depend on the sample, as a learner's do."""
-
-    def operate(self):
-        indices, weights = self.buffer.sample()[:2]
-        self.buffer.update_priorities(indices, weights)
-
-
-def looped(loop: Loop) -> Work:
-    """Time a loop less an empty one."""
-    empty, start = Loop(None, repeat=loop.repeat), Tensor(0, ms.int32)
-    return Work(
-        lambda: loop(start).asnumpy(),
-        each=loop.repeat,
-        minus=lambda: empty(start).asnumpy(),
-        note="unrolled in a graph",
-    )
-
-
-def lists(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """Return the rows as lists, which `insert` takes like dicts."""
-    return [list(row.values()) for row in rows]
 
 
 class MindsporeReplay(Peer):
     """Measures the native backend."""
 
     packages = ("mindspore", "mindspore_replay")
+    notes: Mapping[str, str] = {
+        **dict.fromkeys(("files_insert", "files_sample"), "other processes may use the same rows"),
+        "sample_arrays": "by `attach`, as in a process without MindSpore",
+        "save": "with checksums; replaces the file before once it is on the disk",
+        "load": "a new buffer, checksums compared",
+    }
     compiles = True
 
-    def _make(self, cls: type[ReplayBuffer], case: Case, **options: Any) -> Any:
+    def prepare(self, case: Case) -> Work:
+        """Prepare the case: in a graph a loop less an empty one, or calls from Python."""
+        if not case.compiled:
+            return super().prepare(case)
+        buffer = self.prioritized(case) if case.work.startswith("prioritized") else self.filled(case)
+        operation = case.work if case.work in ("insert", "prioritized_insert", "prioritized_update") else "sample"
+        rows = batch_of(case.schema, case.batch).values()
+        loop = Loop(buffer, operation, tuple(Tensor(column[0] if case.batch == 1 else column) for column in rows))
+        empty, start = Loop(), Tensor(0, ms.int32)
+        once, minus = lambda: loop(start).asnumpy(), lambda: empty(start).asnumpy()
+        return Work(once, each=REPEAT, minus=minus, note="unrolled in a graph")
+
+    def made(self, cls: type[ours.ReplayBuffer], case: Case, **options: Any) -> Any:
         shapes, types = zip(*case.schema.values())
         names = list(case.schema)
-        sizes = {"sample_size": case.batch, "capacity": case.capacity}
-        return cls(**sizes, shapes=shapes, types=types, names=names, seed=0, backend="native", **options)
+        return cls(case.batch, case.capacity, shapes, types, names=names, seed=0, backend="native", **options)
 
-    def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
-        buffer = self._make(ReplayBuffer, case, **options)
+    def filled(self, case: Case, **options: Any) -> ours.ReplayBuffer:
+        if case.work == "hindsight":
+            reward = {"reward_fn": "sparse", "tolerance": cases.REACHED}
+            view = ours.HindsightRelabel(
+                "future", cases.GOALS / (cases.GOALS + 1), achieved_goal="next_achieved_goal", **reward
+            )
+            options = {"views": [view]}
+        buffer = self.made(ours.ReplayBuffer, case, **options)
         for rows in chunks_of(case.schema, case.capacity):
             buffer.insert(list(rows.values()), **({"end": rows["terminated"]} if "views" in options else {}))
         return buffer
 
-    def insert(self, case: Case) -> Work:
-        """One row or a batch."""
-        buffer = self._filled(case)
-        rows = batch_of(case.schema, case.batch)
-        if case.compiled:
-            row = tuple(Tensor(column[0] if case.batch == 1 else column) for column in rows.values())
-            return looped(Insert(buffer, row))
-        if case.batch == 1:
-            return Work(in_turn(buffer.insert, lists(case.single_rows())))
-        return Work(in_turn(buffer.insert, [list(rows.values())]))
+    hindsight = Peer.sample
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = self._filled(case)
-        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+    def in_files(self, case: Case) -> ours.ReplayBuffer:
+        return self.filled(case, storage=str(self.folder / "rows"))
 
-    def sample_arrays(self, case: Case) -> Work:
-        """A batch for a process that attaches to the rows."""
-        self._in_files(case)
-        attached = attach(self.folder / "rows", sample_size=case.batch)
-        return Work(attached.sample, note="by `attach`, as in a process without MindSpore")
+    def frames(self, case: Case) -> ours.ReplayBuffer:
+        return self.filled(case, views=[ours.FrameStack(cases.STACK)])
 
-    def _filled_by_priority(self, case: Case) -> PrioritizedReplayBuffer:
-        buffer = self._make(PrioritizedReplayBuffer, case, alpha=ALPHA, beta=BETA)
+    def with_returns(self, case: Case) -> ours.ReplayBuffer:
+        return self.filled(case, views=[ours.NStep(cases.N_STEP, cases.GAMMA)])
+
+    def prioritized(self, case: Case) -> ours.PrioritizedReplayBuffer:
+        buffer = self.made(ours.PrioritizedReplayBuffer, case, alpha=cases.ALPHA, beta=cases.BETA)
         for seed, rows in enumerate(chunks_of(case.schema, case.capacity)):
             buffer.insert(list(rows.values()), priority=priorities_of(len(rows["reward"]), seed))
         return buffer
 
-    def prioritized_insert(self, case: Case) -> Work:
-        """One row with its priority."""
-        buffer = self._filled_by_priority(case)
-        if case.compiled:
-            row = tuple(Tensor(column[0]) for column in batch_of(case.schema, 1).values())
-            return looped(PrioritizedInsert(buffer, row))
-        rows = zip(lists(single_rows(case.schema)), priorities_of(1000).tolist())
-        return Work(in_turn(lambda pair: buffer.insert(pair[0], priority=pair[1]), list(rows)))
+    def row(self, row: dict[str, Any]) -> list[Any]:
+        return list(row.values())  # which `insert` takes like dicts
 
-    def prioritized_sample(self, case: Case) -> Work:
-        """A batch with handles and weights."""
-        buffer = self._filled_by_priority(case)
-        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+    def adding(self, buffer: ours.ReplayBuffer, case: Case) -> Callable[[Any], Any]:
+        return (lambda row: buffer.insert(row, end=row[-1])) if case.work == "n_step" else buffer.insert
 
-    def prioritized_update(self, case: Case) -> Work:
-        """Sample a batch and update its priorities."""
-        buffer = self._filled_by_priority(case)
-        if case.compiled:
-            return looped(PrioritizedUpdate(buffer))
-        new = [priorities_of(case.batch, seed) for seed in range(100)]
-        return Work(in_turn(lambda priorities: buffer.update_priorities(buffer.sample()[0], priorities), new))
+    def extending(self, buffer: ours.ReplayBuffer, rows: dict[str, np.ndarray]) -> Callable[[], Any]:
+        return in_turn(buffer.insert, [list(rows.values())])
 
-    def frames_bytes(self, case: Case) -> Work:
-        """Bytes per row of a buffer that stores each frame once."""
-        buffer = self._make(ReplayBuffer, case, views=[FrameStack(STACK)])
-        return Work(lambda: buffer.nbytes / case.capacity)
+    def drawing(self, buffer: ours.ReplayBuffer, case: Case) -> Callable[[], Any]:
+        return buffer.sample
 
-    def frames_sample(self, case: Case) -> Work:
-        """A batch with stacks."""
-        return Work(self._filled(case, views=[FrameStack(STACK)]).sample)
+    def sample_arrays(self, case: Case) -> Work:
+        """A batch for a process that attaches to the rows."""
+        self.in_files(case)
+        return Work(ours.attach(self.folder / "rows", sample_size=case.batch).sample)
+
+    def adding_by_priority(self, buffer: ours.PrioritizedReplayBuffer, case: Case) -> Callable[[Any], Any]:
+        return lambda pair: buffer.insert(pair[0], priority=pair[1])
+
+    def updating(self, buffer: ours.PrioritizedReplayBuffer, case: Case, priorities: np.ndarray) -> Callable[[], Any]:
+        return lambda: buffer.update_priorities(buffer.sample()[0], priorities)
+
+    def bytes_of(self, buffer: ours.ReplayBuffer) -> int:
+        return buffer.nbytes
 
     def sequences(self, case: Case) -> Work:
-        """A batch of sequences."""
-        buffer = self._make(SequenceReplayBuffer, case, sequence_length=SEQUENCE)
+        buffer = self.made(ours.SequenceReplayBuffer, case, sequence_length=cases.SEQUENCE)
         for rows in chunks_of(case.schema, case.capacity):
             buffer.insert(list(rows.values()), end=rows["terminated"])
         return Work(buffer.sample)
 
-    def hindsight(self, case: Case) -> Work:
-        """A batch with other goals."""
-        reward = {"reward_fn": "sparse", "tolerance": REACHED}
-        view = HindsightRelabel("future", GOALS / (GOALS + 1), achieved_goal="next_achieved_goal", **reward)
-        buffer = self._filled(case, views=[view])
-        return looped(Sample(buffer)) if case.compiled else Work(buffer.sample)
+    def saving(self, buffer: ours.ReplayBuffer, path: Path) -> Callable[[], Any]:
+        return lambda: ours.save(buffer, path)
 
-    def _in_files(self, case: Case) -> ReplayBuffer:
-        return self._filled(case, storage=str(self.folder / "rows"))
-
-    def files_insert(self, case: Case) -> Work:
-        """One row of a buffer in files."""
-        insert = in_turn(self._in_files(case).insert, lists(single_rows(case.schema)))
-        return Work(insert, note=IN_FILES)
-
-    def files_sample(self, case: Case) -> Work:
-        """A batch from files."""
-        return Work(self._in_files(case).sample, note=IN_FILES)
-
-    def n_step(self, case: Case) -> Work:
-        """An insertion and a batch."""
-        buffer = self._filled(case, views=[NStep(N_STEP, GAMMA)])
-
-        def both(row: list[Any]) -> None:
-            buffer.insert(row, end=row[-1])
-            buffer.sample()
-
-        return Work(in_turn(both, lists(single_rows(case.schema))))
-
-    def save(self, case: Case) -> Work:
-        """Save the whole buffer; it is on the disk when the call returns."""
-        buffer, path = self._filled(case), self.folder / "buffer.safetensors"
-        return Work(lambda: save(buffer, path), note="with checksums; replaces the file before once it is on the disk")
-
-    def load(self, case: Case) -> Work:
-        """Load the file into a new buffer."""
-        path = self.folder / "buffer.safetensors"
-        save(self._filled(case), path)
-        return Work(lambda: load(path), note="a new buffer, checksums compared")
+    def loading(self, buffer: ours.ReplayBuffer, path: Path) -> Callable[[], Any]:
+        return lambda: ours.load(path)
 
     def empty_call(self, case: Case) -> Work:
         """Call a compiled graph that does almost nothing."""
-        empty, start = Loop(None, repeat=1), Tensor(0, ms.int32)
+        empty, start = Loop(repeat=1), Tensor(0, ms.int32)
         return Work(lambda: empty(start).asnumpy())
 
     def dqn(self, case: Case) -> Work:
-        """Insert, sample and learn in one graph."""
         return DQN(LearnerWithBuffer()).work()
 
     def dqn_bursts(self, case: Case) -> Work:
-        """The same, with several updates a graph."""
         return DQN(LearnerWithBuffer()).bursts()
 
 

@@ -1,35 +1,17 @@
 """The plainest buffer: NumPy arrays and an index, without input checks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..answering import Peer, Work, answer
-from ..cases import (
-    EPISODE,
-    GAMMA,
-    GOALS,
-    N_STEP,
-    REACHED,
-    SEQUENCE,
-    STACK,
-    Case,
-    Schema,
-    batch_of,
-    chunks_of,
-    in_turn,
-    single_rows,
-)
+from ..cases import EPISODE, GAMMA, GOALS, N_STEP, REACHED, SEQUENCE, STACK, Case, Schema, chunks_of
 
 
 class Ring:
-    """A ring of rows.
-
-    Args:
-        schema (dict): Shape of one row and dtype of each column.
-        capacity (int): Rows.
-    """
+    """A ring of rows."""
 
     def __init__(self, schema: Schema, capacity: int) -> None:
         self.columns = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in schema.items()}
@@ -39,13 +21,11 @@ class Ring:
         self.rng = np.random.default_rng(0)
 
     def insert(self, row: Mapping[str, Any]) -> None:
-        """Store one row over the oldest."""
         for name, column in self.columns.items():
             column[self.next] = row[name]
         self._advance(1)
 
     def insert_batch(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Store a batch no longer than the ring."""
         n = len(next(iter(rows.values())))
         first = min(n, self.capacity - self.next)
         for name, column in self.columns.items():
@@ -113,71 +93,47 @@ class Ring:
 class NumPyRing(Peer):
     """Measures `Ring`."""
 
-    def _filled(self, case: Case) -> Ring:
+    notes: Mapping[str, str] = {"hindsight": "knows that all episodes have the same length"}
+    sample_arrays = Peer.sample
+
+    def filled(self, case: Case) -> Ring:
         ring = Ring(case.schema, case.capacity)
         for rows in chunks_of(case.schema, case.capacity):
             ring.insert_batch(rows)
         return ring
 
-    def insert(self, case: Case) -> Work:
-        """One row or a batch."""
-        ring = self._filled(case)
-        if case.batch == 1:
-            return Work(in_turn(ring.insert, case.single_rows()))
-        rows = batch_of(case.schema, case.batch)
-        return Work(lambda: ring.insert_batch(rows))
+    frames = with_returns = filled
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        ring = self._filled(case)
-        return Work(lambda: ring.sample(case.batch))
+    def adding(self, ring: Ring, case: Case) -> Callable[[Any], None]:
+        return ring.insert
 
-    sample_arrays = sample
+    def extending(self, ring: Ring, rows: Mapping[str, np.ndarray]) -> Callable[[], None]:
+        return lambda: ring.insert_batch(rows)
 
-    def frames_bytes(self, case: Case) -> Work:
-        """Bytes of its arrays by row."""
-        ring = self._filled(case)
-        return Work(lambda: sum(column.nbytes for column in ring.columns.values()) / case.capacity)
+    def drawing(self, ring: Ring, case: Case) -> Callable[[], Any]:
+        method = {"frames_sample": ring.sample_stacks, "n_step": ring.sample_n_step, "hindsight": ring.sample_hindsight}
+        draw = method.get(case.work, ring.sample)
+        return lambda: draw(case.batch)
 
-    def frames_sample(self, case: Case) -> Work:
-        """A batch with stacks."""
-        ring = self._filled(case)
-        return Work(lambda: ring.sample_stacks(case.batch))
+    hindsight = Peer.sample
+
+    def bytes_of(self, ring: Ring) -> int:
+        return sum(column.nbytes for column in ring.columns.values())
 
     def sequences(self, case: Case) -> Work:
-        """A batch of sequences."""
-        ring = self._filled(case)
+        ring = self.filled(case)
         return Work(lambda: ring.sample_sequences(case.batch, SEQUENCE))
 
-    def hindsight(self, case: Case) -> Work:
-        """A batch with other goals."""
-        ring = self._filled(case)
-        return Work(lambda: ring.sample_hindsight(case.batch), note="knows that all episodes have the same length")
+    def saving(self, ring: Ring, path: Path) -> Callable[[], None]:
+        return lambda: np.savez(path.with_suffix(".npz"), **ring.columns)
 
-    def n_step(self, case: Case) -> Work:
-        """An insertion and a batch."""
-        ring = self._filled(case)
-        insert = in_turn(ring.insert, single_rows(case.schema))
-        return Work(lambda: (insert(), ring.sample_n_step(case.batch)))
-
-    def save(self, case: Case) -> Work:
-        """Save one file of all columns."""
-        ring = self._filled(case)
-        path = self.folder / "ring.npz"
-        return Work(lambda: np.savez(path, **ring.columns))
-
-    def load(self, case: Case) -> Work:
-        """Load the file into a ring."""
-        ring = self._filled(case)
-        path = self.folder / "ring.npz"
-        np.savez(path, **ring.columns)
-
+    def loading(self, ring: Ring, path: Path) -> Callable[[], None]:
         def load() -> None:
-            with np.load(path) as file:
+            with np.load(path.with_suffix(".npz")) as file:
                 for name, column in ring.columns.items():
                     column[...] = file[name]
 
-        return Work(load)
+        return load
 
 
 if __name__ == "__main__":

@@ -19,11 +19,9 @@ class LearnerWithRing(Learner):
         self.ring = Ring(CARTPOLE, SETTINGS["capacity"])
 
     def store(self, row: list[Any]) -> None:
-        """Store a row."""
         self.ring.insert(dict(zip(CARTPOLE, row)))
 
     def step(self, row: list[Any]) -> None:
-        """Store a row and learn."""
         self.store(row)
         batch = self.ring.sample(SETTINGS["batch_size"])
         self.graph(*map(Tensor.from_numpy, batch.values())).asnumpy()
@@ -35,7 +33,6 @@ class NumPyRingMindSpore(Peer):
     packages = ("mindspore",)
 
     def dqn(self, case: Case) -> Work:
-        """Learn in a graph, insert and sample in NumPy."""
         return DQN(LearnerWithRing()).work()
 
 

@@ -25,14 +25,7 @@ Pattern = Callable[[Any], dict[str, Any]]
 
 
 class Store:
-    """A server with a table of items, each made from the last steps by a pattern.
-
-    Args:
-        schema (dict): Columns of a step.
-        pattern (Callable): Makes an item.
-        items (int): Items of the table.
-        steps (int): Steps that an item needs, counted from the beginning of its episode.
-    """
+    """A server with a table of items, each made from the last steps by a pattern."""
 
     def __init__(self, schema: Schema, pattern: Pattern, items: int, steps: int = 1) -> None:
         self.dtypes = {name: np.dtype(dtype) for name, (_, dtype) in schema.items()}
@@ -117,9 +110,9 @@ def _frames_store(case: Case) -> Store:
     return store
 
 
-def _stacks(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    frames = batch["observation"]
-    return {**batch, "observation": frames[:, :-1], "next_observation": frames[:, 1:]}
+def _stacks(batch: Any) -> dict[str, np.ndarray]:
+    frames = batch.data["observation"]
+    return {**batch.data, "observation": frames[:, :-1], "next_observation": frames[:, 1:]}
 
 
 def _memory() -> int:
@@ -131,7 +124,10 @@ class Reverb(Peer):
     """Measures dm-reverb."""
 
     packages = ("dm-reverb", "tensorflow")
-    lacks = (("n_step", "it stores what is written; the sums are Acme's"), ("dqn", "it has tables and no agents"))
+    lacks: Mapping[str, str] = {
+        "n_step": "it stores what is written; the sums are Acme's",
+        "dqn": "it has tables and no agents",
+    }
 
     def insert(self, case: Case) -> Work:
         """One row, or the rows of a batch one by one."""
@@ -142,10 +138,13 @@ class Reverb(Peer):
         return Work(lambda: store.append_batch(rows), store.writer.flush, note="row by row")
 
     def sample(self, case: Case) -> Work:
-        """A batch."""
-        store = _rows(case)
+        return self._drawn(_rows(case), case)
+
+    def _drawn(
+        self, store: Store, case: Case, note: str = "", then: Callable[[Any], Any] = lambda batch: batch
+    ) -> Work:
         batches = store.batches(case.batch)
-        return Work(lambda: next(batches), note=DRAWN, least=LEAST)
+        return Work(lambda: then(next(batches)), note=note + DRAWN, least=LEAST)
 
     def frames_bytes(self, case: Case) -> Work:
         """Bytes per row by which the process grows: its chunks are counted nowhere."""
@@ -155,10 +154,7 @@ class Reverb(Peer):
         return Work(lambda: held / store.table.info.current_size, note="by what the process grows")
 
     def frames_sample(self, case: Case) -> Work:
-        """A batch with stacks."""
-        store = _frames_store(case)
-        batches = store.batches(case.batch)
-        return Work(lambda: _stacks(next(batches).data), note=f"items of five frames; {DRAWN}", least=LEAST)
+        return self._drawn(_frames_store(case), case, "items of five frames; ", _stacks)
 
     def sequences(self, case: Case) -> Work:
         """A batch of sequences, none of which crosses the end of an episode."""
@@ -167,14 +163,13 @@ class Reverb(Peer):
         for rows in _episodes(case):
             store.append_batch(rows)
             store.writer.end_episode()
-        batches = store.batches(case.batch)
-        return Work(lambda: next(batches), note=f"each step begins an item; {DRAWN}", least=LEAST)
+        return self._drawn(store, case, "each step begins an item; ")
 
-    def _too_many(self, case: Case) -> Work:
+    def prioritized_insert(self, case: Case) -> Work:
         """Not offered; it could be at smaller sizes."""
         raise NotOfferedError(_too_large(case) or "it is not written here")
 
-    prioritized_insert = prioritized_sample = prioritized_update = save = load = _too_many
+    prioritized_sample = prioritized_update = save = load = prioritized_insert
 
 
 if __name__ == "__main__":

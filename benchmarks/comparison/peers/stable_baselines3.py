@@ -1,5 +1,7 @@
 """stable-baselines3: its `ReplayBuffer`, which holds NumPy arrays and returns torch tensors, and its DQN."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.her import HerReplayBuffer
 
 from ..answering import Work, answer
-from ..cases import DQN, GAMMA, GOALS, N_STEP, REACHED, STACK, Case, Schema, batch_of, chunks_of, in_turn, single_rows
+from ..cases import DQN, GAMMA, GOALS, N_STEP, REACHED, STACK, Case, Schema, chunks_of
 from .torch_peer import TorchPeer
 
 FOUR_TIMES = "stacks are stored once, so that a frame is stored four times"
@@ -27,7 +29,6 @@ ARRAYS = {
 
 
 def space_of(shape: tuple[int, ...], dtype: str) -> spaces.Space[Any]:
-    """Return the space of a column."""
     if dtype == "int32":
         return spaces.Discrete(2)
     high = 255 if dtype == "uint8" else 1
@@ -37,7 +38,6 @@ def space_of(shape: tuple[int, ...], dtype: str) -> spaces.Space[Any]:
 def filled(
     schema: Schema, capacity: int, environments: int = 1, kind: type[ReplayBuffer] = ReplayBuffer, **options: Any
 ) -> ReplayBuffer:
-    """Return a full buffer."""
     buffer = kind(
         capacity,
         space_of(*schema["observation"]),
@@ -53,12 +53,17 @@ def filled(
         stop = start + len(rows["reward"])
         for name, column in rows.items():
             array = getattr(buffer, ARRAYS[name])
-            array.reshape(steps * environments, *array.shape[2:])[start:stop] = column.reshape(
-                len(column), *array.shape[2:]
-            )
+            shape = array.shape[2:]
+            array.reshape(steps * environments, *shape)[start:stop] = column.reshape(len(column), *shape)
         start = stop
     buffer.full = True
     return buffer
+
+
+def add(buffer: ReplayBuffer, rows: Mapping[str, Any]) -> None:
+    """Add a row of each environment."""
+    action = np.asarray(rows["action"])
+    buffer.add(rows["observation"], rows["next_observation"], action, rows["reward"], rows["terminated"], [])
 
 
 class Reach(gymnasium.Env[Any, Any]):
@@ -68,7 +73,6 @@ class Reach(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = observation_space, action_space
 
     def compute_reward(self, achieved: np.ndarray, goal: np.ndarray, _: Any) -> np.ndarray:
-        """Return 0 for a goal that is reached and else -1."""
         return (np.linalg.norm(achieved - goal, axis=-1) < REACHED).astype(np.float32) - 1
 
 
@@ -76,108 +80,72 @@ class StableBaselines3(TorchPeer):
     """Measures stable-baselines3."""
 
     packages = ("stable-baselines3", "torch")
-    lacks = (
-        *((f"prioritized_{work}", "no prioritized replay") for work in ("insert", "sample", "update")),
-        ("sequences", "no sequences"),
-    )
+    lacks: Mapping[str, str] = {
+        **dict.fromkeys(("prioritized_insert", "prioritized_sample", "prioritized_update"), "no prioritized replay"),
+        "sequences": "no sequences",
+    }
+    notes: Mapping[str, str] = {
+        **dict.fromkeys(("frames_bytes", "frames_sample"), FOUR_TIMES),
+        "n_step": "returns are made when they are sampled",
+    }
+
+    def filled(self, case: Case) -> ReplayBuffer:
+        return filled(case.schema, case.capacity)
 
     def insert(self, case: Case) -> Work:
         """One row, or one step of as many environments as the batch has rows."""
-        buffer = filled(case.schema, case.capacity, case.batch)
-        if case.batch == 1:
-            return Work(in_turn(lambda row: self._add(buffer, row), case.single_rows()))
-        rows = batch_of(case.schema, case.batch)
-        rows["reward"] = rows["reward"].reshape(case.batch)
-        if "terminated" not in rows:
-            rows["terminated"] = np.zeros(case.batch, bool)
-        return Work(
-            lambda: self._add(buffer, rows), note=f"one step of a buffer that was made for {case.batch:,} environments"
-        )
+        work = self.insertion(filled(case.schema, case.capacity, case.batch), case)
+        work.note = f"one step of a buffer that was made for {case.batch:,} environments" if case.batch > 1 else ""
+        return work
 
-    @staticmethod
-    def _add(buffer: ReplayBuffer, rows: dict[str, Any]) -> None:
-        buffer.add(
-            rows["observation"],
-            rows["next_observation"],
-            np.asarray(rows["action"]),
-            rows["reward"],
-            rows["terminated"],
-            [],
-        )
+    def adding(self, buffer: ReplayBuffer, case: Case) -> Callable[[Any], None]:
+        return lambda row: add(buffer, row)
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = filled(case.schema, case.capacity)
-        return Work(lambda: buffer.sample(case.batch))
+    def extending(self, buffer: ReplayBuffer, rows: dict[str, np.ndarray]) -> Callable[[], None]:
+        n = len(rows["reward"])
+        rows = {"terminated": np.zeros(n, bool), **rows, "reward": rows["reward"].reshape(n)}
+        return lambda: add(buffer, rows)
 
-    def _stacks(self, case: Case) -> ReplayBuffer:
+    def drawing(self, buffer: ReplayBuffer, case: Case) -> Callable[[], Any]:
+        return lambda: buffer.sample(case.batch)
+
+    def frames(self, case: Case) -> ReplayBuffer:
         shape, dtype = case.schema["observation"]
         schema: Schema = {**case.schema, "observation": ((*shape, STACK), dtype)}
         return filled(schema, case.capacity, optimize_memory_usage=True)
 
-    def frames_bytes(self, case: Case) -> Work:
-        """Bytes of its arrays by row."""
-        buffer = self._stacks(case)
-        arrays = [value for value in vars(buffer).values() if isinstance(value, np.ndarray)]
-        return Work(lambda: sum(array.nbytes for array in arrays) / case.capacity, note=FOUR_TIMES)
-
-    def frames_sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = self._stacks(case)
-        return Work(lambda: buffer.sample(case.batch), note=FOUR_TIMES)
+    def bytes_of(self, buffer: ReplayBuffer) -> int:
+        return sum(value.nbytes for value in vars(buffer).values() if isinstance(value, np.ndarray))
 
     def hindsight(self, case: Case) -> Work:
-        """A batch with other goals."""
         parts = ("observation", "achieved_goal", "desired_goal")
-        spaces_of_parts = spaces.Dict({name: space_of(*case.schema[name]) for name in parts})
+        observations = spaces.Dict({name: space_of(*case.schema[name]) for name in parts})
         actions = space_of(*case.schema["action"])
-        env = DummyVecEnv([lambda: Reach(spaces_of_parts, actions)])
-        buffer = HerReplayBuffer(
-            case.capacity,
-            spaces_of_parts,
-            actions,
-            env,
-            "cpu",
-            n_sampled_goal=GOALS,
-            goal_selection_strategy="future",
-            handle_timeout_termination=False,
-        )
+        env = DummyVecEnv([lambda: Reach(observations, actions)])
+        options = {"n_sampled_goal": GOALS, "goal_selection_strategy": "future", "handle_timeout_termination": False}
+        buffer = HerReplayBuffer(case.capacity, observations, actions, env, "cpu", **options)
         for rows in chunks_of(case.schema, case.capacity):
             for i in range(len(rows["reward"])):
-                now = {name: rows[name][i : i + 1] for name in parts}
-                then = {
-                    "observation": rows["next_observation"][i : i + 1],
-                    "achieved_goal": rows["next_achieved_goal"][i : i + 1],
-                    "desired_goal": now["desired_goal"],
-                }
-                row = (rows[name][i : i + 1] for name in ("action", "reward", "terminated"))
-                buffer.add(now, then, *row, [{}])
-        return Work(lambda: buffer.sample(case.batch))
+                one = {name: column[i : i + 1] for name, column in rows.items()}
+                now = {name: one[name] for name in parts}
+                then = {"observation": one["next_observation"], "achieved_goal": one["next_achieved_goal"]}
+                row = (one[name] for name in ("action", "reward", "terminated"))
+                buffer.add(now, {**then, "desired_goal": one["desired_goal"]}, *row, [{}])
+        return Work(self.drawing(buffer, case))
 
-    def n_step(self, case: Case) -> Work:
-        """An insertion and a batch."""
-        buffer = filled(case.schema, case.capacity, kind=NStepReplayBuffer, n_steps=N_STEP, gamma=GAMMA)
-        insert = in_turn(lambda row: self._add(buffer, row), single_rows(case.schema))
-        return Work(lambda: (insert(), buffer.sample(case.batch)), note="returns are made when they are sampled")
+    def with_returns(self, case: Case) -> ReplayBuffer:
+        return filled(case.schema, case.capacity, kind=NStepReplayBuffer, n_steps=N_STEP, gamma=GAMMA)
 
-    def save(self, case: Case) -> Work:
-        """A pickle."""
-        buffer = filled(case.schema, case.capacity)
-        path = self.folder / "buffer.pkl"
-        return Work(lambda: save_to_pkl(path, buffer))
+    def saving(self, buffer: ReplayBuffer, path: Path) -> Callable[[], None]:
+        return lambda: save_to_pkl(path.with_suffix(".pkl"), buffer)
 
-    def load(self, case: Case) -> Work:
-        """Load the pickle as a new buffer."""
-        path = self.folder / "buffer.pkl"
-        save_to_pkl(path, filled(case.schema, case.capacity))
-        return Work(lambda: load_from_pkl(path))
+    def loading(self, buffer: ReplayBuffer, path: Path) -> Callable[[], Any]:
+        return lambda: load_from_pkl(path.with_suffix(".pkl"))
 
     def dqn(self, case: Case) -> Work:
-        """Its own agent and loop."""
         return self.agent(DQN["steps_a_call"], train_freq=1, gradient_steps=1)
 
     def dqn_bursts(self, case: Case) -> Work:
-        """The same, with many updates after many steps."""
         steps = DQN["burst_steps"]
         return self.agent(steps, train_freq=steps, gradient_steps=DQN["burst_updates"])
 

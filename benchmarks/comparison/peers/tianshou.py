@@ -1,5 +1,7 @@
 """tianshou: its `ReplayBuffer`, which holds NumPy arrays in a `Batch`."""
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,21 +10,7 @@ from tianshou.algorithm.algorithm_base import Algorithm
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 
 from ..answering import Peer, Work, answer
-from ..cases import (
-    ALPHA,
-    BETA,
-    GAMMA,
-    N_STEP,
-    SEQUENCE,
-    STACK,
-    Case,
-    Schema,
-    batch_of,
-    chunks_of,
-    in_turn,
-    priorities_of,
-    single_rows,
-)
+from ..cases import ALPHA, BETA, GAMMA, N_STEP, SEQUENCE, STACK, Case, Schema, chunks_of, priorities_of
 
 #: The library's names of columns.
 KEYS = {
@@ -35,7 +23,6 @@ KEYS = {
 
 
 def one_row(row: dict[str, Any]) -> Batch:
-    """Return a row in the form that `add` takes."""
     return Batch(truncated=False, **{KEYS[name]: value for name, value in row.items()})
 
 
@@ -59,72 +46,64 @@ class Tianshou(Peer):
     """Measures tianshou."""
 
     packages = ("tianshou", "torch")
+    notes: Mapping[str, str] = {
+        **dict.fromkeys(("insert_64", "insert_million"), "many rows go in from another buffer, which is made of them"),
+        "sequences": "put together from its `next`, as its own returns are",
+        "n_step": "returns are made when they are sampled",
+        "save": "over the file before",
+    }
+    sample_arrays = Peer.sample
 
-    def _filled(self, case: Case) -> ReplayBuffer:
+    def filled(self, case: Case) -> ReplayBuffer:
         chunks = list(chunks_of(case.schema, case.capacity))
         return buffer_of({name: np.concatenate([rows[name] for rows in chunks]) for name in case.schema})
 
-    def insert(self, case: Case) -> Work:
-        """`add` of one row, `update` with a buffer of many."""
-        buffer = self._filled(case)
-        if case.batch == 1:
-            return Work(in_turn(lambda row: buffer.add(one_row(row)), case.single_rows()))
-        rows = batch_of(case.schema, case.batch)
-        return Work(
-            lambda: buffer.update(buffer_of(rows)), note="many rows go in from another buffer, which is made of them"
-        )
+    with_returns = filled
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = self._filled(case)
-        return Work(lambda: buffer.sample(case.batch))
+    def adding(self, buffer: ReplayBuffer, case: Case) -> Callable[[Any], Any]:
+        return lambda row: buffer.add(one_row(row))
 
-    sample_arrays = sample
+    def extending(self, buffer: ReplayBuffer, rows: dict[str, np.ndarray]) -> Callable[[], Any]:
+        return lambda: buffer.update(buffer_of(rows))
 
-    def _prioritized(self, case: Case) -> PrioritizedReplayBuffer:
+    def drawing(self, buffer: ReplayBuffer, case: Case) -> Callable[[], Any]:
+        if case.work != "n_step":
+            return lambda: buffer.sample(case.batch)
+
+        def sample() -> Batch:
+            batch, slots = buffer.sample(case.batch)
+
+            def after(buffer: ReplayBuffer, slots: np.ndarray) -> torch.Tensor:
+                batch.obs_next = buffer[slots].obs_next
+                return torch.zeros(len(slots), 1)
+
+            return Algorithm.compute_nstep_return(batch, buffer, slots, after, GAMMA, N_STEP)
+
+        return sample
+
+    def prioritized(self, case: Case) -> PrioritizedReplayBuffer:
         buffer = PrioritizedReplayBuffer(case.capacity, ALPHA, BETA)
-        buffer.update(self._filled(case))
+        buffer.update(self.filled(case))
         buffer.update_weight(np.arange(case.capacity), priorities_of(case.capacity))
         return buffer
 
-    def prioritized_insert(self, case: Case) -> Work:
-        """A row, then its priority."""
-        buffer = self._prioritized(case)
-        rows = single_rows(case.schema)
-        priorities = np.split(priorities_of(len(rows)), len(rows))
+    def adding_by_priority(self, buffer: PrioritizedReplayBuffer, case: Case) -> Callable[[Any], None]:
+        def insert(pair: tuple[dict[str, Any], float]) -> None:
+            slot = buffer.add(one_row(pair[0]))[0]
+            buffer.update_weight(slot, np.array([pair[1]], np.float32))
 
-        def insert(item: tuple[dict[str, Any], np.ndarray]) -> None:
-            slot = buffer.add(one_row(item[0]))[0]
-            buffer.update_weight(slot, item[1])
+        return insert
 
-        return Work(in_turn(insert, list(zip(rows, priorities, strict=True))))
+    def updating(self, buffer: PrioritizedReplayBuffer, case: Case, priorities: np.ndarray) -> Callable[[], Any]:
+        return lambda: buffer.update_weight(buffer.sample(case.batch)[1], priorities)
 
-    def prioritized_sample(self, case: Case) -> Work:
-        """A batch with weights and slots."""
-        buffer = self._prioritized(case)
-        return Work(lambda: buffer.sample(case.batch))
-
-    def prioritized_update(self, case: Case) -> Work:
-        """A batch, then new priorities for it."""
-        buffer = self._prioritized(case)
-        priorities = priorities_of(case.batch)
-        return Work(lambda: buffer.update_weight(buffer.sample(case.batch)[1], priorities))
-
-    def _frames(self, case: Case) -> ReplayBuffer:
+    def frames(self, case: Case) -> ReplayBuffer:
         buffer = ReplayBuffer(case.capacity, stack_num=STACK, ignore_obs_next=True)
         one_by_one(buffer, case.schema)
         return buffer
 
-    def frames_bytes(self, case: Case) -> Work:
-        """Bytes of its arrays by row."""
-        buffer = self._frames(case)
-        keys = ("obs", "act", "rew", "terminated", "truncated", "done")
-        return Work(lambda: sum(getattr(buffer, key).nbytes for key in keys) / case.capacity)
-
-    def frames_sample(self, case: Case) -> Work:
-        """A batch with stacks."""
-        buffer = self._frames(case)
-        return Work(lambda: buffer.sample(case.batch))
+    def bytes_of(self, buffer: ReplayBuffer) -> int:
+        return sum(getattr(buffer, key).nbytes for key in ("obs", "act", "rew", "terminated", "truncated", "done"))
 
     def sequences(self, case: Case) -> Work:
         """A batch of sequences; one that ends early repeats its last step behind a mask."""
@@ -141,35 +120,13 @@ class Tianshou(Peer):
             np.not_equal(slots[:, 1:], slots[:, :-1], out=mask[:, 1:])
             return {key: buffer.get(slots, key) for key in keys}, mask
 
-        return Work(sample, note="put together from its `next`, as its own returns are")
+        return Work(sample)
 
-    def n_step(self, case: Case) -> Work:
-        """An insertion and a batch."""
-        buffer = self._filled(case)
-        insert = in_turn(lambda row: buffer.add(one_row(row)), single_rows(case.schema))
+    def saving(self, buffer: ReplayBuffer, path: Path) -> Callable[[], Any]:
+        return lambda: buffer.save_hdf5(str(path))
 
-        def sample() -> Batch:
-            batch, slots = buffer.sample(case.batch)
-
-            def after(buffer: ReplayBuffer, slots: np.ndarray) -> torch.Tensor:
-                batch.obs_next = buffer[slots].obs_next
-                return torch.zeros(len(slots), 1)
-
-            return Algorithm.compute_nstep_return(batch, buffer, slots, after, GAMMA, N_STEP)
-
-        return Work(lambda: (insert(), sample()), note="returns are made when they are sampled")
-
-    def save(self, case: Case) -> Work:
-        """An HDF5 file."""
-        buffer = self._filled(case)
-        path = str(self.folder / "buffer.hdf5")
-        return Work(lambda: buffer.save_hdf5(path), note="over the file before")
-
-    def load(self, case: Case) -> Work:
-        """Load the file as a new buffer."""
-        path = str(self.folder / "buffer.hdf5")
-        self._filled(case).save_hdf5(path)
-        return Work(lambda: ReplayBuffer.load_hdf5(path))
+    def loading(self, buffer: ReplayBuffer, path: Path) -> Callable[[], Any]:
+        return lambda: ReplayBuffer.load_hdf5(str(path))
 
 
 if __name__ == "__main__":

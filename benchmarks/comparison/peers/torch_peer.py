@@ -14,6 +14,5 @@ class TorchPeer(Peer):
     """A peer whose small operations run on one thread."""
 
     def prepare(self, case: Case) -> Work:
-        """Prepare the case."""
         torch.set_num_threads(1 if case.batch * case.row_bytes < SMALL else THREADS)
         return super().prepare(case)
