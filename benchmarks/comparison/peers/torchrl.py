@@ -1,45 +1,24 @@
 """torchrl: a `ReplayBuffer` of tensordicts in a `LazyTensorStorage`, which holds one tensor per column."""
 
-import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from tensordict import TensorDict
-from torchrl.data import (
-    LazyMemmapStorage,
-    LazyTensorStorage,
-    PrioritizedSampler,
-    ReplayBuffer,
-    Sequence,
-    TensorDictReplayBuffer,
-)
+from torchrl.data import LazyMemmapStorage, LazyTensorStorage, PrioritizedSampler, ReplayBuffer, Sequence
 from torchrl.envs.transforms import MultiStepTransform
 
 from ..answering import Work, answer
-from ..cases import (
-    ALPHA,
-    BETA,
-    DQN,
-    GAMMA,
-    N_STEP,
-    SEQUENCE,
-    STACK,
-    Case,
-    Schema,
-    batch_of,
-    chunks_of,
-    in_turn,
-    priorities_of,
-    single_rows,
-)
+from ..cases import ALPHA, BETA, GAMMA, N_STEP, SEQUENCE, STACK, Case, Schema, chunks_of, priorities_of
 from .torch_peer import TorchPeer
+
+#: The table of ends that its sampler of sequences keeps.
+FOUND_AGAIN = "the ends of episodes are found again after an insertion, which is not in the figure"
 
 
 def one_row(row: Mapping[str, Any], dtypes: Mapping[str, torch.dtype]) -> TensorDict:
-    """A row as a tensordict."""
     return TensorDict(
         {
             name: torch.from_numpy(value) if isinstance(value, np.ndarray) else torch.tensor(value, dtype=dtypes[name])
@@ -73,167 +52,44 @@ def with_next(rows: TensorDict) -> TensorDict:
 
 
 def dtypes_of(schema: Schema) -> dict[str, torch.dtype]:
-    """Return the columns' dtypes in torch."""
     return {name: getattr(torch, dtype) for name, (_, dtype) in schema.items()}
-
-
-class Agent:
-    """A DQN on CartPole-v1."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.random = random.Random(0)
-        self.environment = gymnasium.make("CartPole-v1")
-        self.observation = self.environment.reset(seed=0)[0]
-        self.buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(DQN["capacity"]), batch_size=DQN["batch_size"])
-        self.network, self.target = self._network(), self._network()
-        self.target.load_state_dict(self.network.state_dict())
-        self.optimizer = torch.optim.Adam(self.network.parameters(), lr=DQN["learning_rate"])
-        self.steps = 0
-
-    @staticmethod
-    def _network() -> torch.nn.Sequential:
-        first, second = DQN["hidden"]
-        return torch.nn.Sequential(
-            torch.nn.Linear(4, first),
-            torch.nn.ReLU(),
-            torch.nn.Linear(first, second),
-            torch.nn.ReLU(),
-            torch.nn.Linear(second, 2),
-        )
-
-    def step(self) -> None:
-        """Take one step of the environment and store it; the first ones are random."""
-        if self.steps < DQN["learning_starts"] or self.random.random() < DQN["epsilon"]:
-            action = self.random.randrange(2)
-        else:
-            with torch.no_grad():
-                action = int(self.network(torch.from_numpy(self.observation)).argmax())
-        following, reward, terminated, truncated, _ = self.environment.step(action)
-        self.buffer.add(
-            TensorDict(
-                {
-                    "observation": torch.from_numpy(self.observation),
-                    "action": torch.tensor(action),
-                    "reward": torch.tensor(reward, dtype=torch.float32),
-                    "next_observation": torch.from_numpy(following),
-                    "terminated": torch.tensor(terminated),
-                }
-            )
-        )
-        self.observation = self.environment.reset()[0] if terminated or truncated else following
-        self.steps += 1
-
-    def update(self) -> None:
-        """Take one step of the optimizer."""
-        batch = self.buffer.sample()
-        with torch.no_grad():
-            following = self.target(batch["next_observation"]).amax(1)
-            goal = batch["reward"] + DQN["gamma"] * following * ~batch["terminated"]
-        value = self.network(batch["observation"]).gather(1, batch["action"].unsqueeze(1)).squeeze(1)
-        loss = torch.nn.functional.smooth_l1_loss(value, goal)
-        self.optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), DQN["max_grad_norm"])
-        self.optimizer.step()
-        if self.steps % DQN["target_every"] == 0:
-            self.target.load_state_dict(self.network.state_dict())
-
-    def learn(self, steps: int) -> None:
-        """Take steps of the environment, each with an update."""
-        for _ in range(steps):
-            self.step()
-            self.update()
 
 
 class TorchRL(TorchPeer):
     """Measures torchrl."""
 
     packages = ("torchrl", "tensordict", "torch")
+    lacks: Mapping[str, str] = {"dqn": "its losses and loops are put together by the caller"}
+    notes: Mapping[str, str] = {
+        "frames_sample": f"stacks are views of the frames of a sampled sequence; {FOUND_AGAIN}",
+        "sequences": FOUND_AGAIN,
+        "n_step": "returns are made at insertion",
+        "save": "over the files before",
+    }
 
-    def _buffer(self, case: Case, storage: Any = None, **options: Any) -> ReplayBuffer:
-        return ReplayBuffer(storage=storage or LazyTensorStorage(case.capacity), batch_size=case.batch, **options)
-
-    def _filled(self, case: Case, **options: Any) -> ReplayBuffer:
-        buffer = self._buffer(case, **options)
+    def filled(self, case: Case, storage: Any = None, **options: Any) -> ReplayBuffer:
+        buffer = ReplayBuffer(storage=storage or LazyTensorStorage(case.capacity), batch_size=case.batch, **options)
         for rows in chunks_of(case.schema, case.capacity):
             buffer.extend(rows_of(rows))
         return buffer
 
-    def insert(self, case: Case) -> Work:
-        """`add` of one row, `extend` with a batch."""
-        buffer = self._filled(case)
-        if case.batch == 1:
-            return self._insertion(buffer, case)
-        rows = batch_of(case.schema, case.batch)
-        return Work(lambda: buffer.extend(rows_of(rows)))
+    def in_files(self, case: Case) -> ReplayBuffer:
+        return self.filled(case, LazyMemmapStorage(case.capacity, scratch_dir=self.folder / "rows"))
 
-    @staticmethod
-    def _insertion(buffer: ReplayBuffer, case: Case) -> Work:
+    def adding(self, buffer: ReplayBuffer, case: Case) -> Callable[[Any], Any]:
         dtypes = dtypes_of(case.schema)
-        return Work(in_turn(lambda row: buffer.add(one_row(row, dtypes)), case.single_rows()))
+        if case.work == "n_step":
+            return lambda row: buffer.extend(with_next(one_row(row, dtypes).unsqueeze(0)))
+        return lambda row: buffer.add(one_row(row, dtypes))
 
-    def sample(self, case: Case) -> Work:
-        """A batch."""
-        buffer = self._filled(case)
-        return Work(lambda: buffer.sample())
+    def extending(self, buffer: ReplayBuffer, rows: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+        return lambda: buffer.extend(rows_of(rows))
 
-    def _in_files(self, case: Case) -> ReplayBuffer:
-        storage = LazyMemmapStorage(case.capacity, scratch_dir=self.folder / "rows")
-        return self._filled(case, storage=storage)
-
-    def files_insert(self, case: Case) -> Work:
-        """`add` of one row of a buffer in files."""
-        return self._insertion(self._in_files(case), case)
-
-    def files_sample(self, case: Case) -> Work:
-        """A batch from files."""
-        buffer = self._in_files(case)
-        return Work(lambda: buffer.sample())
-
-    def _prioritized(self, case: Case) -> ReplayBuffer:
-        buffer = self._filled(case, sampler=PrioritizedSampler(case.capacity, ALPHA, BETA))
-        buffer.update_priority(torch.arange(case.capacity), torch.from_numpy(priorities_of(case.capacity)))
-        return buffer
-
-    def prioritized_insert(self, case: Case) -> Work:
-        """A row, then its priority."""
-        buffer = self._prioritized(case)
-        dtypes = dtypes_of(case.schema)
-        rows = single_rows(case.schema)
-        priorities = priorities_of(len(rows)).tolist()
-
-        def insert(item: tuple[dict[str, Any], float]) -> None:
-            slot = buffer.add(one_row(item[0], dtypes))
-            buffer.update_priority(slot, item[1])
-
-        return Work(in_turn(insert, list(zip(rows, priorities, strict=True))))
-
-    def prioritized_sample(self, case: Case) -> Work:
-        """A batch with weights and slots."""
-        buffer = self._prioritized(case)
-        return Work(lambda: buffer.sample(return_info=True))
-
-    def prioritized_update(self, case: Case) -> Work:
-        """A batch, then new priorities for it."""
-        buffer = self._prioritized(case)
-        priorities = torch.from_numpy(priorities_of(case.batch))
-
-        def update() -> None:
-            _, info = buffer.sample(return_info=True)
-            buffer.update_priority(info["index"], priorities)
-
-        return Work(update)
-
-    def frames_bytes(self, case: Case) -> Work:
-        """Bytes of the storage's tensors by row."""
-        buffer = self._filled(case)
-        return Work(lambda: buffer[:].bytes(count_duplicates=False) / case.capacity)
-
-    def frames_sample(self, case: Case) -> Work:
-        """A batch of short sequences of frames, whose stacks are views of it."""
-        window = Sequence(length=1, burn_in=STACK - 1, bootstrap=1, done_key="terminated")
-        buffer = self._filled(case, sample_unit=window)
+    def drawing(self, buffer: ReplayBuffer, case: Case) -> Callable[[], Any]:
+        if case.work == "prioritized_sample":
+            return lambda: buffer.sample(return_info=True)
+        if case.work != "frames_sample":
+            return lambda: buffer.sample()
 
         def sample() -> dict[str, torch.Tensor]:
             windows = buffer.sample().reshape(case.batch, STACK + 1)
@@ -241,55 +97,51 @@ class TorchRL(TorchPeer):
             last = windows[:, STACK - 1]
             return {"observation": frames[:, :-1], "next_observation": frames[:, 1:], **last}
 
-        return Work(
-            sample,
-            note="stacks are views of the frames of a sampled sequence; the ends of episodes are found again after "
-            "an insertion, which is not in the figure",
-        )
+        return sample
+
+    def prioritized(self, case: Case) -> ReplayBuffer:
+        buffer = self.filled(case, sampler=PrioritizedSampler(case.capacity, ALPHA, BETA))
+        buffer.update_priority(torch.arange(case.capacity), torch.from_numpy(priorities_of(case.capacity)))
+        return buffer
+
+    def adding_by_priority(self, buffer: ReplayBuffer, case: Case) -> Callable[[Any], None]:
+        dtypes = dtypes_of(case.schema)
+        return lambda pair: buffer.update_priority(buffer.add(one_row(pair[0], dtypes)), pair[1])
+
+    def updating(self, buffer: ReplayBuffer, case: Case, priorities: np.ndarray) -> Callable[[], None]:
+        new = torch.from_numpy(priorities)
+        return lambda: buffer.update_priority(buffer.sample(return_info=True)[1]["index"], new)
+
+    def frames(self, case: Case) -> ReplayBuffer:
+        if case.work == "frames_bytes":
+            return self.filled(case)
+        return self.filled(case, sample_unit=Sequence(length=1, burn_in=STACK - 1, bootstrap=1, done_key="terminated"))
+
+    def bytes_of(self, buffer: ReplayBuffer) -> int:
+        return buffer[:].bytes(count_duplicates=False)
 
     def sequences(self, case: Case) -> Work:
-        """A batch of sequences that stop at the end of an episode, with masks."""
-        buffer = self._filled(case, sample_unit=Sequence(length=SEQUENCE, done_key="terminated"))
+        buffer = self.filled(case, sample_unit=Sequence(length=SEQUENCE, done_key="terminated"))
 
         def sample() -> tuple[TensorDict, torch.Tensor]:
             steps, info = buffer.sample(return_info=True)
             shape = (case.batch, SEQUENCE)
             return steps.reshape(shape), info["validity_mask"].reshape(shape)
 
-        return Work(sample, note="the ends of episodes are found again after an insertion, which is not in the figure")
+        return Work(sample)
 
-    def n_step(self, case: Case) -> Work:
-        """An insertion through the transform that sums rewards, and a batch."""
-        buffer = self._buffer(case, transform=MultiStepTransform(N_STEP, GAMMA))
+    def with_returns(self, case: Case) -> ReplayBuffer:
+        storage, transform = LazyTensorStorage(case.capacity), MultiStepTransform(N_STEP, GAMMA)
+        buffer = ReplayBuffer(storage=storage, batch_size=case.batch, transform=transform)
         for rows in chunks_of(case.schema, case.capacity + N_STEP):
             buffer.extend(with_next(rows_of(rows)))
-        dtypes = dtypes_of(case.schema)
+        return buffer
 
-        def insert(row: dict[str, Any]) -> None:
-            buffer.extend(with_next(one_row(row, dtypes).unsqueeze(0)))
+    def saving(self, buffer: ReplayBuffer, path: Path) -> Callable[[], None]:
+        return lambda: buffer.dumps(path)
 
-        insertion = in_turn(insert, single_rows(case.schema))
-        return Work(lambda: (insertion(), buffer.sample()), note="returns are made at insertion")
-
-    def save(self, case: Case) -> Work:
-        """A folder of memory-mapped tensors."""
-        buffer = self._filled(case)
-        path = self.folder / "buffer"
-        return Work(lambda: buffer.dumps(path), note="over the files before")
-
-    def load(self, case: Case) -> Work:
-        """Load the folder into a buffer."""
-        buffer = self._filled(case)
-        path = self.folder / "buffer"
-        buffer.dumps(path)
-        return Work(lambda: buffer.loads(path))
-
-    def dqn(self, case: Case) -> Work:
-        """Run steps of an agent in plain torch."""
-        agent = Agent()
-        while agent.steps < DQN["learning_starts"]:
-            agent.step()
-        return Work(lambda: agent.learn(DQN["steps_a_call"]), each=DQN["steps_a_call"])
+    def loading(self, buffer: ReplayBuffer, path: Path) -> Callable[[], None]:
+        return lambda: buffer.loads(path)
 
 
 if __name__ == "__main__":
