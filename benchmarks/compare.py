@@ -5,7 +5,6 @@
     python benchmarks/compare.py --page docs/benchmarks.md         # also writes the results into that page
     python benchmarks/compare.py queues        # rows from writers to a learner, and the learner's latency
     python benchmarks/compare.py insert        # 1, 2 and 4 processes insert single rows into one buffer
-    python benchmarks/compare.py collect       # 1, 2 and 4 processes step environments for one buffer
     python benchmarks/compare.py larger        # a buffer three times as large as the memory allowed
     python benchmarks/compare.py lengths       # rows that differ in length; an environment of 5 GB
     python benchmarks/compare.py durability    # rows that survive a loss of power; --out must be on a disk
@@ -25,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from comparison import compressed, durable, environments, larger, lengths, queues, writing
+from comparison import compressed, durable, environments, larger, lengths, queues
 from comparison.cases import CASES, Case
 from comparison.environments import Installation
 from comparison.report import Report, Tables, table
@@ -55,8 +54,7 @@ class Comparison:
 COMPARISONS = {
     "cases": Comparison(environments.PEERS, CASES, 15),
     "queues": Comparison(environments.QUEUES, queues.QUESTIONS, 5, 2.0),
-    "insert": Comparison(environments.INSERT, writing.INSERT, 5, 2.0),
-    "collect": Comparison(environments.COLLECT, writing.COLLECT, 5, 4.0),
+    "insert": Comparison(environments.INSERT, queues.INSERT, 5, 2.0),
     "larger": Comparison(environments.LARGER, larger.QUESTIONS, 5, 8.0),
     "lengths": Comparison(environments.LENGTHS, lengths.QUESTIONS, 7, 1.0),
     "durability": Comparison(environments.DURABILITY, durable.QUESTIONS, 5, 0.5),

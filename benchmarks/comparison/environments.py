@@ -90,16 +90,9 @@ QUEUES: dict[str, Installation] = {
     "dm-reverb": Installation("queues", ("reverb",), "reverb"),
 }
 INSERT: dict[str, Installation] = {
-    OURS: Installation("writing", ("attached",)),
-    "dm-reverb, writer": Installation("writing", ("reverb",), "reverb"),
-    "dm-reverb, Client.insert": Installation("writing", ("reverb_insert",), "reverb"),
-    "Ray actor": Installation("writing", ("ray",)),
-    "torchrl": Installation("writing", ("torchrl",), "torchrl"),
-}
-COLLECT: dict[str, Installation] = {
-    OURS: Installation("writing", ("attached_collector",)),
-    "RLlib": Installation("writing", ("rllib_collector",), "rllib"),
-    "torchrl": Installation("writing", ("torchrl_collector",), "torchrl"),
+    OURS: Installation("queues", ("large",)),
+    "dm-reverb": Installation("queues", ("table",), "reverb"),
+    "torchrl": Installation("queues", ("shared",), "torchrl"),
 }
 LARGER: dict[str, Installation] = {
     f"{OURS}, folder": Installation("larger", ("folder",)),

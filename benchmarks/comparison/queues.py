@@ -1,9 +1,9 @@
 """Queues of one library: how many rows a second go from writers to a learner, and how long the learner's draws take.
 
-    python -m comparison.queues ours|buffer|plain|echo|reverb|torchrl
+    python -m comparison.queues ours|buffer|private|plain|echo|reverb|torchrl|large|table|shared
 
 Writers put rows as fast as they can, one by one or by 64, and wait where there is no room. A learner draws 64 rows at a
-time. Rows are made before, in the form that the library takes.
+time; from the last three nobody draws. Rows are made before, in the form that the library takes.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ from .cases import CARTPOLE, Schema, batch_of, row_bytes, single_rows
 from .rounds import Question
 from .team import EACH, Team
 
-BATCH, CAPACITY = 64, 1024
+BATCH, CAPACITY, LARGE = 64, 1024, 100_000
 #: 41 bytes, and 28,233.
 SCHEMAS: dict[str, Schema] = {
     "small": CARTPOLE,
@@ -63,6 +63,8 @@ def _questions() -> list[Question]:
 
 
 QUESTIONS = _questions()
+INSERTED = "processes that insert single rows into one buffer"
+INSERT = [Question(f"insert_{n}", INSERTED, f"{n} writing", {"what": "insert", "writers": n}) for n in (1, 2, 4)]
 
 
 # A queue under test is made for rows of a schema, for writers in processes or threads, and for rows or batches of 64.
@@ -74,29 +76,24 @@ QUESTIONS = _questions()
 
 
 def as_dict(row: Mapping[str, Any], schema: Schema) -> Any:
-    """Return a row as it is: a dict of arrays and of Python numbers."""
     return row
 
 
 def as_arrays(row: Mapping[str, Any], schema: Schema) -> dict[str, np.ndarray]:
-    """Return a row as arrays of the columns' dtypes."""
     return {name: np.asarray(row[name], dtype) for name, (_, dtype) in schema.items()}
 
 
 def as_tuple(row: Mapping[str, Any], schema: Schema) -> tuple[Any, ...]:
-    """Return the values alone."""
     return tuple(row.values())
 
 
 def as_tensors(row: Mapping[str, Any], schema: Schema) -> Any:
-    """Return a row or batch as a tensordict."""
     from tensordict import TensorDict
 
     return TensorDict(as_arrays(row, schema), [BATCH] if np.ndim(row["reward"]) else [])
 
 
 def items_of(form: Callable[..., Any], rows: str, n: int, by: int) -> list[Any]:
-    """Return `n` single rows, or a batch."""
     schema = SCHEMAS[rows]
     return [form(row, schema) for row in ([batch_of(schema, by)] if by > 1 else single_rows(schema, n))]
 
@@ -117,7 +114,6 @@ def work(form: Callable[..., Any], rows: str, by: int, make: Callable[..., Calla
 
 
 def attached(folder: str) -> Callable[[Any], Any]:
-    """Attach to a folder."""
     from mindspore_replay import attach
 
     return attach(folder).insert
@@ -127,7 +123,7 @@ class Ours:
     """`ReplayQueue` on arrays: in memory, or in a folder in shared memory to which writers attach."""
 
     packages, form = ("mindspore_replay", "numpy"), as_dict
-    waits = True
+    waits, capacity = True, CAPACITY
 
     def __init__(self, rows: str, where: str, by: int) -> None:
         from mindspore_replay import host
@@ -137,10 +133,10 @@ class Ours:
         shapes, types = map(list, zip(*SCHEMAS[rows].values()))
         columns = {"names": list(SCHEMAS[rows]), "storage": self._folder or "host"}
         if self.waits:
-            self._buffer: Any = host.ReplayQueue(BATCH, CAPACITY, shapes, types, timeout=None, **columns)
+            self._buffer: Any = host.ReplayQueue(BATCH, self.capacity, shapes, types, timeout=None, **columns)
         else:
-            self._buffer = host.ReplayBuffer(BATCH, CAPACITY, shapes, types, seed=0, **columns)
-            self._buffer.insert(batch_of(SCHEMAS[rows], CAPACITY))
+            self._buffer = host.ReplayBuffer(BATCH, self.capacity, shapes, types, seed=0, **columns)
+            self._buffer.insert(batch_of(SCHEMAS[rows], self.capacity))
         self.draw, self.put = self._buffer.sample, self._buffer.insert
 
     def writer(self) -> tuple[Any, ...]:
@@ -155,6 +151,12 @@ class OursWithoutWaits(Ours):
     """`ReplayBuffer`: nobody waits, and rows are drawn at random."""
 
     waits = False
+
+
+class OursLarge(OursWithoutWaits):
+    """The same with as many rows as buffers have into which rows are only inserted."""
+
+    capacity = LARGE
 
 
 class OursInPrivate(OursWithoutWaits):
@@ -198,7 +200,6 @@ class Plain:
 
 
 def echo_client(port: int, rows: str) -> Callable[[Any], Any]:
-    """Connect."""
     from echo import TcpClient
 
     schema = SCHEMAS[rows]
@@ -229,8 +230,7 @@ class Echo:
         self._server.close()
 
 
-def reverb_writer(port: int) -> Callable[[Any], Any]:
-    """Connect."""
+def reverb_writer(port: int, in_flight: int = IN_FLIGHT) -> Callable[[Any], Any]:
     import reverb
 
     client = reverb.Client(f"localhost:{port}")
@@ -239,7 +239,7 @@ def reverb_writer(port: int) -> Callable[[Any], Any]:
     def put(row: Any) -> None:
         writer.append(row)
         writer.create_item("table", 1.0, {name: column[-1] for name, column in writer.history.items()})
-        writer.flush(IN_FLIGHT)
+        writer.flush(in_flight)
 
     put.client = client  # type: ignore[attr-defined]  # as long as it is used
     return put
@@ -271,6 +271,46 @@ class Reverb:
 
     def close(self) -> None:
         self._server.stop()
+
+
+class ReverbTable(Reverb):
+    """A `Table` of the newest rows. A row is there when its insertion returns."""
+
+    def __init__(self, rows: str, where: str, by: int) -> None:
+        import reverb
+
+        selectors, limiter = (reverb.selectors.Uniform(), reverb.selectors.Fifo()), reverb.rate_limiters.MinSize(1)
+        self._server = reverb.Server([reverb.Table("table", *selectors, LARGE, limiter)])
+
+    def writer(self) -> tuple[Any, ...]:
+        return reverb_writer, self._server.port, 0
+
+
+def torchrl_buffer(buffer: Any) -> Callable[[Any], Any]:
+    import torch
+
+    torch.set_num_threads(1)
+    return buffer.add
+
+
+class TorchRLShared:
+    """torchrl: a shared `ReplayBuffer` of memory-mapped tensors in /dev/shm, passed to other processes."""
+
+    packages, form = ("torchrl", "tensordict", "torch"), as_tensors
+
+    def __init__(self, rows: str, where: str, by: int) -> None:
+        from torchrl.data import LazyMemmapStorage, ReplayBuffer
+
+        self._files = tempfile.TemporaryDirectory(dir="/dev/shm")
+        storage = LazyMemmapStorage(LARGE, scratch_dir=f"{self._files.name}/rows")
+        self._buffer = ReplayBuffer(storage=storage, batch_size=BATCH, shared=True)
+        self._buffer.add(items_of(as_tensors, rows, 1, 1)[0])  # makes the files
+
+    def writer(self) -> tuple[Any, ...]:
+        return torchrl_buffer, self._buffer
+
+    def close(self) -> None:
+        self._files.cleanup()
 
 
 class TorchRL:
@@ -309,9 +349,12 @@ LIBRARIES: dict[str, Any] = {
     "ours": Ours,
     "buffer": OursWithoutWaits,
     "private": OursInPrivate,
+    "large": OursLarge,
     "plain": Plain,
     "echo": Echo,
     "reverb": Reverb,
+    "table": ReverbTable,
+    "shared": TorchRLShared,
     "torchrl": TorchRL,
 }
 
@@ -333,7 +376,6 @@ class Measured:
         self._key = rows, where, by
 
     def release(self) -> None:
-        """End writers and queue."""
         if self._key:
             self._key = ()
             self._team.close()
@@ -363,7 +405,6 @@ class Measured:
         return ended
 
     def rate(self, seconds: float, rows: str, where: str, by: int, writers: int) -> dict[str, float]:
-        """Draw as fast as rows come."""
         if issubclass(self._cls, OursWithoutWaits):
             raise NotOfferedError("")
         self._prepare(rows, where, by)
@@ -376,6 +417,13 @@ class Measured:
         self._beside(writers, seconds, draw)
         rate = BATCH * sum(drawn) / seconds
         return {"MB/s": rate * row_bytes(SCHEMAS[rows]) / 1e6} if rows == "frames" else {"rows/s": rate}
+
+    def insert(self, seconds: float, writers: int) -> dict[str, float]:
+        """Insert, while nobody draws."""
+        self._prepare()
+        self._team.work(writers, WARM)
+        rates = [rows / lasted for rows, lasted in self._team.work(writers, seconds)]
+        return {"us a row": 1e6 * statistics.mean(1 / rate for rate in rates), "rows/s": sum(rates)}
 
     def calls(self, seconds: float) -> dict[str, float]:
         """Put 64 rows and draw them, in one thread."""
@@ -393,7 +441,6 @@ class Measured:
         return {"us to put a row": statistics.median(puts), "us to draw 64": statistics.median(draws)}
 
     def latency(self, seconds: float, writers: int) -> dict[str, float]:
-        """Draw after each millisecond."""
         if writers > MOST and self._cls in (Reverb, TorchRL):
             raise NotOfferedError("so many processes of it need too much memory")
         self._prepare()
@@ -418,8 +465,7 @@ class Measured:
         }
 
     def measure(self, what: str, seconds: float, **question: Any) -> Mapping[str, float]:
-        """Return the figures of a question."""
-        return {"rate": self.rate, "calls": self.calls, "latency": self.latency}[what](seconds, **question)
+        return getattr(self, what)(seconds, **question)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,9 @@
 import multiprocessing
 import multiprocessing.dummy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .cases import CARTPOLE, single_rows
-
-CAPACITY = 100_000
 #: Seconds from a request to its begin, by which all writers have received it.
 AHEAD = 0.1
 #: Insertions between two looks at the clock.
@@ -16,18 +13,6 @@ EACH = 16
 
 #: Puts some rows into the buffer, and returns their number when they are there.
 Work = Callable[[], int]
-
-
-def inserting(insert: Callable[[Mapping[str, Any]], Any]) -> Work:
-    """Return work that inserts single rows."""
-    rows = single_rows(CARTPOLE, EACH)
-
-    def work() -> int:
-        for row in rows:
-            insert(row)
-        return EACH
-
-    return work
 
 
 def work_for(work: Work, start: float, seconds: float) -> tuple[int, float]:
@@ -48,13 +33,7 @@ def _write(make: Callable[..., Work], arguments: Sequence[Any], pipe: Any) -> No
 
 
 class Team:
-    """Writers as child processes or threads, started when they are needed first.
-
-    Args:
-        make (Callable): Returns the work; called by the writer.
-        arguments: Arguments of `make`.
-        threads (bool): True for threads.
-    """
+    """Writers as child processes or threads, started when they are needed first."""
 
     def __init__(self, make: Callable[..., Work], *arguments: Any, threads: bool = False) -> None:
         self._made = make, arguments
@@ -82,7 +61,6 @@ class Team:
         return start
 
     def end(self) -> list[tuple[int, float]]:
-        """Return rows and seconds of each writer, when all have ended."""
         return [pipe.recv() for pipe in self._working]
 
     def work(self, writers: int, seconds: float) -> list[tuple[int, float]]:
@@ -91,7 +69,6 @@ class Team:
         return self.end()
 
     def close(self) -> None:
-        """End all."""
         for pipe, process in self._writers:
             pipe.send(None)
             process.join()

@@ -19,7 +19,6 @@ OURS = "mindspore_replay"
 #: A comparison, peers and questions that need no other library, and the heads of its tables.
 RUNS = [
     ("insert", [OURS], ["insert_1"], ["us a row, 1 writing", "rows/s, 1 writing"]),
-    ("collect", [OURS], ["collect_1"], ["us a row, 1 collecting", "rows/s, 1 collecting"]),
     ("queues", [OURS], ["actors_small_by_1_2", "one_thread"], ["rows/s, 2 actors", "us to put a row", "us to draw 64"]),
     (
         "lengths",
