@@ -1,13 +1,12 @@
 """What it costs one library that rows survive a loss of power, beside SQLite at the same promise.
 
-    python -m comparison.durable folder|priority|memory|flushed|mapped|sqlite|torchrl|reverb
+    python -m comparison.durable folder|priority|memory|flushed|mapped|sqlite
 
 Measured are the microseconds to insert one CartPole row after the other, and 256 pairs of Atari frames ten times a
 second (145 MB a second), by the clock and of the processor, in a buffer that a thread flushes every second or in one
 that nobody flushes; rows a second, and milliseconds, with all rows on the disk after each 1, 100 and 10,000; and the
 seconds to open a full buffer after a stop of the machine and after a death alone. SQLite commits where a buffer is
-flushed, in a table of one blob a row, with a write-ahead log and `synchronous=FULL`. torchrl's `dumps` and dm-reverb's
-`checkpoint` leave their files in the system's memory, so each is followed by `fsync` of the files that it wrote.
+flushed, in a table of one blob a row, with a write-ahead log and `synchronous=FULL`.
 
 Files are in the working directory, which must be on a disk: one in memory has nothing to flush.
 """
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from .answering import NotOfferedError, figures
+from .answering import Library, NotOfferedError, figures
 from .rounds import Question
 
 CAPACITY = 100_000
@@ -49,7 +48,6 @@ QUESTIONS = [
 
 
 def rows_of(columns: Columns, n: int) -> list[np.ndarray]:
-    """Return n random rows."""
     random = np.random.default_rng(0)
     return [(255 * random.random((n, *shape))).astype(dtype) for shape, dtype in zip(*columns)]
 
@@ -69,14 +67,12 @@ class Ours:
         return self._cls(1, capacity, *columns, storage="host" if self._name == "memory" else folder / "rows")
 
     def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
-        """Return functions that insert, and that flush or None."""
         if self._name == "priority":
             raise NotOfferedError("")
         buffer = self._make(columns, capacity, folder)
         return buffer.insert, buffer.flush if self._name == "flushed" else None
 
     def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """Return functions that insert a row, and bring all to the disk."""
         if self._name not in ("folder", "priority"):
             raise NotOfferedError("")
         buffer, row = self._make(CARTPOLE, CAPACITY, folder), [column[0] for column in rows_of(CARTPOLE, 1)]
@@ -127,11 +123,7 @@ class Mapped:
 
     packages = ("numpy",)
 
-    def __init__(self, name: str) -> None:
-        pass
-
     def inserting(self, columns: Columns, capacity: int, folder: Path) -> tuple[Any, Any]:
-        """Return functions that insert rows, whose number divides the capacity, and that flush."""
         if columns is CARTPOLE:
             raise NotOfferedError("")
         rows = np.dtype([(str(i), dtype, shape) for i, (shape, dtype) in enumerate(zip(*columns))])
@@ -152,11 +144,7 @@ class SQLite:
 
     packages = ()
 
-    def __init__(self, name: str) -> None:
-        pass
-
     def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """Return functions that insert a row, and commit."""
         base = sqlite3.connect(folder / "sqlite", isolation_level=None)
         base.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
         base.execute("CREATE TABLE r (i INTEGER PRIMARY KEY, b)")
@@ -170,82 +158,15 @@ class SQLite:
         return lambda: base.execute("INSERT OR REPLACE INTO r VALUES (?, ?)", (next(numbers) % CAPACITY, blob)), commit
 
 
-def synced(write: Callable[[], Any], folder: Path) -> Callable[[], None]:
-    """Return a function that writes, and brings the files of the folder that it wrote to the disk."""
-
-    def both() -> None:
-        since = time.time() - 60
-        write()
-        for path in folder.rglob("*"):
-            if path.is_file() and path.stat().st_mtime > since:
-                descriptor = os.open(path, os.O_RDONLY)
-                os.fsync(descriptor)
-                os.close(descriptor)
-
-    return both
-
-
-class TorchRL:
-    """A buffer in mapped files, and `dumps`."""
-
-    packages = ("torchrl", "torch")
-
-    def __init__(self, name: str) -> None:
-        pass
-
-    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """Return functions that insert a row, and write the buffer to files."""
-        import torch
-        from tensordict import TensorDict
-        from torchrl.data import LazyMemmapStorage, ReplayBuffer
-
-        buffer = ReplayBuffer(storage=LazyMemmapStorage(CAPACITY, scratch_dir=folder / "rows"), batch_size=1)
-        columns = zip(NAMES, rows_of(CARTPOLE, 1), strict=True)
-        row = TensorDict({name: torch.as_tensor(column[0]) for name, column in columns}, [])
-        return lambda: buffer.add(row), synced(lambda: buffer.dumps(folder / "dump"), folder)
-
-
-class Reverb:
-    """A server, and `checkpoint`."""
-
-    packages = ("dm-reverb", "tensorflow")
-
-    def __init__(self, name: str) -> None:
-        pass
-
-    def to_disk(self, folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """Return functions that insert a row, and write a checkpoint."""
-        import reverb
-
-        selectors, limiter = (reverb.selectors.Uniform(), reverb.selectors.Fifo()), reverb.rate_limiters.MinSize(1)
-        table = reverb.Table("table", *selectors, CAPACITY, limiter)
-        checkpointer = reverb.platform.checkpointers_lib.DefaultCheckpointer(str(folder))
-        self._server = reverb.Server([table], checkpointer=checkpointer)
-        client = self._server.localhost_client()
-        writer = client.trajectory_writer(1)
-        row = dict(zip(NAMES, (column[0] for column in rows_of(CARTPOLE, 1)), strict=True))
-
-        def insert() -> None:
-            writer.append(row)
-            writer.create_item("table", 1.0, {name: column[-1:] for name, column in writer.history.items()})
-
-        def checkpoint() -> None:
-            writer.flush()
-            client.checkpoint()
-
-        return insert, synced(checkpoint, folder)
-
-
-class Measured:
+class Measured(Library):
     """Measures one of them, each time in a new folder."""
 
     def __init__(self, name: str) -> None:
-        cls = {"mapped": Mapped, "sqlite": SQLite, "torchrl": TorchRL, "reverb": Reverb}.get(name, Ours)
-        self._library: Any = cls(name)
-        self.packages = cls.packages
+        others = {"mapped": Mapped, "sqlite": SQLite}
+        self._library: Any = others[name]() if name in others else Ours(name)
+        self.packages = self._library.packages
 
     def measure(self, what: str, seconds: float, size: str = "", each: int = 0, rows: int = 0) -> dict[str, float]:
-        """Return the figures of a question."""
         with tempfile.TemporaryDirectory(dir=".") as place:
             folder = Path(place).resolve()
             method = {"insert": "inserting", "disk": "to_disk", "opening": "opening"}[what]
@@ -298,9 +219,6 @@ class Measured:
             write()
             spent += time.perf_counter() - before
         return {"rows/s": rows / (time.perf_counter() - begin), "ms": 1e3 * spent / (rows / each)}
-
-    def release(self) -> None:
-        """Nothing is left."""
 
 
 if __name__ == "__main__":

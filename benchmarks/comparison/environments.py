@@ -115,8 +115,6 @@ DURABILITY: dict[str, Installation] = {
     "memory": Installation("durable", ("memory",)),
     "NumPy's mapped file, flushed every second": Installation("durable", ("mapped",)),
     "SQLite": Installation("durable", ("sqlite",)),
-    "torchrl": Installation("durable", ("torchrl",), "torchrl"),
-    "dm-reverb": Installation("durable", ("reverb",), "reverb"),
 }
 COMPRESSED: dict[str, Installation] = {
     "without compression": Installation("compressed", ("ours", "plain")),
