@@ -1,6 +1,6 @@
 """Compressed frames of Pong and Breakout in one library: bytes a row, times of samples and insertions.
 
-    python -m comparison.compressed ours|list|torchrl|sb3_extra_buffers CODEC
+    python -m comparison.compressed ours|list|torchrl|sb3_extra_buffers [CODEC]
 
 The frames are those of a random policy in ALE, as wrapped for a DQN. There are two layouts of the same steps:
 ``stacks``, rows of two stacks ``(4, 84, 84)``, as a DQN without views stores them, and ``frames``, rows of one frame
@@ -77,7 +77,6 @@ def filled(case: Case, insert: Callable[[dict[str, Any]], Any]) -> tuple[list[di
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
@@ -85,13 +84,7 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def fact(bytes_a_row: float) -> Work:
-    """Return the work of a case that asks for bytes."""
-    return Work(lambda: bytes_a_row)
-
-
 def play(game: str, path: Path) -> None:
-    """Write the frames of a random policy, and whether each is the last of its episode."""
     import ale_py
     import gymnasium
 
@@ -118,7 +111,18 @@ def play_all(folder: Path) -> None:
 SCALARS = {"action": "int32", "reward": "float32", "terminated": "bool"}
 
 
-class Ours(Peer):
+class Frames(Peer):
+    """A library: ``buffer(case)`` returns functions that insert a row, and that sample."""
+
+    def prepare(self, case: Case) -> Work:
+        insert, sample = self.buffer(case)
+        rows, grown = filled(case, insert)
+        if case.work.endswith("bytes"):
+            return Work(lambda: grown)
+        return Work(sample) if case.work.endswith("sample") else Work(in_turn(insert, rows))
+
+
+class Ours(Frames):
     """Frames as they are, or compressed."""
 
     packages = ("mindspore", "lz4")
@@ -128,7 +132,11 @@ class Ours(Peer):
         self._compressed = how == "compressed"
 
     def prepare(self, case: Case) -> Work:
-        """Fill a buffer, and prepare the case."""
+        if case.work.endswith("bytes") and not self._compressed:  # of one size; some GB need not be filled for that
+            return Work(lambda: self.buffer(case)[1].__self__.nbytes / case.capacity)
+        return super().prepare(case)
+
+    def buffer(self, case: Case) -> tuple[Any, Any]:
         from mindspore_replay import Column, FrameStack, ReplayBuffer
 
         if case.work.startswith("frames"):
@@ -138,16 +146,7 @@ class Ours(Peer):
         frames = Column(shape, "uint8", compress=self._compressed)
         schema = {**dict.fromkeys(columns, frames), **{name: Column((), dtype) for name, dtype in SCALARS.items()}}
         buffer = ReplayBuffer(case.batch, case.capacity, columns=schema, views=views, seed=0)
-
-        def insert(row: dict[str, Any]) -> None:
-            buffer.insert(row, end=row["terminated"]) if views else buffer.insert(row)
-
-        if case.work.endswith("bytes") and not self._compressed:
-            return fact(buffer.nbytes / case.capacity)  # of one size; some GB need not be filled for that
-        rows, grown = filled(case, insert)
-        if case.work.endswith("bytes"):
-            return fact(grown)
-        return Work(buffer.sample) if case.work.endswith("sample") else Work(in_turn(insert, rows))
+        return (lambda row: buffer.insert(row, end=row["terminated"])) if views else buffer.insert, buffer.sample
 
 
 def codec(name: str) -> tuple[Callable[[np.ndarray], bytes], Callable[[bytes], bytes]]:
@@ -162,7 +161,7 @@ def codec(name: str) -> tuple[Callable[[np.ndarray], bytes], Callable[[bytes], b
     return lambda rows: bytes(memoryview(compress(rows))), zstandard.ZstdDecompressor().decompress
 
 
-class PythonList(Peer):
+class PythonList(Frames):
     """A ring of bytes objects."""
 
     packages = ("lz4", "zstandard")
@@ -172,16 +171,15 @@ class PythonList(Peer):
         self._compress, self._decompress = codec(name)
         self._random = np.random.default_rng(0)
 
-    def prepare(self, case: Case) -> Work:
-        """Fill the list, and prepare the case."""
+    def buffer(self, case: Case) -> tuple[Any, Any]:
         rows: list[tuple[bytes, ...]] = [()] * case.capacity
-        scalars = [np.zeros(case.capacity, dtype) for dtype in ("int32", "float32", "bool")]
+        scalars = [np.zeros(case.capacity, dtype) for dtype in SCALARS.values()]
         at = 0
 
         def insert(row: dict[str, Any]) -> None:
             nonlocal at
             rows[at] = tuple(self._compress(row[name]) for name in row if name.endswith("observation"))
-            for column, name in zip(scalars, ("action", "reward", "terminated"), strict=True):
+            for column, name in zip(scalars, SCALARS, strict=True):
                 column[at] = row[name]
             at = (at + 1) % case.capacity
 
@@ -195,10 +193,7 @@ class PythonList(Peer):
             arrays = [np.frombuffer(part, np.uint8).reshape(case.batch, STACK, *FRAME) for part in made]
             return [*arrays, *(column[chosen] for column in scalars)]
 
-        more, grown = filled(case, insert)
-        if case.work.endswith("bytes"):
-            return fact(grown)
-        return Work(sample) if case.work.endswith("sample") else Work(in_turn(insert, more))
+        return insert, sample
 
 
 #: Arguments of each codec: its own default, and the fast level of the libraries.
@@ -209,7 +204,7 @@ CODECS: dict[str, dict[str, Any]] = {
 }
 
 
-class Sb3ExtraBuffers(Peer):
+class Sb3ExtraBuffers(Frames):
     """Rows of stacks; where frames are asked for, each stack once."""
 
     packages = ("sb3_extra_buffers", "stable_baselines3", "torch")
@@ -218,23 +213,16 @@ class Sb3ExtraBuffers(Peer):
         super().__init__()
         self._codec = CODECS[codec]
 
-    def prepare(self, case: Case) -> Work:
-        """Fill a buffer, and prepare the case."""
+    def buffer(self, case: Case) -> tuple[Any, Any]:
         from gymnasium import spaces
 
         with contextlib.redirect_stdout(sys.stderr):  # it writes there when it is imported
             from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
         once = case.work.startswith("frames")
-        buffer = CompressedReplayBuffer(
-            case.capacity,
-            spaces.Box(0, 255, (STACK, *FRAME), np.uint8),
-            spaces.Discrete(4),
-            "cpu",
-            optimize_memory_usage=once,
-            handle_timeout_termination=not once,
-            **self._codec,
-        )
+        options = {"optimize_memory_usage": once, "handle_timeout_termination": not once, **self._codec}
+        both = spaces.Box(0, 255, (STACK, *FRAME), np.uint8), spaces.Discrete(4)
+        buffer = CompressedReplayBuffer(case.capacity, *both, "cpu", **options)
         frames: list[np.ndarray] = [np.zeros(FRAME, np.uint8)] * (STACK + 1)
 
         def insert(row: dict[str, Any]) -> None:
@@ -244,52 +232,26 @@ class Sb3ExtraBuffers(Peer):
                 observation, following = np.stack(frames[:-1]), np.stack(frames[1:])
             else:
                 observation, following = row["observation"], row["next_observation"]
-            buffer.add(
-                observation[None],
-                following[None],
-                np.array([row["action"]]),
-                np.array([row["reward"]]),
-                np.array([row["terminated"]]),
-                [{}],
-            )
+            scalars = (np.array([row[name]]) for name in SCALARS)
+            buffer.add(observation[None], following[None], *scalars, [{}])
 
-        rows, grown = filled(case, insert)
-        if case.work.endswith("bytes"):
-            return fact(grown)
-        if case.work.endswith("sample"):
-            return Work(lambda: buffer.sample(case.batch))
-        return Work(in_turn(insert, rows), note="stores each stack once" if once else "")
+        return insert, lambda: buffer.sample(case.batch)
 
 
-class Torchrl(Peer):
-    """Rows of stacks."""
+class Torchrl(Frames):
+    """Rows of stacks, compressed by zlib."""
 
     packages = ("torchrl", "torch")
 
-    def __init__(self, codec: str) -> None:
-        super().__init__()
-        self._codec = codec
-
-    def prepare(self, case: Case) -> Work:
-        """Fill a buffer, and prepare the case."""
+    def buffer(self, case: Case) -> tuple[Any, Any]:
         if case.work.startswith("frames"):
             raise NotOfferedError("no stacks of frames in a compressed storage")
-        import lz4.block
         import torch
         from tensordict import TensorDict
         from torchrl.data import CompressedListStorage, ReplayBuffer
 
-        def compress(tensor: torch.Tensor) -> torch.Tensor:
-            return torch.frombuffer(bytearray(lz4.block.compress(tensor.contiguous().numpy())), dtype=torch.uint8)
-
-        def decompress(compressed: torch.Tensor, metadata: dict[str, Any]) -> torch.Tensor:
-            rows = lz4.block.decompress(compressed.numpy(), return_bytearray=True)
-            return torch.frombuffer(rows, dtype=metadata["dtype"]).reshape(metadata["shape"])
-
-        dtypes = {"action": torch.int32, "reward": torch.float32, "terminated": torch.bool}
-        functions = {"compression_fn": compress, "decompression_fn": decompress} if self._codec == "lz4" else {}
-        storage = CompressedListStorage(case.capacity, **functions)
-        buffer = ReplayBuffer(storage=storage, batch_size=case.batch)
+        dtypes = {name: getattr(torch, dtype) for name, dtype in SCALARS.items()}
+        buffer = ReplayBuffer(storage=CompressedListStorage(case.capacity), batch_size=case.batch)
 
         def insert(row: dict[str, Any]) -> None:
             fields = {
@@ -298,12 +260,9 @@ class Torchrl(Peer):
             }
             buffer.add(TensorDict(fields))
 
-        rows, grown = filled(case, insert)
-        if case.work.endswith("bytes"):
-            return fact(grown)
-        return Work(buffer.sample) if case.work.endswith("sample") else Work(in_turn(insert, rows))
+        return insert, buffer.sample
 
 
 if __name__ == "__main__":
     libraries = {"ours": Ours, "list": PythonList, "torchrl": Torchrl, "sb3_extra_buffers": Sb3ExtraBuffers}
-    answer(libraries[sys.argv[1]](sys.argv[2]), CASES)
+    answer(libraries[sys.argv[1]](*sys.argv[2:]), CASES)

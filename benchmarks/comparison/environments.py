@@ -105,6 +105,7 @@ LENGTHS: dict[str, Installation] = {
     f"{OURS}, in memory": Installation("lengths", ("memory",)),
     f"{OURS}, in a folder": Installation("lengths", ("folder",)),
     "a list in the process": Installation("lengths", ("list",)),
+    "torchrl, zlib": Installation("compressed", ("torchrl",), "compressed"),
     "torchrl, `LazyStackStorage`": Installation("lengths", ("torchrl",), "transfer_queue"),
     "TransferQueue, `SimpleStorage`": Installation("lengths", ("transfer_queue",), "transfer_queue"),
 }
@@ -123,7 +124,6 @@ COMPRESSED: dict[str, Installation] = {
         f"{name}, {codec}": Installation("compressed", (module, codec.replace(" ", "")), "compressed")
         for name, module, codecs in (
             ("list", "list", ("lz4", "zstd 1", "zstd 3")),
-            ("torchrl", "torchrl", ("zlib", "lz4")),
             ("sb3-extra-buffers", "sb3_extra_buffers", ("rle", "lz4", "zstd")),
         )
         for codec in codecs
