@@ -52,7 +52,6 @@ def algorithms() -> list[str]:
 
 
 def train(name: str, seed: int, episodes: int) -> None:
-    """Train as the `train.py` of an algorithm in MindSpore RL's repository does."""
     from mindspore_replay.compat import install
 
     install()  # before the first import of mindspore_rl
@@ -108,25 +107,12 @@ def result_of(name: str, printed: str, ended: int | None, seconds: float) -> str
 
 
 def measure(name: str, seed: int, episodes: int, limit: float) -> str:
-    """Train in a process of its own, and return the words for it."""
-    command = [
-        sys.executable,
-        str(Path(__file__).resolve()),
-        name,
-        f"--seed={seed}",
-        f"--episodes={episodes}",
-        "--child",
-    ]
+    command = [sys.executable, Path(__file__).resolve(), name, f"--seed={seed}", f"--episodes={episodes}", "--child"]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+") as log:
-        child = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        output = {"stdout": log, "stderr": subprocess.STDOUT}
+        child = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **output)
         try:
             ended = child.wait(timeout=limit)
         except subprocess.TimeoutExpired:

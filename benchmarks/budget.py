@@ -62,7 +62,11 @@ def build(folder: Path, built: Path | None = None) -> Path:
         library.parent.mkdir()
         shutil.copy(built, library)
     else:
-        build_kernels(folder, library)
+        setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
+        others = {"CC": "/bin/false", "CUDACXX": "/bin/false"}  # are left out
+        checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env={**os.environ, **others})
+        if not library.exists():
+            sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")
     compiler = shlex.split(os.environ.get("CXX", "g++"))
     csrc = ROOT / "mindspore_replay" / "csrc"
     program = ROOT / "tests" / "csrc" / "budget.cc"
@@ -70,17 +74,7 @@ def build(folder: Path, built: Path | None = None) -> Path:
     return library
 
 
-def build_kernels(folder: Path, library: Path) -> None:
-    """Build the CPU's kernels with setup.py's flags."""
-    setup = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "build_ext"]
-    others = {"CC": "/bin/false", "CUDACXX": "/bin/false"}  # are left out
-    checked([*setup, "--build-lib", folder, "--build-temp", folder], cwd=ROOT, env={**os.environ, **others})
-    if not library.exists():
-        sys.exit(f"the kernels were not built: {library.with_suffix('.txt').read_text(encoding='utf-8')}")
-
-
 def count(folder: Path, library: Path) -> dict[str, int]:
-    """Return the instructions of each workload."""
     profile = folder / "callgrind.out"
     tunables = ":".join(f"glibc.{name}={value}" for name, value in TUNABLES.items())
     options = ["--tool=callgrind", "--instr-atstart=no", "--combine-dumps=yes", f"--callgrind-out-file={profile}"]
@@ -136,7 +130,6 @@ def faults(budget: Mapping[str, int], counted: Mapping[str, int], exported: set[
 
 
 def show(budget: Mapping[str, int], counted: Mapping[str, int], wrong: Mapping[str, str]) -> None:
-    """Print each workload's count against its budget."""
     print(f"{'instructions of':88s} {'budget':>9s} {'now':>9s}  change")
     for name in dict.fromkeys([*counted, *budget, *wrong]):
         limit, now = budget.get(name), counted.get(name)

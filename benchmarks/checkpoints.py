@@ -67,7 +67,6 @@ def plain_read(path: Path) -> float:
 
 
 def forget(path: Path) -> None:
-    """Drop a file from the system's cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -84,7 +83,6 @@ def seconds_of(call: Callable[[], Any], path: Path | None = None) -> float:
 
 
 def insert_frames(buffer: Any, rows: int) -> None:
-    """Insert random frames."""
     frames = np.random.default_rng(0).integers(0, 256, (4096, *FRAME), np.uint8)
     for begin in range(0, rows, len(frames)):
         n = min(len(frames), rows - begin)
@@ -95,7 +93,6 @@ def insert_frames(buffer: Any, rows: int) -> None:
 
 
 def cost(folder: Path, rounds: int) -> None:
-    """Print the seconds of a save of 1 GB and of its parts."""
     buffer: Any = ReplayBuffer(sample_size=64, capacity=10**6, shapes=[(125,)] * 2, types=["float32"] * 2, seed=0)
     for _ in range(10):
         buffer.insert([np.random.default_rng(i).random((10**5, 125), np.float32) for i in range(2)])
@@ -128,7 +125,6 @@ def resident(field: str) -> int:
 
 
 def memory(folder: Path, gigabytes: float) -> None:
-    """Print memory and speed of a save and a load."""
     buffer: Any = PrioritizedReplayBuffer(32, int(gigabytes * 1e9) // ROW_BYTES, **FRAMES)
     insert_frames(buffer, buffer.capacity)
     path, frames = folder / "buffer.safetensors", buffer.buffer[0].asnumpy().reshape(-1)
@@ -167,7 +163,6 @@ def beside(program: str, folder: Path) -> Iterator[None]:
 
 
 def place(folder: Path, sizes: Sequence[float], new: int, rounds: int) -> None:
-    """Print the seconds of a checkpoint with the rows in memory, and with the rows in a folder."""
     print(f"| GB of frames | state of the machine | in memory: written whole | in a folder: {new} new rows flushed |")
     print("|---|---|---|---|")
     for size in sizes:

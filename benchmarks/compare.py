@@ -34,20 +34,13 @@ from tqdm import tqdm
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is measured, and of whom.
-
-    Args:
-        peers (Mapping): The environments by name.
-        items (Sequence): Cases that are timed, or questions whose answers are figures.
-        rounds (int): Rounds, if the command does not say.
-        seconds (float): Seconds of a measurement whose answer is figures, if the command does not say.
-        prepare (Callable): Makes files in the working directory of the peers.
-    """
+    """What is measured, and of whom."""
 
     peers: Mapping[str, Installation]
     items: Sequence[Case | Question]
-    rounds: int
-    seconds: float = 0.0
+    rounds: int  # unless the command says
+    seconds: float = 0.0  # of a measurement whose answer is figures
+    #: Makes files in the working directory of the peers.
     prepare: Callable[[Path], None] = lambda folder: None
 
 
@@ -63,7 +56,6 @@ COMPARISONS = {
 
 
 def arguments() -> argparse.Namespace:
-    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("comparison", nargs="?", choices=list(COMPARISONS), default="cases", help="(default: cases)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="cases or questions (default: all)")
@@ -71,9 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each case")
     parser.add_argument("--seconds", type=float, help="seconds of a measurement")
     parser.add_argument("--environments", type=Path, default=environments.ENVIRONMENTS, help="(default: %(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/comparison"), help="folder of the results (default: %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("runs/comparison"), help="of results (default: %(default)s)")
     parser.add_argument("--page", type=Path, help="page that has the results of the last run, which are replaced")
     parser.add_argument("--list", action="store_true", help="show names and peers, and end")
     options = parser.parse_args()
@@ -126,7 +116,6 @@ def main() -> None:
 
 
 def measure(runner: Runner, items: Sequence[Case | Question], options: argparse.Namespace) -> None:
-    """Measure, and write the results."""
     if options.comparison == "cases":
         report = Report(options.out, options.rounds, runner.versions)
         progress = tqdm(items)

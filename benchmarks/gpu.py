@@ -24,15 +24,14 @@ CARTPOLE = [("float32", (4,)), ("int32", ()), ("float32", ()), ("float32", (4,))
 ATARI = [("uint8", (84, 84, 4)), ("uint8", (84, 84, 4))]
 
 
-def from_python(torch: Any, function: Callable[[], Any]) -> Callable[[], float]:
-    """Return the seconds per call from Python, from many in a row."""
+def timed(function: Callable[[], Any], wait: Callable[[Any], Any]) -> Callable[[], float]:
+    """Return the seconds per call from Python, from many in a row, which end when the last result is waited for."""
 
     def run() -> float:
-        torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(CALLS):
-            function()
-        torch.cuda.synchronize()
+            result = function()
+        wait(result)
         return (time.perf_counter() - start) / CALLS
 
     return run
@@ -81,17 +80,10 @@ def flashbax_ring(schema: list[tuple[str, tuple[int, ...]]], capacity: int, n: i
     def insert() -> None:
         state[0] = add(state[0], batch)
 
-    def wait(function: Callable[[], Any]) -> Callable[[], float]:
-        def run() -> float:
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                result = function()
-            jax.block_until_ready((result, state[0]))
-            return (time.perf_counter() - start) / CALLS
+    def wait(result: Any) -> None:
+        jax.block_until_ready((result, state[0]))
 
-        return run
-
-    return wait(insert), wait(lambda: draw(state[0], key))
+    return timed(insert, wait), timed(lambda: draw(state[0], key), wait)
 
 
 def main() -> None:
@@ -106,12 +98,12 @@ def main() -> None:
         sys.exit("PyTorch finds no GPU")
     print(torch.cuda.get_device_name(), flush=True)
     subprocess.run([options.bench, str(options.rounds)], check=True)
-    timers: dict[str, Callable[[], float]] = {}
+    timers, wait = dict[str, Callable[[], float]](), lambda _: torch.cuda.synchronize()
     for name, schema, capacity in (("CartPole", CARTPOLE, 1 << 20), ("Atari pairs", ATARI, 16_384)):
         insert, sample = torch_ring(torch, schema, capacity)
         inserts = (1, 4096) if name == "CartPole" else ()
-        timers |= {f"insert {n}, {name}: PyTorch": from_python(torch, insert(n)) for n in inserts}
-        timers |= {f"sample {n}, {name}: PyTorch": from_python(torch, sample(n)) for n in (256, 4096)}
+        timers |= {f"insert {n}, {name}: PyTorch": timed(insert(n), wait) for n in inserts}
+        timers |= {f"sample {n}, {name}: PyTorch": timed(sample(n), wait) for n in (256, 4096)}
         try:
             for n in (1, 256, 4096):
                 add, draw = flashbax_ring(schema, capacity, n)

@@ -40,8 +40,17 @@ SHARDS, WRITERS = (1, 2, 4), (1, 2, 4)
 
 
 def batch_of(kind: str, rows: int) -> list[np.ndarray]:
-    """Return rows of ones."""
     return [np.ones((rows, *shape), dtype) for shape, dtype in zip(*COLUMNS[kind], strict=True)]
+
+
+class Writer:
+    """A process that inserts: `insert` a batch, and return the number of rows `landed`."""
+
+    def run(self, seconds: float) -> float:
+        before, start = self.landed(), time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            self.insert()
+        return (self.landed() - before) / (time.perf_counter() - start)
 
 
 class Ours:
@@ -55,19 +64,18 @@ class Ours:
         config = {"type": "prioritized", "capacity": capacity, "sample_size": BATCH, "data_shape": shapes}
         self.replay = ShardedReplay({**config, "data_type": types, "seed": 0}, shards, batch=SEND, in_flight=IN_FLIGHT)
 
-    def inserter(self, shard: int, kind: str) -> Any:
-        """Return the function of a writer's process: it inserts a batch and returns the number of rows landed."""
-        return OurWriter(self.replay.writer(shard), kind)
+    def writer(self, shard: int, kind: str) -> tuple[Any, ...]:
+        """Return the class of a writer's actor, and its arguments."""
+        return OurWriter, self.replay.writer(shard), kind
 
     def sample(self) -> int:
-        """Draw a batch and return its number of rows."""
         return int(self.replay.sample()[0].shape[0])
 
     def close(self) -> None:
         self.replay.close()
 
 
-class OurWriter:
+class OurWriter(Writer):
     """Inserts batches by a `ShardWriter`."""
 
     def __init__(self, writer: Any, kind: str) -> None:
@@ -93,8 +101,8 @@ class RLlib:
         make = ray.remote(num_cpus=0)(Buffer)
         self.actors = [make.remote(capacity=capacity, storage_unit="timesteps", alpha=0.6) for _ in range(shards)]
 
-    def inserter(self, shard: int, kind: str) -> Any:
-        return RLlibWriter(self.actors[shard], kind)
+    def writer(self, shard: int, kind: str) -> tuple[Any, ...]:
+        return RLlibWriter, self.actors[shard], kind
 
     def sample(self) -> int:
         parts = self.ray.get([actor.sample.remote(BATCH // len(self.actors), beta=0.4) for actor in self.actors])
@@ -106,7 +114,7 @@ class RLlib:
             self.ray.kill(actor)
 
 
-class RLlibWriter:
+class RLlibWriter(Writer):
     """Calls `add`, with as many batches in flight as ours."""
 
     def __init__(self, actor: Any, kind: str) -> None:
@@ -134,27 +142,11 @@ class RLlibWriter:
         return self.rows
 
 
-class Writer:
-    """A process that inserts."""
-
-    def __init__(self, inserter: Any) -> None:
-        self.inserter = inserter
-
-    def run(self, seconds: float) -> float:
-        """Return the rows per second that landed."""
-        before, start = self.inserter.landed(), time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            self.inserter.insert()
-        return (self.inserter.landed() - before) / (time.perf_counter() - start)
-
-
 def rows_in(ray: Any, writers: list[Any], seconds: float) -> float:
-    """Return the rows per second of all writers."""
     return sum(ray.get([writer.run.remote(seconds) for writer in writers]))
 
 
 def rows_out(store: Any, seconds: float) -> float:
-    """Return the rows per second that a learner gets."""
     rows, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         rows += store.sample()
@@ -162,7 +154,6 @@ def rows_out(store: Any, seconds: float) -> float:
 
 
 def per_call(function: Callable[[], Any], calls: int = 200) -> float:
-    """Return the median seconds of a call."""
     times = []
     for i in range(calls + 20):
         start = time.perf_counter()
@@ -223,7 +214,6 @@ def pieces(ray: Any, kind: str) -> dict[str, float]:
 
 
 def stores(kind: str, shards: int, ray: Any) -> list[Any]:
-    """Return ours, and RLlib's if that is installed."""
     made: list[Any] = [Ours(kind, shards, ray)]
     try:
         made.append(RLlib(kind, shards, ray))
@@ -267,11 +257,10 @@ def main() -> None:
     for kind in COLUMNS:
         for shards in SHARDS:
             both = stores(kind, shards, ray)
-            make = ray.remote(num_cpus=0)(Writer)
-            writers = {
-                store.name: [make.remote(store.inserter(i % shards, kind)) for i in range(max(WRITERS))]
-                for store in both
-            }
+            writers: dict[str, list[Any]] = {store.name: [] for store in both}
+            for store, i in itertools.product(both, range(max(WRITERS))):
+                cls, *own = store.writer(i % shards, kind)
+                writers[store.name].append(ray.remote(num_cpus=0)(cls).remote(*own))
             for store in both:
                 rows_in(ray, writers[store.name], 0.5)  # fill and warm up
             for i in range(arguments.rounds):

@@ -14,29 +14,15 @@ ENVIRONMENTS = Path.home() / ".cache" / "mindspore_replay_benchmarks"
 
 @dataclass(frozen=True)
 class Installation:
-    """The environment of a peer.
+    """The environment of a peer."""
 
-    Args:
-        module (str): Module in `comparison`.
-        arguments (tuple[str, ...]): Arguments of the module.
-        requirements (str): Name of the files in `requirements`; empty for the environment that runs the comparison.
-        only (tuple[str, ...]): The kinds of work that it is for; empty for all.
-    """
-
-    module: str
+    module: str  # in `comparison`
     arguments: tuple[str, ...] = ()
-    requirements: str = ""
-    only: tuple[str, ...] = ()
+    requirements: str = ""  # names of files in `requirements`; none for the environment that runs the comparison
+    only: tuple[str, ...] = ()  # kinds of work; empty for all
 
     def python(self, folder: Path) -> Path:
-        """Return the interpreter, with all packages of the peer.
-
-        Args:
-            folder (Path): Folder of the environments. One is reused as long as its requirements are the same.
-
-        Raises:
-            RuntimeError: If the environment cannot be made; the text is the end of pip's output.
-        """
+        """Return the interpreter of an environment in the folder, reused while its requirements are the same."""
         if not self.requirements:
             return Path(sys.executable)
         files = self.files()
@@ -105,7 +91,6 @@ LENGTHS: dict[str, Installation] = {
     f"{OURS}, in memory": Installation("lengths", ("memory",)),
     f"{OURS}, in a folder": Installation("lengths", ("folder",)),
     "a list in the process": Installation("lengths", ("list",)),
-    "torchrl, zlib": Installation("compressed", ("torchrl",), "compressed"),
     "torchrl, `LazyStackStorage`": Installation("lengths", ("torchrl",), "transfer_queue"),
     "TransferQueue, `SimpleStorage`": Installation("lengths", ("transfer_queue",), "transfer_queue"),
 }
@@ -120,6 +105,7 @@ DURABILITY: dict[str, Installation] = {
 COMPRESSED: dict[str, Installation] = {
     "without compression": Installation("compressed", ("ours", "plain")),
     "compressed": Installation("compressed", ("ours", "compressed")),
+    "torchrl, zlib": Installation("compressed", ("torchrl",), "compressed"),
     **{
         f"{name}, {codec}": Installation("compressed", (module, codec.replace(" ", "")), "compressed")
         for name, module, codecs in (

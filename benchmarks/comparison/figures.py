@@ -12,7 +12,6 @@ CaseResults = dict[str, Result]
 
 
 def middle(result: Result) -> float:
-    """Return the median of the rounds."""
     return float(np.median(result.values))
 
 
@@ -31,7 +30,6 @@ def ratio(results: CaseResults, name: str) -> float | None:
 
 
 def shown(case: Case, seconds: float) -> str:
-    """Format a figure with its unit."""
     if case.unit == "bytes":
         return f"{seconds:,.0f} bytes"
     if case.unit == "steps/s":

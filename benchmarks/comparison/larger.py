@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .answering import NotOfferedError, figures
+from .answering import Library, NotOfferedError, figures
 from .cases import Schema, row_bytes
 from .rounds import Question
 
@@ -68,12 +68,10 @@ class MemoryGroup:
 
     @property
     def most(self) -> int:
-        """The largest number of MiB used since the limit was set."""
         return int((self.path / "memory.max_usage_in_bytes").read_text()) >> 20
 
 
 def ours(folder: Path, storage: str = "") -> Calls:
-    """A buffer in a folder, or in memory."""
     from mindspore_replay import ReplayBuffer
 
     shapes, types = map(list, zip(*ATARI.values()))
@@ -112,7 +110,6 @@ def rlox(folder: Path) -> Calls:
 
 
 def torchrl(folder: Path) -> Calls:
-    """A `ReplayBuffer` of memory-mapped tensors."""
     from torchrl.data import LazyMemmapStorage, ReplayBuffer
 
     from .peers.torchrl import rows_of
@@ -176,14 +173,13 @@ def fill(name: str, group: Path | None, folder: Path, seconds: float, pipe: Any)
     os._exit(0)  # without writing to the disk first: the folder is deleted
 
 
-class Measured:
+class Measured(Library):
     """Measures one of them, each time in a new process."""
 
     def __init__(self, name: str) -> None:
         self._name, self.packages = name, LIBRARIES[name][1]
 
     def measure(self, seconds: float) -> dict[str, float]:
-        """Return rates and memory."""
         context = multiprocessing.get_context("spawn")
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".")))
@@ -205,9 +201,6 @@ class Measured:
                 raise RuntimeError(f"its process ended with {process.exitcode}{most}") from None
             more = {"most MiB": group.most} if group else {}
             return {**found, "MiB of libraries": heap / 2**20, **more}
-
-    def release(self) -> None:
-        """Nothing is left."""
 
 
 if __name__ == "__main__":

@@ -40,12 +40,10 @@ QUESTIONS = [
 
 
 def lengths(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return lengths from a log-normal."""
     return np.clip(rng.lognormal(np.log(MEDIAN), DEVIATION, count), 1, LONGEST).astype(int)
 
 
 def rows(count: int) -> list[Row]:
-    """Return rows of random tokens and log-probabilities."""
     rng = np.random.default_rng(0)
     sizes = lengths(count, rng)
     return [(rng.integers(50_000, size=n, dtype=np.int32), rng.random(n, np.float32)) for n in sizes]
@@ -252,7 +250,6 @@ class Measured:
         self._library: Any = None
 
     def measure(self, what: str, seconds: float, size: int = 1, tokens: int = 0) -> dict[str, float]:
-        """Return a figure."""
         if what == "packed":
             if self._name != "memory":
                 raise NotOfferedError("")

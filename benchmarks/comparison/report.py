@@ -19,7 +19,6 @@ from .summary import picture, summary
 
 
 def machine() -> str:
-    """Describe the machine."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -29,7 +28,6 @@ def machine() -> str:
 
 
 def facts(rounds: int, versions: dict[str, dict[str, str]]) -> dict[str, Any]:
-    """Return what is noted of a run."""
     date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     return {"date": date, "machine": machine(), "rounds": rounds, "versions": versions}
 
@@ -74,7 +72,6 @@ def head(data: dict[str, Any]) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """Format all cases."""
     return "\n\n".join([head(report), *(table(case, results) for case, results in measured(report))]) + "\n"
 
 
@@ -91,11 +88,7 @@ off says how long it would be. The dashed line is a plain copy of the same bytes
 
 
 def put_between(page: Path, texts: Mapping[tuple[str, str], str]) -> None:
-    """Replace what stands in a page between each two marks; an empty second mark is the end of the page.
-
-    Raises:
-        ValueError: If the page lacks a mark.
-    """
+    """Replace what stands in a page between each two marks; an empty second mark is the end of the page."""
     text = page.read_text(encoding="utf-8")
     for (begin, end), new in texts.items():
         missing = [mark for mark in (begin, end) if mark not in text]
@@ -131,14 +124,7 @@ def tabulated(title: str, found: Figures) -> str:
 
 
 class Tables:
-    """Collects tables of figures, prints them and writes them after each.
-
-    Args:
-        folder (Path): Folder of the files.
-        rounds (int): Rounds.
-        versions (dict): Versions of every peer.
-        name (str): Name of the comparison: that of the files, and of the marks in a page.
-    """
+    """Collects tables of figures, prints them and writes them after each."""
 
     def __init__(self, folder: Path, rounds: int, versions: dict[str, dict[str, str]], name: str) -> None:
         self._path, self._name = folder / name, name
@@ -146,7 +132,6 @@ class Tables:
         self._tables: dict[str, Figures] = {}
 
     def add(self, title: str, found: Figures) -> None:
-        """Add a table, and write the files anew."""
         self._tables[title] = found
         print(tabulated(title, found), end="\n\n", flush=True)
         data = {**self._data, "tables": {title: asdict(each) for title, each in self._tables.items()}}
@@ -157,40 +142,25 @@ class Tables:
         return "\n\n".join([head(self._data), *(tabulated(title, each) for title, each in self._tables.items())]) + "\n"
 
     def put_into(self, page: Path) -> None:
-        """Replace the tables of a page.
-
-        Raises:
-            ValueError: If the page lacks a mark.
-        """
+        """Replace the tables of a page."""
         put_between(page, {(f"<!-- {self._name} -->", f"<!-- end of {self._name} -->"): self._text()})
 
 
 class Report:
-    """Collects results and writes them after each case, so an interrupted run keeps its measurements.
-
-    Args:
-        folder (Path): Folder of ``comparison.json``, ``comparison.md`` and ``comparison.png``.
-        rounds (int): Rounds of a case.
-        versions (dict): Versions of every peer.
-    """
+    """Collects results and writes them after each case, so an interrupted run keeps its measurements."""
 
     def __init__(self, folder: Path, rounds: int, versions: dict[str, dict[str, str]]) -> None:
         self._folder = folder
         self.data: dict[str, Any] = {**facts(rounds, versions), "cases": {}}
 
     def add(self, case: Case, results: CaseResults) -> None:
-        """Add the results of a case, and write the files anew."""
         self.data["cases"][case.name] = {name: asdict(result) for name, result in results.items()}
         (self._folder / "comparison.json").write_text(json.dumps(self.data, indent=1) + "\n", encoding="utf-8")
         (self._folder / "comparison.md").write_text(markdown(self.data), encoding="utf-8")
         picture(self.data, self._folder / "comparison.png")
 
     def put_into(self, page: Path) -> None:
-        """Replace a page's summary and the cases at its end by these results, and the figure beside it.
-
-        Raises:
-            ValueError: If the page lacks a mark.
-        """
+        """Replace a page's summary and the cases at its end by these results, and the figure beside it."""
         new = f"{summary(self.data)}\n\n{FIGURE}"
         put_between(page, {(SUMMARY, SUMMARY_END): new, (MARK, ""): markdown(self.data)})
         (page.parent / "images").mkdir(exist_ok=True)

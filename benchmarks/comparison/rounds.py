@@ -31,60 +31,35 @@ class PeerError(Exception):
 
 @dataclass
 class Result:
-    """The result of one peer in one case.
+    """The result of one peer in one case."""
 
-    Args:
-        values (list[float]): Seconds of one operation in each round, or the one figure of a case that is no timing.
-        note (str): The peer's method.
-        missing (str): The reason why there are no values; empty if there are.
-    """
-
+    #: Seconds of one operation in each round, or the one figure of a case that is no timing.
     values: list[float] = field(default_factory=list)
     note: str = ""
-    missing: str = ""
+    missing: str = ""  # why there are no values
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer is figures, computed by the peer.
-
-    Args:
-        name (str): Its name on the command line.
-        title (str): Title of the table that it belongs to.
-        head (str): What the head of a column says beside the name of a figure.
-        ask (dict): The question.
-        usual (bool): False if it is asked only when the command names it.
-    """
+    """A question whose answer is figures, computed by the peer."""
 
     name: str
-    title: str
-    head: str
+    title: str  # of the table that it belongs to
+    head: str  # what the head of a column says beside the name of a figure
     ask: dict[str, Any]
-    usual: bool = True
+    usual: bool = True  # asked unless the command names others
 
 
 @dataclass
 class Figures:
-    """The figures of a table.
-
-    Args:
-        values (dict): The values in each round, by peer and column.
-        missing (dict): The reason why a peer lacks some of them.
-    """
+    """The figures of a table."""
 
     values: dict[str, dict[str, list[float]]]
     missing: dict[str, str]
 
 
 class PeerProcess:
-    """A peer's process, and the questions to it.
-
-    Args:
-        name (str): Name of the peer.
-        installation (Installation): Its environment.
-        environments (Path): Folder of the environments.
-        files (Path): Its working directory, on the disk that is measured.
-    """
+    """A peer's process, and the questions to it."""
 
     def __init__(self, name: str, installation: Installation, environments: Path, files: Path) -> None:
         module = f"comparison.{installation.module}"
@@ -107,11 +82,7 @@ class PeerProcess:
         )
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Return the answer to a question.
-
-        Raises:
-            PeerError: If there is none, or it is an error.
-        """
+        """Return the answer to a question."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -137,7 +108,6 @@ class PeerProcess:
         return f"its process ended with {code}: {lines[-1] if lines else 'it wrote nothing'}"
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -147,13 +117,7 @@ class PeerProcess:
 
 
 class Runner:
-    """Keeps the processes, and measures cases with them.
-
-    Args:
-        installations (dict): The peers by name.
-        environments (Path): Folder of the environments.
-        files (Path): Working directory of the peers.
-    """
+    """Keeps the processes, and measures cases with them."""
 
     def __init__(self, installations: dict[str, Installation], environments: Path, files: Path) -> None:
         self._installations = installations
@@ -186,7 +150,6 @@ class Runner:
             self.missing[name] = str(error)
 
     def run(self, case: Case, rounds: int) -> dict[str, Result]:
-        """Return the result of every peer in a case."""
         names = [name for name, place in self._installations.items() if not place.only or case.work in place.only]
         results = {name: Result(missing=self.missing.get(name, "")) for name in names}
         ready: dict[str, tuple[int, int]] = {}
@@ -215,13 +178,7 @@ class Runner:
         return results
 
     def measure(self, questions: Sequence[Question], rounds: int, seconds: float) -> Figures:
-        """Return the figures of every peer for the questions of a table, each asked in every round.
-
-        Args:
-            questions (Sequence[Question]): The questions.
-            rounds (int): Rounds.
-            seconds (float): Seconds of a measurement.
-        """
+        """Return the figures of every peer for the questions of a table, each asked in every round."""
         found = Figures({name: {} for name in self._processes}, dict(self.missing))
         skipped: set[tuple[str, str]] = set()
         for _ in range(rounds):

@@ -49,7 +49,6 @@ def trainings(n: int, seed: int) -> int:
 
 
 def simulated(n: int, seed: int) -> int:
-    """Cut the power n times, and return the number of faults."""
     sys.path.insert(0, str(SUPPORT))
     from power_cuts import CASES, cuts
 
@@ -132,7 +131,6 @@ def real(n: int) -> tuple[int, int]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command line."""
     parser.add_argument("--cuts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=int, metavar="N", help="shut a file system down so many times instead")
@@ -140,7 +138,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the soak; return its exit code."""
     if options.trainings is not None:
         return int(trainings(options.trainings, options.seed) > 0)
     each_opening_is_in_another_run()

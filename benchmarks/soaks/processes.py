@@ -10,7 +10,6 @@ one's share ends when so many writers and a learner have died.
 """
 
 import argparse
-import json
 import math
 import mmap
 import os
@@ -27,6 +26,7 @@ import numpy as np
 
 from mindspore_replay import attach, host
 
+from . import rows
 from .rows import checksum
 
 NAMES = ["writer", "number", "payload", "priority", "checksum"]
@@ -43,7 +43,6 @@ WRITER_LIVES, LEARNER_LIVES = 0.1, 3.0
 
 
 def make_rows(writer: int, numbers: Sequence[int], random: np.random.Generator) -> list[np.ndarray]:
-    """Return a batch of rows."""
     rows = []
     for number in numbers:
         payload = random.random(512, np.float32)
@@ -121,14 +120,7 @@ def learn(folder: Path, kind: str) -> None:
 
 
 class Soak:
-    """A learner and writers on a folder, and the checks of their rows.
-
-    Args:
-        folder (Path): A new folder.
-        kind (str): One of `KINDS`.
-        writers (int): Number of writers.
-        pause (float): Seconds after each insertion.
-    """
+    """A learner and writers on a folder, and the checks of their rows."""
 
     def __init__(self, folder: Path, kind: str, writers: int, pause: float) -> None:
         self.folder, self.kind, self.writers, self.pause = folder, kind, writers, pause
@@ -144,7 +136,6 @@ class Soak:
         self.buffer = attach(folder / "rows")
 
     def start(self, role: str, *more: Any) -> subprocess.Popen:
-        """Start a process of this program."""
         command = [sys.executable, "-m", __spec__.name, role, *map(str, (self.folder, self.kind, *more))]
         return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
@@ -156,12 +147,10 @@ class Soak:
                 raise RuntimeError("a process ended")
 
     def kill(self, process: subprocess.Popen) -> None:
-        """Kill a process."""
         process.kill()
         process.wait()
 
     def check(self) -> None:
-        """Check the state, and all rows."""
         self.checks += 1
         noted = self.notes.copy()
         self.buffer.check_valid()
@@ -178,7 +167,6 @@ class Soak:
                 self.faults.append(f"writer {writer} lost rows {sorted(lost)[:9]}")
 
     def run(self, seconds: float, deaths: float) -> dict[str, Any]:
-        """Kill processes for some seconds, or until so many writers and a learner died; return counts and faults."""
         end, next_learner = time.monotonic() + seconds, None
         random = np.random.default_rng(0)
         try:
@@ -207,7 +195,6 @@ class Soak:
                 self.kill(process)
         self.check()
         return {
-            "kind": self.kind,
             "writer_deaths": self.writer_deaths,
             "learner_deaths": self.learner_deaths,
             "checks": self.checks,
@@ -217,25 +204,18 @@ class Soak:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command line."""
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seconds", type=float)
+    rows.add_options(parser, KINDS, list(KINDS))
     parser.add_argument("--deaths", type=float, default=math.inf)
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--buffer", nargs="+", choices=KINDS, default=list(KINDS))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the soak; return its exit code."""
-    seconds = (60 * options.minutes if options.seconds is None else options.seconds) / len(options.buffer)
-    faults = 0
-    for kind in options.buffer:
+    def soak(kind: str, seconds: float) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
-            result = Soak(Path(folder), kind, options.writers, options.pause).run(seconds, options.deaths)
-        print(json.dumps(result), flush=True)
-        faults += len(result["faults"])
-    return int(faults > 0)
+            return Soak(Path(folder), kind, options.writers, options.pause).run(seconds, options.deaths)
+
+    return rows.run_each(options, soak)
 
 
 if __name__ == "__main__":  # a process that is killed

@@ -41,11 +41,7 @@ LIMITS = [0, 1, -1, 2**7, 2**8, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**62
 
 
 class Readers:
-    """What reads files, with inputs to begin with.
-
-    Args:
-        folder (Path): An empty folder.
-    """
+    """What reads files, with inputs to begin with."""
 
     def __init__(self, folder: Path) -> None:
         self.strangers: Any = importlib.import_module("strangers")
@@ -246,7 +242,6 @@ def sanitized(arguments: Sequence[str]) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command line."""
     parser.add_argument("--reader", choices=READERS)
     parser.add_argument("--seconds", type=int, default=3600)
     parser.add_argument("--plain", type=int, metavar="N")
@@ -255,7 +250,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the soak; return its exit code."""
     warnings.simplefilter("ignore")
     if options.sanitized:
         return sanitized([argument for argument in sys.argv[1:] if argument != "--sanitized"])

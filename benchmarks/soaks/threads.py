@@ -12,7 +12,6 @@ Exit code: 0 without a fault, 1 after a fault or if all threads hang, 3 if one d
 
 import argparse
 import faulthandler
-import json
 import os
 import sys
 import threading
@@ -32,6 +31,7 @@ from mindspore_replay import (
     SequenceReplayBuffer,
 )
 
+from . import rows
 from .rows import checksum
 
 NAMES = ["frame", "observation", "small", "flag", "actor", "step", "end", "checksum"]
@@ -58,7 +58,6 @@ class Bomb:
 
 
 def make_buffer(kind: str, backend: str) -> Any:
-    """Return a buffer of one of the kinds of `--buffer`."""
     options: dict[str, Any] = {
         "sample_size": BATCH,
         "capacity": CAPACITY,
@@ -164,15 +163,7 @@ class Step(nn.Cell):
 
 
 class Soak:
-    """A buffer, the threads that use it, and their findings.
-
-    Args:
-        kind (str): One of `KINDS`.
-        backend (str): The buffer's backend.
-        actors (int): Threads that insert.
-        compiled (bool): True if the learner's steps are compiled.
-        buffer (Any): The buffer; ``None`` makes one.
-    """
+    """A buffer, the threads that use it, and their findings."""
 
     def __init__(self, kind: str, backend: str, actors: int, compiled: bool, buffer: Any = None) -> None:
         self.kind, self.compiled = kind, compiled
@@ -319,7 +310,6 @@ class Soak:
             self.learn(random)
 
     def run(self, seconds: float) -> dict[str, Any]:
-        """Run all threads for a time and return the counts."""
         self.prepare()
         places = range(len(self.next_steps) + 1)
         threads = [self.thread(place) for place in places]
@@ -339,7 +329,6 @@ class Soak:
         return {"inserted": sum(self.next_steps), **self.counts, "faults": self.faults}
 
     def finish(self) -> None:
-        """Check the final state, after all threads have ended."""
         try:
             self.buffer.check_valid()
             self.count(rows_verified=check_state(self.kind, self.buffer.state_dict(), self.next_steps))
@@ -371,24 +360,19 @@ def hang(name: str) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=10, help="how long in all (default: 10)")
-    parser.add_argument("--seconds", type=float, help="how long in all, instead of --minutes")
+    rows.add_options(parser, KINDS, ["prioritized"])
     parser.add_argument("--actors", type=int, default=8, help="threads that insert (default: 8)")
-    parser.add_argument("--buffer", nargs="+", choices=KINDS, default=["prioritized"], help="one after the other")
     parser.add_argument("--backend", choices=("native", "composite"), default="native")
     parser.add_argument("--learner", choices=("compiled", "eager"), help="default: compiled if native, else eager")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the soak; return its exit code."""
     ms.set_context(mode=ms.GRAPH_MODE)
     sys.setswitchinterval(1e-4)  # Python's threads switch fifty times as often as by default
-    seconds = (options.minutes * 60 if options.seconds is None else options.seconds) / len(options.buffer)
     learner = options.learner or ("compiled" if options.backend == "native" else "eager")
-    faults = 0
-    for kind in options.buffer:
-        result = Soak(kind, options.backend, options.actors, learner == "compiled").run(seconds)
-        facts = {"kind": kind, "backend": options.backend, "actors": options.actors, "learner": learner}
-        print(json.dumps({**facts, "seconds": seconds, **result}), flush=True)
-        faults += len(result["faults"])
-    return int(faults > 0)
+    facts = {"backend": options.backend, "actors": options.actors, "learner": learner}
+
+    def soak(kind: str, seconds: float) -> dict[str, Any]:
+        return facts | Soak(kind, options.backend, options.actors, learner == "compiled").run(seconds)
+
+    return rows.run_each(options, soak)
