@@ -72,14 +72,6 @@ __global__ void CountThreads(bool race, int *count) {
   }
 }
 
-// The indices of all threads, each written once.
-__global__ void Indices(uint4 *indices) {
-  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  const unsigned i = block * blockDim.x * blockDim.y * blockDim.z + thread;
-  indices[i] = {threadIdx.x, threadIdx.y, threadIdx.z, i};
-}
-
 __global__ void DifferentBarriers() {
   if (threadIdx.x == 0) {
     __syncthreads();
@@ -182,57 +174,6 @@ void TestRaces() {
   CHECK(SeedsInOrder([&] { return count(true); }) < kSeeds);
 }
 
-void TestIndices() {
-  const dim3 grid(2, 3, 2);
-  const dim3 block(4, 2, 3);
-  Numbers<uint4> numbers(std::vector<uint4>(12 * 24, uint4{}));
-  CHECK(Launch(Indices, grid, block, numbers.data()) == cudaSuccess);
-  unsigned i = 0;
-  for (const uint4 &index : numbers.Get()) {
-    CHECK(index.w == i && index.x == i % 4 && index.y == i / 4 % 2 && index.z == i / 8 % 3);
-    ++i;
-  }
-  CHECK(Launch(Chain, 0, 1, nullptr) == cudaErrorInvalidConfiguration);
-  CHECK(Launch(Chain, 1, 1025, nullptr) == cudaErrorInvalidConfiguration);
-  CHECK(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
-  CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration && cudaGetLastError() == cudaSuccess);
-}
-
-void TestMemory() {
-  unsigned char *memory = nullptr;
-  CHECK(cudaMallocAsync(&memory, 13, nullptr) == cudaSuccess);
-  std::vector<unsigned char> bytes(13);
-  CHECK(cudaMemcpy(bytes.data(), memory, 13, cudaMemcpyDeviceToHost) == cudaSuccess);
-  CHECK(bytes == std::vector<unsigned char>(13, 0xCB));
-  CHECK(cudaMemsetAsync(memory, 7, 13, nullptr) == cudaSuccess);
-  CHECK(cudaMemcpy(bytes.data(), memory, 13, cudaMemcpyDeviceToHost) == cudaSuccess);
-  CHECK(bytes == std::vector<unsigned char>(13, 7));
-#ifdef __SANITIZE_ADDRESS__
-  CHECK(__asan_address_is_poisoned(memory) && __asan_address_is_poisoned(memory + 12));  // the host may not read it
-#endif
-  CHECK(cudaFreeAsync(memory + 1, nullptr) == cudaErrorInvalidValue);
-  CHECK(cudaFreeAsync(memory, nullptr) == cudaSuccess);
-  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
-  CHECK(cudaMalloc(&memory, 0) == cudaSuccess && memory == nullptr && cudaFree(memory) == cudaSuccess);
-  unsigned *mapped = nullptr;
-  unsigned *on_device = nullptr;
-  CHECK(cudaHostAlloc(&mapped, 4, cudaHostAllocMapped | cudaHostAllocPortable) == cudaSuccess);
-  CHECK(cudaHostGetDevicePointer(&on_device, mapped, 0) == cudaSuccess && *on_device == 0xCBCBCBCB);
-  CHECK(cudaFreeHost(mapped) == cudaSuccess);
-  void *address = nullptr;
-  CHECK(cudaGetSymbolAddress(&address, tickets) == cudaSuccess && address == &tickets);
-}
-
-void TestAtomics() {  // outside a kernel, as for a header that serves host and device
-  int i = 5;
-  CHECK(atomicMax(&i, 7) == 5 && atomicMin(&i, 6) == 7 && atomicExch(&i, 12) == 6 && atomicAnd(&i, 10) == 12);
-  CHECK(atomicOr(&i, 1) == 8 && atomicCAS(&i, 9, 3) == 9 && atomicCAS(&i, 9, 4) == 3 && i == 3);
-  double x = 0.5;
-  CHECK(atomicAdd(&x, 0.25) == 0.5 && x == 0.75);
-  CHECK(__longlong_as_double(__double_as_longlong(-0.1)) == -0.1 && __float_as_int(1.0F) == 0x3F800000);
-  CHECK(alignof(uint2) == 8 && alignof(uint4) == 16 && alignof(ulonglong2) == 16);
-}
-
 void TestBarriersOfDifferentKinds() {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -250,9 +191,6 @@ void TestBarriersOfDifferentKinds() {
 int main() {
   TestSum();
   TestRaces();
-  TestIndices();
-  TestMemory();
-  TestAtomics();
   TestBarriersOfDifferentKinds();
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 ? 0 : 1;

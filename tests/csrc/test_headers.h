@@ -77,23 +77,6 @@ void TestRingWrite() {
   }
 }
 
-// The four steps of the illustration: capacity 6, batches of 2, 4 and 2.
-void TestRingByHand() {
-  replay::RingWrite plan = replay::PlanWrite(2, 0, 0, 6);
-  CHECK(plan.slot == 0 && plan.head == 0 && plan.count == 2);
-  plan = replay::PlanWrite(4, 0, 2, 6);
-  CHECK(plan.slot == 2 && plan.head == 0 && plan.count == 6);
-  plan = replay::PlanWrite(2, 0, 6, 6);
-  CHECK(plan.slot == 0 && plan.head == 2 && plan.count == 6);
-  // 9 rows are skipped; the other 6 end at the slot where 15 rows would have ended.
-  plan = replay::PlanWrite(15, 1, 6, 6);
-  CHECK(plan.skipped == 9 && plan.written == 6 && plan.slot == 4 && plan.head == 4 && plan.count == 6);
-  constexpr int64_t kMax = 2147483647;
-  plan = replay::PlanWrite(3, kMax - 1, kMax, kMax);
-  CHECK(plan.slot == kMax - 1 && plan.head == 2 && plan.count == kMax);
-  CHECK(replay::SlotOf(kMax - 1, kMax - 1, kMax) == kMax - 2);
-}
-
 void TestGather() {
   for (int64_t bytes : {1, 2, 3, 4, 5, 8, 12, 16, 17, 100}) {
     std::vector<char> column(static_cast<size_t>(bytes * 7));
@@ -110,29 +93,6 @@ void TestGather() {
 }
 
 // --- random.h ---
-
-void TestRandomBits() {
-  const uint64_t published[] = {0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC};
-  for (uint64_t i = 0; i < 4; ++i) CHECK(replay::RandomBits(0, i) == published[i]);
-  CHECK(replay::RandomBits(0x9E3779B97F4A7C15ULL, 0) == published[1]);
-  CHECK(replay::RandomBits(~0ULL, ~0ULL) == replay::MixBits(~0ULL));
-}
-
-void TestBelow() {
-  CHECK(replay::Below(0, 1) == 0);
-  CHECK(replay::Below(~0ULL, 1) == 0);
-  CHECK(replay::Below(~0ULL, 2147483647) == 2147483646);
-  CHECK(replay::Below(1ULL << 63, 10) == 5);
-  CHECK(replay::Below((1ULL << 63) - 1, 10) == 4);
-  for (uint64_t i = 0; i < 2000; ++i) {
-    const uint64_t bits = replay::RandomBits(7, i);
-    for (int64_t n : {1LL, 2LL, 3LL, 1000LL, 1073741825LL, 2147483647LL}) {
-      const auto exact = static_cast<int64_t>((static_cast<unsigned __int128>(bits) * static_cast<uint64_t>(n)) >> 64);
-      CHECK(replay::Below(bits, n) == exact);
-      CHECK(exact >= 0 && exact < n);
-    }
-  }
-}
 
 // --- draw.h ---
 
@@ -158,47 +118,7 @@ void TestSliceRows() {
   }
 }
 
-void TestDraws() {
-  for (int64_t size : {1, 2, 3, 8, 100, 5000}) {
-    for (int64_t draws : {int64_t{1}, size / 2 + 1, size}) {
-      for (int64_t seed = 0; seed < 10; ++seed) {
-        std::vector<int64_t> rows(static_cast<size_t>(draws));
-        replay::RandomState state{seed, 5};
-        replay::DrawWithoutReplacement(&state, {1000, size}, draws, rows.data());
-        CHECK(state.key == seed && state.counter == 5 + draws);
-        CHECK(static_cast<int64_t>(std::set<int64_t>(rows.begin(), rows.end()).size()) == draws);
-        CHECK(*std::min_element(rows.begin(), rows.end()) >= 1000);
-        CHECK(*std::max_element(rows.begin(), rows.end()) < 1000 + size);
-        // A plain shuffle of the whole range.
-        std::vector<int64_t> cells(static_cast<size_t>(size));
-        std::iota(cells.begin(), cells.end(), 1000);
-        for (int64_t i = 0; i < draws; ++i) {
-          const uint64_t bits = replay::RandomBits(static_cast<uint64_t>(seed), static_cast<uint64_t>(5 + i));
-          std::swap(cells[static_cast<size_t>(i)], cells[static_cast<size_t>(i + replay::Below(bits, size - i))]);
-        }
-        CHECK(std::equal(rows.begin(), rows.end(), cells.begin()));
-
-        replay::RandomState again{seed, 5};
-        replay::DrawWithReplacement(&again, {1000, size}, draws, rows.data());
-        CHECK(again.counter == 5 + draws);
-        for (int64_t i = 0; i < draws; ++i) {
-          const uint64_t bits = replay::RandomBits(static_cast<uint64_t>(seed), static_cast<uint64_t>(5 + i));
-          CHECK(rows[static_cast<size_t>(i)] == 1000 + replay::Below(bits, size));
-        }
-      }
-    }
-  }
-}
-
 // --- arguments.h ---
-
-void TestElementBytes() {
-  const std::pair<const char *, int64_t> sizes[] = {
-      {"bool", 1},   {"int8", 1},   {"int16", 2},   {"int32", 4},   {"int64", 8},   {"uint8", 1},   {"uint16", 2},
-      {"uint32", 4}, {"uint64", 8}, {"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}};
-  for (const auto &[name, bytes] : sizes) CHECK(replay::ElementBytes(name) == bytes);
-  for (const char *name : {"", "complex64", "int", "Float32", "float320"}) CHECK(replay::ElementBytes(name) == 0);
-}
 
 // --- parallel.h ---
 
@@ -331,13 +251,8 @@ void TestHeaders() {
   TestInParallel();
   TestCopyBytes();
   TestRingWrite();
-  TestRingByHand();
   TestGather();
-  TestRandomBits();
-  TestBelow();
   TestSliceRows();
-  TestDraws();
-  TestElementBytes();
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include "core/random.h"
 #include "draws.h"
 #include "operators.h"
-#include "test_epochs.h"
 #include "test_operators.h"
 #include "test_overlaps.h"
 #include "test_reservoir.h"
@@ -74,14 +73,6 @@ Arguments Uniformly(int64_t replace, int64_t ordered, int64_t columns, Item rows
 
 Arguments SamplingUniformly(int64_t ordered) {
   return Ring().With(Uniformly(0, ordered, 2, {Zeros("float32", {4, 2}), Zeros("bool", {4})}));
-}
-
-void TestInsertedRow() {
-  Arguments one = InsertingIntoRing();  // without a leading axis
-  one.All("rows") = {Make<float>("float32", {2}, {7, 8}), Make<uint8_t>("bool", {}, {0})};
-  CHECK(Call("insert", &one) == replay::kOk);
-  CHECK(one["columns"].as<float>()[2] == 7 && one["columns"].as<float>()[3] == 8);
-  CHECK(*one["head"].as<int32_t>() == 2 && one["serials"].as<int64_t>()[0] == 10);
 }
 
 // More rows than the kernels copy in one block.
@@ -312,7 +303,6 @@ int main(int argc, char **argv) {
 #endif
   TestOperators();
   TestOverlaps();
-  TestInsertedRow();
   TestManyRowsRead();
   TestManyRowsInserted();
   TestManyDraws();
@@ -320,7 +310,6 @@ int main(int argc, char **argv) {
   TestRingRefusals();
   TestRowState();
   TestTimelines();
-  TestEpochs();
   TestReservoir();
 #ifdef MINDSPORE_REPLAY_ON_CUDA
   random_states::TestRandomStates(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0);
