@@ -82,10 +82,10 @@ def test_constructor_arguments():
     names = list(NAMES)
     view = NStep(2, gamma=0.5)
     buffer = PrioritizedReplayBuffer(
-        sample_size=np.int64(3),
-        capacity=9,
-        shapes=[[2], (), ()],
-        types=[ms.float32, "float32", ms.bool_],
+        np.int64(3),
+        9,
+        [[2], (), ()],
+        [ms.float32, "float32", ms.bool_],
         names=names,
         num_envs=3,
         max_use=4,
@@ -129,7 +129,7 @@ EVERY_TYPE = [
 
 def test_every_dtype_and_the_safetensors_library():
     """That library reads the file, with each array aligned to its elements."""
-    buffer = ReplayBuffer(sample_size=2, capacity=5, shapes=[(3,)] * len(EVERY_TYPE), types=EVERY_TYPE, seed=0)
+    buffer = ReplayBuffer(2, 5, [(3,)] * len(EVERY_TYPE), EVERY_TYPE, seed=0)
     columns = [(np.arange(21).reshape(7, 3) % 5).astype(dtype) for dtype in buffer.columns.numpy_types]
     buffer.insert(columns)
     save(buffer, PATH)
@@ -305,9 +305,7 @@ def test_several_buffers_errors():
 def relabelled(**other: Any) -> ReplayBuffer:
     view = HindsightRelabel("future", 0.8, lambda achieved, goal: achieved - goal)
     names = ["achieved_goal", "desired_goal", "reward"]
-    return ReplayBuffer(
-        sample_size=2, capacity=10, shapes=[()] * 3, types=["float32"] * 3, names=names, views=[view], **other
-    )
+    return ReplayBuffer(2, 10, [()] * 3, ["float32"] * 3, names=names, views=[view], **other)
 
 
 class OwnBuffer(ReplayBuffer):
@@ -344,11 +342,9 @@ def test_buffers_that_do_not_fit():
     saved = filled(RINGS["prioritized"])
     saved.update_priorities(saved.sample()[0], 2.0)
     save(saved, PATH)
-    other_columns = PrioritizedReplayBuffer(
-        sample_size=3, capacity=24, shapes=[(3,), (), ()], types=["float32", "int32", "bool"], names=NAMES
-    )
-    other_names = PrioritizedReplayBuffer(sample_size=3, capacity=24, shapes=SCHEMA["shapes"], types=SCHEMA["types"])
-    other_alpha = PrioritizedReplayBuffer(sample_size=3, capacity=24, **SCHEMA, alpha=0.3)
+    other_columns = PrioritizedReplayBuffer(3, 24, [(3,), (), ()], ["float32", "int32", "bool"], names=NAMES)
+    other_names = PrioritizedReplayBuffer(3, 24, SCHEMA["shapes"], SCHEMA["types"])
+    other_alpha = PrioritizedReplayBuffer(3, 24, **SCHEMA, alpha=0.3)
     for buffer, what in (
         (other_columns, r"'column.observation': expected float32 \['rows', 3\], but got float32 \['rows', 40\]; 'col"),
         (

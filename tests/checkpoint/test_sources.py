@@ -21,7 +21,7 @@ ROWS = np.arange(600, dtype=np.int32).reshape(100, 6)
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file whose column has 38 or 39 pieces, the first and the last perhaps small ones."""
     monkeypatch.setattr(files, "_READ", 64)
-    buffer = ReplayBuffer(sample_size=1, capacity=100, shapes=[(6,)], types=["int32"], seed=0)
+    buffer = ReplayBuffer(1, 100, [(6,)], ["int32"], seed=0)
     save(buffer.insert([ROWS]), tmp_path / "buffer.safetensors")
     return tmp_path / "buffer.safetensors"
 

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import mindspore as ms
 import numpy as np
 import psutil
 import pytest
+from bodies import Body
 from flat import flat
 from headers import new_header
 from kinds import KINDS as EVERY
@@ -84,12 +84,8 @@ def row(i: int) -> list[Any]:
     return [np.full(3, i, np.float32), np.int32(i), False]
 
 
-class Inserting(nn.Cell):
+class Inserting(Body):
     """Inserts a row in a graph."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
 
     def construct(self, observation: ms.Tensor, action: ms.Tensor, done: ms.Tensor) -> ms.Tensor:
         self.buffer.add([observation, action, done])
@@ -111,19 +107,6 @@ def same(first: Any, second: Any) -> None:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def test_the_same_draws_as_in_memory(kind: str, tmp_path: Path):
-    memory, stored = make(kind), make(kind, storage=tmp_path / "rows")
-    fill(memory, stored)
-    same(memory.sample(), stored.sample())
-    stored.close()
-    again = Buffer.open(tmp_path / "rows")
-    assert type(again) is type(stored)
-    fill(memory, again, rows=range(45, 50))
-    same(memory.sample(), again.sample())
-    states = [{key: value.tobytes() for key, value in b.state_dict().items()} for b in (memory, again)]
-    assert states[0] == states[1]
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path):
@@ -251,11 +234,7 @@ def test_a_closed_buffer_frees_its_columns(options: dict[str, Any]):
     assert not column.asnumpy().any()
 
 
-class Samples(nn.Cell):
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
-
+class Samples(Body):
     def construct(self, x):
         self.buffer.insert([x])
         return self.buffer.sample()
@@ -1012,62 +991,3 @@ def test_records_that_no_flush_writes(whole: Path, tmp_path: Path, number: int, 
             ValueError, match=r"is damaged: neither of its files 'flushed\.0' and 'flushed\.1' is whole"
         ):
             stopped(tmp_path / "rows", use)
-
-
-CORRUPTED = """
-import shutil, sys, tempfile, warnings
-from pathlib import Path
-import numpy as np
-import psutil
-from mindspore_replay import attach
-from mindspore_replay.store.folder.folder import Folder
-
-warnings.simplefilter("ignore")
-whole, random = Path(sys.argv[1]), np.random.default_rng(0)
-Folder._stopped = lambda _: random.choice(["", "it is a copy"])
-refused = used = 0
-for i in range(150):
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "rows"
-        shutil.copytree(whole, folder)
-        for _ in range(random.integers(1, 4)):
-            path = folder / random.choice(["header", "state", "state", "state", "columns", "flushed.0", "flushed.1"])
-            data = bytearray(path.read_bytes()) if path.exists() else bytearray(9)
-            kind = random.integers(8)
-            if kind == 0:
-                del data[random.integers(len(data) or 1):]
-            elif kind == 1:
-                data += random.bytes(9)
-            elif kind == 2:
-                path.unlink(missing_ok=True)
-                continue
-            elif len(data):
-                at = int(random.integers(len(data)))
-                data[at:at + 8] = random.bytes(len(data[at:at + 8]))
-            path.write_bytes(data)
-        try:
-            buffer = attach(folder, timeout=0.01)
-        except (ValueError, FileNotFoundError):
-            refused += 1
-            continue
-        try:
-            buffer.sample()
-            buffer.insert([np.zeros((2, 3), np.float32), np.zeros(2, np.int32), np.zeros(2, bool)], end=[False, True])
-            buffer.update_priorities(buffer.sample()[0], np.ones(4, np.float32))
-            buffer.get_item(range(-len(buffer), 0))
-            buffer.end_episodes()
-        except (RuntimeError, TimeoutError, ValueError):
-            pass
-        used += 1
-print(refused, used)
-"""
-
-
-def test_corrupted_folders(whole: Path, tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", CORRUPTED, whole], capture_output=True, text=True, cwd=tmp_path, timeout=600
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    refused, used = map(int, re.findall(r"\d+", done.stdout))
-    assert refused + used == 150
-    assert min(refused, used) >= 15
