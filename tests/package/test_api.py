@@ -94,19 +94,6 @@ def test_all_arguments_are_shown(entry: Entry):
     assert not shown or arguments(entry.object) - shown == set()
 
 
-def test_an_entry_of_several_lines_is_lost():
-    def call(first: int, second: int, third: int) -> None:
-        """Do it.
-
-        Args:
-            first (int): One.
-            second,
-                third: As that.
-        """
-
-    assert arguments(call) - shown_arguments(call) == {"second", "third"}
-
-
 @pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.path)
 def test_members_exist_and_have_examples(entry: Entry):
     assert [name for name in entry.members if not has_example(entry.object, name)] == []
@@ -123,23 +110,6 @@ def test_no_method_is_left_out(entry: Entry):
     }
     of_buffer = next(one for one in CLASSES if one.object is Buffer).members if issubclass(entry.object, Buffer) else ()
     assert own - set(entry.members) - set(of_buffer) - INNER == set()
-
-
-def test_a_method_without_an_example_is_found():
-    class Bare:
-        """A class.
-
-        >>> Bare().shown()
-        """
-
-        def shown(self) -> None: ...
-
-        def hidden(self) -> None: ...
-
-        def reset(self) -> None:
-            """As that of a buffer."""
-
-    assert [name for name in ("shown", "hidden", "reset") if not has_example(Bare, name)] == ["hidden"]
 
 
 def test_the_index_leads_to_each_page():

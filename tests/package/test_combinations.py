@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import mindspore as ms
 import pytest
 from faces import WAYS, missing
 from places import TESTS
@@ -49,13 +48,6 @@ def run_here(folder: Path, *options: str, capsys: pytest.CaptureFixture[str]) ->
     return code, capsys.readouterr().out
 
 
-def test_a_run_in_every_way_passes(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
-    code, printed = run_here(suite(""), "-n", "0", capsys=capsys)
-    assert code == 0, printed
-    assert "4 passed" in printed
-    assert "not run in every way" not in printed
-
-
 def test_a_run_that_lacks_a_way_fails(suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str]):
     """The tests run in another process than the guard."""
     code, printed = run_here(suite("attached"), "-n", "1", capsys=capsys)
@@ -74,29 +66,3 @@ def test_a_device_that_is_not_there_ends_the_run_with_one_line(suite: Callable[[
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in (result.stdout + result.stderr).splitlines() if line.strip()]
     assert line.startswith("ERROR: --device Ascend: Unsupported device target Ascend.")
-
-
-MARKED = """
-import pytest
-
-@pytest.mark.cpu_only("it looks there")
-def test_on_the_cpu():
-    pass
-
-def test_anywhere():
-    pass
-"""
-
-
-def test_cpu_only_tests_are_skipped_on_other_devices(
-    suite: Callable[[str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    """MindSpore is kept from looking for the device."""
-    monkeypatch.setattr(ms, "set_device", lambda device: None)
-    folder = suite("")
-    (folder / "test_some.py").rename(folder / "test_marked.py").write_text(MARKED, encoding="utf-8")
-    skipped = "runs on the CPU only: it looks there"
-    for device, counts in (("CPU", "2 passed"), ("GPU", "1 passed, 1 skipped")):
-        _, printed = run_here(folder, "-rs", "-n", "0", "--device", device, capsys=capsys)
-        assert counts in printed
-        assert (skipped in printed) is (device == "GPU")

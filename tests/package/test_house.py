@@ -1,23 +1,12 @@
 """The house: the map in CONTRIBUTING.md against the tree, and the bounds of lines in pyproject.toml."""
 
 import re
-from collections import Counter
-from pathlib import Path
 
-import lines
 import pytest
 from places import ROOT
 
 PACKAGE = ROOT / "mindspore_replay"
 MAP = re.compile(r"^\| `(\S+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-SETTINGS = """
-[tool.lines]
-"library" = 300
-"library/rows" = 100
-
-[tool.other]
-"library" = 5
-"""
 
 
 def layers(container: str) -> list[set[str]]:
@@ -50,29 +39,3 @@ def test_the_files_to_begin_with_are_there(where: str):
     assert rows()[where]
     for name in rows()[where]:
         assert (folder / name).is_file(), f"{where}{name}"
-
-
-def tree(root: Path, **files: int) -> Counter[str]:
-    for name, n in {"library/a.py": 290, "library/rows/b.h": 40, "library/rows/c.md": 900, **files}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x\n" * n, encoding="utf-8")
-    return lines.count(lines.bounds(SETTINGS), root)
-
-
-def test_lines_are_counted_once(tmp_path: Path):
-    assert tree(tmp_path) == {"library": 290, "library/rows": 40}
-
-
-def test_a_folder_over_its_bound_or_far_below_it_is_a_fault(tmp_path: Path):
-    table = lines.bounds(SETTINGS)
-    assert table == {"library": 300, "library/rows": 100}
-    assert list(lines.faults(table, tree(tmp_path))) == ["library/rows"]
-    assert list(lines.faults(table, tree(tmp_path, **{"library/rows/b.h": 60}))) == []
-    assert list(lines.faults(table, tree(tmp_path, **{"library/rows/b.h": 60, "library/new/d.cu": 20}))) == ["library"]
-
-
-def test_bounds_are_lowered_and_never_raised(tmp_path: Path):
-    found = tree(tmp_path, **{"library/a.py": 301})
-    text = lines.lowered(SETTINGS, found)
-    assert text == SETTINGS.replace('"library/rows" = 100', '"library/rows" = 40')

@@ -17,42 +17,12 @@ from places import ROOT
 hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
 
 
-def test_links_lead_to_pages_of_the_site():
-    adapted = hooks["adapted"]
-    text = "[a](docs/ray.md#cost) ![b [1]](docs/images/where.svg) [c](CHANGELOG.md) [d](LICENSE) "
-    there = "[a](ray.md#cost) ![b [1]](images/where.svg) [c](changelog.md) d "
-    elsewhere = "[e](https://x.org/a.md) [f](#g)"
-    assert adapted(text + elsewhere, "README.md", "index.md") == there + elsewhere
-    assert adapted("[a](../docs/ray.md) [b](dqn.py)", "examples/README.md", "gallery.md") == "[a](ray.md) b"
-    assert adapted("[a](../r.md) [b](../../README.md)", "docs/api/x.md", "api/x.md") == "[a](../r.md) [b](../index.md)"
-    assert adapted("```python\nx[0](y)\n```", "docs/ray.md", "ray.md") == "```python\nx[0](y)\n```"
-
-
 def test_a_page_with_a_twin_has_both_languages_in_the_header():
     both = hooks["languages"]("English | [简体中文](cn/devices.md)", "devices.md")
     assert [each["link"] for each in both] == ["devices/", "cn/devices/"]
     back = hooks["languages"]("# 安装\n\n[English](../index.md#install) | 简体中文\n", "cn/install.md")
     assert [tuple(each.values()) for each in back] == [("English", "en", "."), ("简体中文", "zh", "cn/install/")]
     assert hooks["languages"]("English | Chinese", "devices.md") == []
-
-
-SIGNATURE, FIRST = '<div class="doc-signature">C()</div>', '<div class="doc doc-contents first"><p>It is.</p>'
-ROW = "<tr><td><code>n</code></td><td><code>int</code></td><td><div>Rows. Default: 1.</div></td>"
-HEAD = "<tr><th>Name</th><th>Default</th></tr>"
-SHOWN = {
-    '<p><img alt="A" src="a.png"></p>': '<figure><img alt="A" src="a.png"><figcaption>A</figcaption></figure>',
-    '<p>A <img alt="B" src="b.png"></p>': None,
-    f"<h1>C</h1>{SIGNATURE}{FIRST}": f"<h1>C</h1>{FIRST}<details><summary>Signature</summary>{SIGNATURE}</details>",
-    f"<h2>f</h2>{SIGNATURE}{FIRST}": None,
-    f"{HEAD}{ROW}<td> <em>required</em> </td></tr>": f"<tr><th>Name</th></tr>{ROW}</tr>",
-    f'{HEAD}{ROW}<td><code><span title="x">1</span></code></td></tr>': f"<tr><th>Name</th></tr>{ROW}</tr>",
-    "<tr><td>a</td><td><code>x</code></td></tr>": None,
-}
-
-
-@pytest.mark.parametrize("html", SHOWN)
-def test_pictures_have_their_text_signatures_are_folded_and_defaults_stand_once(html: str):
-    assert hooks["on_page_content"](html) == (SHOWN[html] or html)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +74,6 @@ def test_each_class_of_the_api_has_a_page_a_line_and_a_place_in_the_menu():
     assert linked == "| [A](views.md) | [`NStep`](views/NStep.md), `f` |"
     menu = of_classes["in_menu"]([{"API": ["api/index.md", {"A": "api/a.md"}]}], {"a": ["B", "C"]})
     assert menu == [{"API": ["api/index.md", {"A": ["api/a.md", {"B": "api/a/B.md"}, {"C": "api/a/C.md"}]}]}]
-
-
-def test_a_docstring_links_the_class_that_has_its_arguments():
-    linked = runpy.run_path(str(ROOT / "docs" / "formulas.py"))["with_formulas"]
-    name = "`mindspore_replay.ReplayBuffer`"
-    for text in ("As for {}`ReplayBuffer`{}", f"{name}, `ReplayBuffer`", f"{{}}{name}{{}} on arrays"):
-        assert linked(text.format("", "")) == text.format("[", "][mindspore_replay.ReplayBuffer]")
 
 
 def test_the_api_shows_no_private_names():
