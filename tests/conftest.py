@@ -44,7 +44,7 @@ _GROUPS = {
 #: Files whose tests are slow: clusters, trainings, emulated devices, programs, threads, and buffers of many kinds in
 #: graphs of their own.
 _SLOW = re.compile(
-    "test_(actors|apex|backends|budget|cli|combinations|comparison|compat_package|compiled_calls|examples|given|"
+    "test_(actors|apex|backends|budget|cli|combinations|comparison|compat_package|compiled_calls|examples|"
     "gpu_target|impala|killed|large|mixed_precision|native|offline_cql|pages|r2d2|sharded|sharded_faults|sharded_flow|"
     "sharded_parts|sharded_stale|soak|threads|training_checkpoint|wheels)"
 )

@@ -20,9 +20,10 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Body
 from flat import flat
 from kinds import CLASSES, KINDS, ends_every
-from mindspore import Tensor, nn
+from mindspore import Tensor
 
 import mindspore_replay
 from mindspore_replay import HindsightRelabel, Prefetch, ReplayBuffer, ReplayMonitor, attach, host, save
@@ -284,11 +285,7 @@ def test_what_takes_one_of_them():
     "method", ["sample", "size", "insert", "add", "update_priorities", "can_sample", "reset", "rows"]
 )
 def test_graphs_refuse_it(method: str):
-    class Asks(nn.Cell):
-        def __init__(self, buffer: Any) -> None:
-            super().__init__()
-            self.buffer = buffer
-
+    class Asks(Body):
         def construct(self):
             return getattr(self.buffer, method)()
 

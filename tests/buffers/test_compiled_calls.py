@@ -89,7 +89,7 @@ def test_save_and_load(tmp_path: Path):
 
 @pytest.mark.usefixtures("away")
 def test_bfloat16():
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=["bfloat16"], seed=0, backend="native")
+    buffer = ReplayBuffer(2, 4, [(2,)], ["bfloat16"], seed=0, backend="native")
     buffer.insert([Tensor(np.ones((3, 2)), ms.bfloat16)])
     state = buffer.state_dict()
     assert [part.dtype for part in (*buffer.sample(), *buffer.get_item(0))] == [ms.bfloat16] * 2

@@ -13,16 +13,11 @@ from mindspore_replay import ElasticReplayBuffer, NStep, Priorities
 
 
 def make(window: int | None = 4, **options: Any) -> ElasticReplayBuffer:
-    return ElasticReplayBuffer(
-        sample_size=3, capacity=8, shapes=[()], types=[ms.int64], window=window, seed=3, **options
-    )
+    return ElasticReplayBuffer(3, 8, [()], [ms.int64], window=window, seed=3, **options)
 
 
 class Step(Kept):
     """Sets the window, then samples."""
-
-    def __init__(self, buffer: ElasticReplayBuffer) -> None:
-        self.buffer = buffer
 
     @ms.jit
     def __call__(self, window):

@@ -18,15 +18,7 @@ Y = np.array([5, 6, 7], np.int32)
 
 @functools.cache
 def _shared(backend: str) -> tuple[ReplayBuffer, dict[str, np.ndarray]]:
-    buffer = ReplayBuffer(
-        sample_size=2,
-        capacity=6,
-        shapes=[(4,), ()],
-        types=[ms.float32, ms.int32],
-        names=["x", "y"],
-        seed=0,
-        backend=backend,
-    )
+    buffer = ReplayBuffer(2, 6, [(4,), ()], [ms.float32, ms.int32], names=["x", "y"], seed=0, backend=backend)
     return buffer, buffer.state_dict()
 
 
@@ -130,7 +122,7 @@ def test_every_dtype_by_rows_and_batches():
     names = list(TYPES)
     types = [name for name in names for _ in range(2)]
     shapes: list[tuple[int, ...]] = [(2,), ()] * len(names)
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=shapes, types=types, seed=0, backend="native")
+    buffer = ReplayBuffer(2, 4, shapes, types, seed=0, backend="native")
     columns = []
     for name, dtype in zip(names, buffer.columns.numpy_types[::2], strict=True):
         wide = np.array([[i, i + 1] for i in range(6)]) % (2 if name == "bool" else 9)

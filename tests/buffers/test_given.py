@@ -6,10 +6,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept, filled
+from bodies import filled
 from checks import same_states
 from kinds import KINDS
-from mindspore import Tensor
 
 SCHEMA: dict[str, Any] = {"shapes": [(2,), ()], "types": [ms.float32, ms.int32], "seed": 3}
 
@@ -36,60 +35,28 @@ def made(kind: str, fill: Callable[[Any], Any] = fill) -> Any:
     return filled(lambda each: KINDS[kind].make(2, 6, **SCHEMA, backend=each), "native", fill)
 
 
-class Inserts(Kept):
-    """A graph that inserts a buffer's own columns."""
-
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
-    @ms.jit
-    def own_rows(self):
-        self.buffer.insert([self.buffer.buffer[0], self.buffer.buffer[1]])
-        return self.buffer.size()
-
-    @ms.jit
-    def own_rows_and_ends(self, end):
-        self.buffer.insert([self.buffer.buffer[0], self.buffer.buffer[1]], end=end)
-        return self.buffer.size()
-
-    @ms.jit
-    def own_priorities(self, handles):
-        return self.buffer.update_priorities(handles, self.buffer.priorities)
-
-
 ENDS = [False, True, False, False, False, True]
 
 
-@pytest.mark.parametrize("call", ["python", "graph"])
 @pytest.mark.parametrize("kind", ["uniform", "sequences by priority", "reservoir, weighted"])
-def test_all_of_the_buffers_own_rows(kind: str, call: str):
+def test_all_of_the_buffers_own_rows(kind: str):
     buffer, other = made(kind), made(kind)
     flags = {"end": ENDS} if buffer.has_episodes else {}
-    if call == "python":
-        buffer.insert(list(buffer.buffer), **flags)
-    elif buffer.has_episodes:
-        Inserts(buffer).own_rows_and_ends(Tensor(ENDS))
-    else:
-        Inserts(buffer).own_rows()
+    buffer.insert(list(buffer.buffer), **flags)
     other.insert([column.asnumpy().copy() for column in other.buffer], **flags)
     assert same_states(buffer, other)
     if "reservoir" not in kind:
         assert numbers_of(buffer) == [4, 5, 6, 7, 2, 3]
 
 
-@pytest.mark.parametrize("call", ["python", "graph"])
 @pytest.mark.parametrize("kind", ["prioritized", "sequences by priority"])
-def test_the_buffers_own_priorities(kind: str, call: str):
+def test_the_buffers_own_priorities(kind: str):
     def with_priorities(buffer: Any) -> None:
         ends = {"end": [False] * 6} if buffer.has_episodes else {}
         buffer.insert(rows(range(6)), priority=np.arange(1, 7, dtype=np.float32), **ends)
 
     buffer, handles = made(kind, with_priorities), np.arange(5, -1, -1)
-    if call == "python":
-        invalid = buffer.update_priorities(handles, buffer.priorities)
-    else:
-        invalid = Inserts(buffer).own_priorities(Tensor(handles))
-    assert int(invalid) == 0  # also of the newest row, at which no sequence of two starts yet
+    assert int(buffer.update_priorities(handles, buffer.priorities)) == 0
     assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 1]
     buffer.insert(rows(range(6)), priority=buffer.priorities)
     assert buffer.priorities.asnumpy().tolist() == [6, 5, 4, 3, 2, 1]

@@ -204,7 +204,7 @@ class Train(nn.Cell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.buffer = PrioritizedReplayBuffer(2, 4, shapes=[()], types=["int32"], max_use=9, seed=0, backend="native")
+        self.buffer = PrioritizedReplayBuffer(2, 4, [()], ["int32"], max_use=9, seed=0, backend="native")
 
     def construct(self, x):
         self.buffer.insert([x], priority=2.0)

@@ -14,15 +14,7 @@ from mindspore import Tensor, ops
 from places import ROOT
 
 import mindspore_replay
-from mindspore_replay import (
-    EpisodeReplayBuffer,
-    EpochReplayBuffer,
-    Priorities,
-    PrioritizedReplayBuffer,
-    ReplayQueue,
-    SequenceReplayBuffer,
-    attach,
-)
+from mindspore_replay import EpisodeReplayBuffer, PrioritizedReplayBuffer, ReplayQueue, SequenceReplayBuffer, attach
 from mindspore_replay.store.kernels import library
 
 SOURCES = Path(mindspore_replay.__file__).parent / "csrc"
@@ -115,14 +107,6 @@ def prioritized() -> PrioritizedReplayBuffer:
     return PrioritizedReplayBuffer(*columns(), backend="native").insert(row(1)).insert(row(2))
 
 
-def sequences() -> SequenceReplayBuffer:
-    return (
-        SequenceReplayBuffer(*columns(), sequence_length=1, priorities=Priorities(), backend="native")
-        .insert(row(1))
-        .insert(row(2))
-    )
-
-
 def episodes() -> EpisodeReplayBuffer:
     return (
         EpisodeReplayBuffer(*columns(), max_episode_length=2, names=["x", "y"], backend="native")
@@ -190,21 +174,14 @@ def group(buffer: Any) -> Callable[[Tensor], Any]:
 CASES: dict[str, tuple[tuple[str, int], Callable[[], Any], Callable[[Any], Callable[[Tensor], Any]], float]] = {
     "uniform": (("replay_sample", 2), lambda: make_buffer("native"), draw, 0.0),
     "position": (("replay_read", 3), lambda: make_buffer("native"), read, 0.0),
-    "weighted": (("replay_sample", 2), lambda: make_buffer("native", weighted=True), draw, 0.0),
-    "prioritized": (("replay_sample", 2), lambda: prioritized().reset(), draw, 0.0),
     "beta": (("replay_sample", 4), prioritized, draw_with_beta, 1.5),
-    "sequences": (("replay_sample", 2), lambda: sequences().reset(), draw, 0.0),
-    "sequences, beta": (("replay_sample", 4), sequences, draw_with_beta, 1.5),
     "groups": (("replay_sample_groups", 2), episodes, group, 0.0),
-    "sequences, priority": (("replay_insert", 4), sequences, put, -1.0),
     "episode": (("replay_insert", 5), episodes, put_without, 0.0),
     "open episode": (("replay_insert", 9), in_folder, put_without, 0.0),
     "full queue": (("replay_insert", 10), full_queue, put_without, 0.0),
     "version": (("replay_insert", 11), prioritized, put_made, 1.0),
-    "epochs": (("replay_sample", 2), lambda: EpochReplayBuffer(*columns(), backend="native"), draw, 0.0),
     "priority": (("replay_insert", 4), prioritized, put, -1.0),
     "other priority": (("replay_update_priorities", 4), prioritized, update, np.nan),
-    "sequences, other priority": (("replay_update_priorities", 4), sequences, update, np.nan),
 }
 
 

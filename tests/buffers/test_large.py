@@ -33,9 +33,7 @@ def test_a_dataset_of_a_million_rows(backend: str):
     n = 1_000_000
     generator = np.random.default_rng(0)
     columns = [generator.random(shape, np.float32) for shape in ((n, 3), (n,))]
-    buffer = ReplayBuffer(
-        sample_size=256, capacity=n, shapes=[(3,), ()], types=[ms.float32] * 2, seed=0, backend=backend
-    )
+    buffer = ReplayBuffer(256, n, [(3,), ()], [ms.float32] * 2, seed=0, backend=backend)
     buffer.insert(columns)
     assert cursors(buffer) == (0, n, n, 0)
     assert_rows(buffer.buffer, columns)

@@ -53,9 +53,6 @@ def drawable(buffer: Any) -> list[int]:
 class Calls(Kept):
     """The methods of a buffer in compiled functions."""
 
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def insert_one(self, number):
         return self.buffer.insert({"number": number}, with_indices=True)

@@ -65,7 +65,7 @@ def test_a_plain_buffer_keeps_no_weights():
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_use_counts_end_at_the_largest(backend: str):
-    buffer = ReplayBuffer(4, 4, shapes=[()], types=["int32"], weighted=True, seed=0, backend=backend)
+    buffer = ReplayBuffer(4, 4, [()], ["int32"], weighted=True, seed=0, backend=backend)
     buffer.insert([[1, 2, 3, 4]])
     buffer.use_counts.asnumpy()[...] = MOST_USES - 1
     found = np.concatenate([buffer.sample()[0].asnumpy() - 1 for _ in range(3)])

@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import Kept
+from bodies import Body, Kept
 from mindspore import Tensor, nn
 
 from mindspore_replay import MixedReplay, PrioritizedReplayBuffer, ReplayBuffer, ReservoirReplayBuffer, host
@@ -22,10 +22,10 @@ COLUMNS: dict[str, Any] = {"shapes": [(2,), (), ()], "types": ["float32", "float
 FIRST = (0, 1000)
 
 KINDS: dict[str, Callable[..., ReplayBuffer]] = {
-    "uniform": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, **o),
-    "distinct": lambda n, **o: ReplayBuffer(sample_size=n, capacity=50, **COLUMNS, replace=False, weighted=True, **o),
-    "reservoir": lambda n, **o: ReservoirReplayBuffer(sample_size=n, capacity=20, **COLUMNS, **o),
-    "prioritized": lambda n, **o: PrioritizedReplayBuffer(sample_size=n, capacity=50, **COLUMNS, alpha=1.0, **o),
+    "uniform": lambda n, **o: ReplayBuffer(n, 50, **COLUMNS, **o),
+    "distinct": lambda n, **o: ReplayBuffer(n, 50, **COLUMNS, replace=False, weighted=True, **o),
+    "reservoir": lambda n, **o: ReservoirReplayBuffer(n, 20, **COLUMNS, **o),
+    "prioritized": lambda n, **o: PrioritizedReplayBuffer(n, 50, **COLUMNS, alpha=1.0, **o),
 }
 
 
@@ -76,15 +76,11 @@ def test_priorities_go_back_to_the_right_buffer(call: str):
         buffer.check_valid()
 
 
-class Update(nn.Cell):
+class Update(Body):
     """Sets priorities of rows."""
 
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
     def construct(self, source, indices, priorities):
-        return self.mixed.update_priorities(source, indices, priorities)
+        return self.buffer.update_priorities(source, indices, priorities)
 
 
 def test_its_length_is_that_of_all_sources():
@@ -145,15 +141,11 @@ def test_two_in_one_graph():
     assert lists(Two()()) == [[0, 0, 1, 1]] * 2
 
 
-class CanSample(nn.Cell):
+class CanSample(Body):
     """Evaluates `can_sample`."""
 
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
     def construct(self):
-        return self.mixed.can_sample()
+        return self.buffer.can_sample()
 
 
 def test_each_source_must_have_its_rows():

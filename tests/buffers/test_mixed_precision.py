@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import filled
+from bodies import Body, filled
 from checkpoint_cases import BUFFERS, insert
 from mindspore import Tensor, amp, nn, ops
 
@@ -34,12 +34,8 @@ def with_precision(cell: nn.Cell, level: str, dtype: str = "float16") -> nn.Cell
     return amp.auto_mixed_precision(cell, level, DTYPES[dtype])
 
 
-class Step(nn.Cell):
+class Step(Body):
     """Inserts rows and samples."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
 
     def store(self, observation, reward, terminated):
         self.buffer.insert([ops.cast(observation, ms.float32), ops.cast(reward, ms.float32), terminated])
@@ -59,12 +55,8 @@ class PrioritizedStep(Step):
         return batch
 
 
-class Passing(nn.Cell):
+class Passing(Body):
     """Inserts its inputs, which mixed precision casts."""
-
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
 
     def construct(self, observation, reward, terminated):
         self.buffer.insert([observation, reward, terminated])
@@ -185,14 +177,14 @@ def test_other_wrong_dtypes_have_no_such_cause() -> None:
 
 
 def test_a_column_keeps_its_own_half_precision() -> None:
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=[ms.float16]).to_float(ms.float32)
+    buffer = ReplayBuffer(2, 4, [()], [ms.float16]).to_float(ms.float32)
     batch = buffer.insert([np.ones(2, np.float16)]).sample()
     assert batch[0].dtype == ms.float16
 
 
 def test_networks_beside_the_buffer_are_cast() -> None:
     """A wrong way to exclude the buffer would exclude them too."""
-    step = Passing(PrioritizedReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["float32"]))
+    step = Passing(PrioritizedReplayBuffer(1, 2, [()], ["float32"]))
     step.dense = nn.Dense(2, 2)
     step.to_float(ms.float16)
     assert step.dense.fp16

@@ -6,10 +6,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from bodies import Kept
-from checks import assert_rows, cursors
+from checks import cursors
 from mindspore import Tensor, nn, ops
 
-from mindspore_replay import create_buffer
 from mindspore_replay.buffers.making import get_buffer_cls
 
 
@@ -100,27 +99,6 @@ def test_fill_read_all_and_reset():
         assert cursors(buffer) == (0, 0, 5 * (round_ + 1), 5 * (round_ + 1))
 
 
-def test_a_leading_axis_of_one_in_the_shape():
-    """A row of shape (1, 4) is one row, and (3, 1, 4) are three."""
-    buffer = make_buffer()
-    buffer.insert([np.ones((1, 4), np.float32), np.array([1], np.int32)])
-    buffer.insert([np.ones((3, 1, 4), np.float32), np.array([[2], [3], [4]], np.int32)])
-    assert buffer.size() == 4
-    state, action = buffer.sample()
-    assert (state.shape, action.shape) == ((2, 1, 4), (2, 1))
-    assert [buffer.get_item(i)[1].asnumpy().tolist() for i in range(4)] == [[1], [2], [3], [4]]
-
-
-def test_an_environment_axis_in_the_shape():
-    """30 environments of 17 numbers are one row, as in on-policy trainers."""
-    buffer = make_buffer(capacity=3, shapes=((30, 17),))
-    steps = [np.random.default_rng(i).random((30, 17), np.float32) for i in range(5)]
-    for step in steps:
-        buffer.insert([Tensor(step)])
-    assert_rows(buffer.get_item([0, 1, 2]), [np.stack(steps[2:])])
-    assert buffer.sample()[0].shape == (2, 30, 17)
-
-
 def test_get_item_with_a_tensor_and_insert_of_what_it_gave():
     buffer, other = make_buffer(), make_buffer(number=1)
     for number in range(7):
@@ -157,19 +135,3 @@ def test_insert_of_what_get_item_gave_in_a_graph():
     for number in range(7):
         source.insert([STATE, Tensor([number], ms.int32)])
     assert [part.asnumpy().tolist() for part in Copies(source, target)(Tensor(1, ms.int64))] == [[3], [6]]
-
-
-def test_several_agents():
-    config = {
-        "number": 2,
-        "type": "uniform",
-        "capacity": 4,
-        "sample_size": 2,
-        "data_shape": [(2,)],
-        "data_type": [ms.float32],
-        "params": {"backend": "native"},
-    }
-    for agent, buffer in enumerate(create_buffer(config)):
-        for _ in range(agent + 1):
-            buffer.insert([Tensor([1.0, 2.0])])
-        assert buffer.size() == agent + 1

@@ -1,4 +1,4 @@
-"""PrioritizedReplayBuffer: forms of priorities and handles, frequencies, and what `test_twin.py` leaves out."""
+"""PrioritizedReplayBuffer: forms of priorities and handles, strata, and what `test_twin.py` leaves out."""
 
 from typing import Any
 
@@ -82,6 +82,8 @@ def test_only_the_rows_stored_have_a_largest_priority():
             each.insert([np.int32(5)])
             assert each.info([9])[0] == largest
             each.check_valid()
+        if count != 3:  # MindSpore takes seconds to report a failure
+            continue
         buffer.load_state_dict(whole | own)
         with pytest.raises(RuntimeError):
             body(step, Tensor(1)).asnumpy()
@@ -91,85 +93,23 @@ def test_only_the_rows_stored_have_a_largest_priority():
         assert value(buffer, "max_priority") == np.float32(largest)
 
 
-# Frequencies.
-
-DRAWS = 2000
+# Draws.
 
 
-def strata(weights: np.ndarray, draws: int) -> np.ndarray:
-    """Return the probability that the draw from stratum i takes slot j, by their overlap. Shape [draws, C]."""
+def test_one_row_comes_from_each_stratum():
+    """Draw i falls into the i-th of equal parts of the total weight; independent draws, even in order, do not."""
+    n, generator = 2000, np.random.default_rng(5)
+    weights = generator.integers(1, 5, n).astype(np.float64)
+    buffer = host.PrioritizedReplayBuffer(n, n, [()], ["int32"], seed=0, **ROOTS)
+    buffer.insert([np.arange(n, dtype=np.int32)], priority=(weights**2).astype(np.float32))
     ends = np.cumsum(weights)
-    borders = np.arange(draws + 1) * (ends[-1] / draws)
-    upper = np.minimum.outer(borders[1:], ends)
-    lower = np.maximum.outer(borders[:-1], ends - weights)
-    return np.maximum(upper - lower, 0) * (draws / ends[-1])
+    borders = np.arange(n + 1) * (ends[-1] / n)
 
+    def are_stratified(rows: np.ndarray) -> bool:
+        return bool(((ends[rows] > borders[:-1]) & (ends[rows] - weights[rows] < borders[1:])).all())
 
-def assert_by_weight(batches: np.ndarray, weights: np.ndarray) -> None:
-    """Check the frequency of each slot, and of all of one weight, within five sigma of a stratified draw."""
-    draws = batches.size
-    probability = weights / weights.sum()
-    assert (draws * probability).min() >= 25
-    likely = strata(weights, batches.shape[1])
-    sigma = (len(batches) * (likely * (1 - likely)).sum(0)) ** 0.5
-    np.testing.assert_allclose(likely.sum(0), batches.shape[1] * probability, atol=1e-6)
-    counts = np.bincount(batches.ravel(), minlength=len(weights))
-    off = np.abs(counts - draws * probability)
-    assert (off <= 5 * sigma + 1e-3).all(), f"slot {np.argmax(off - 5 * sigma)}"
-    for weight in np.unique(weights):
-        alike = weights == weight
-        share = likely[:, alike].sum(1).clip(0, 1)
-        sigma = (len(batches) * (share * (1 - share)).sum()) ** 0.5
-        off = abs(counts[alike].sum() - draws * probability[alike].sum())
-        assert off <= 5 * sigma + 1e-3, f"slots of weight {weight}"
-
-
-def assert_stratified(batches: np.ndarray, weights: np.ndarray) -> None:
-    """Check that draw i fell into the i-th of equal parts of the total weight."""
-    likely = strata(weights, batches.shape[1])
-    for batch in batches:
-        outside = np.flatnonzero(likely[np.arange(len(batch)), batch] == 0)
-        assert not outside.size, f"draw {outside[0]} is not from its stratum"
-
-
-def frequency_weights() -> np.ndarray:
-    """Return weights 1 to 4 in some order."""
-    return np.random.default_rng(5).integers(1, 5, DRAWS).astype(np.float64)
-
-
-def test_rows_come_by_weight_and_one_from_each_stratum():
-    """200,000 draws follow p^alpha / sum; the same check rejects another alpha."""
-    weights = frequency_weights()
-    buffer = host.PrioritizedReplayBuffer(DRAWS, DRAWS, [()], ["int32"], seed=0, **ROOTS)
-    buffer.insert([np.arange(DRAWS, dtype=np.int32)], priority=(weights**2).astype(np.float32))
-    batches = np.stack([buffer.sample()[0] for _ in range(100)])
-    assert batches.size >= 200_000
-    assert_by_weight(batches, weights)
-    assert_stratified(batches, weights)
-    for other in (weights**0.9, weights**1.1, np.ones(DRAWS)):
-        with pytest.raises(AssertionError):
-            assert_by_weight(batches, other)
-        with pytest.raises(AssertionError, match="stratum"):
-            assert_stratified(batches, other)
-
-
-def test_the_checks_refuse_draws_that_are_not_stratified():
-    weights, generator = frequency_weights(), np.random.default_rng(6)
-    independent = generator.choice(DRAWS, (100, DRAWS), p=weights / weights.sum())
-    with pytest.raises(AssertionError, match="stratum"):
-        assert_stratified(independent, weights)
-    with pytest.raises(AssertionError, match="stratum"):
-        assert_stratified(np.sort(independent), weights)
-    with pytest.raises(AssertionError, match="slot"):
-        assert_by_weight(independent, weights)
-
-
-def test_the_checks_take_a_right_sampler():
-    weights, generator = frequency_weights(), np.random.default_rng(7)
-    targets = (np.arange(DRAWS) + generator.random((100, DRAWS))) * (weights.sum() / DRAWS)
-    batches = np.searchsorted(np.cumsum(weights), targets, side="right")
-    assert_by_weight(batches, weights)
-    assert_stratified(batches, weights)
+    assert all(are_stratified(buffer.sample()[0]) for _ in range(20))
+    assert not are_stratified(np.sort(generator.choice(n, n, p=weights / ends[-1])))
 
 
 # Sizes.
@@ -177,7 +117,7 @@ def test_the_checks_take_a_right_sampler():
 
 def test_the_default_rule_of_weights(backend: str):
     """(priority + 1e-6)^0.6, rounded to float32; a priority of zero can be drawn."""
-    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=3, **COLUMNS, seed=0, backend=backend)
+    buffer = PrioritizedReplayBuffer(1, 3, **COLUMNS, seed=0, backend=backend)
     buffer.insert(rows(0, 1, 2), priority=np.array([0, 0.3, 7], np.float32))
     exact = [1e-6**0.6, (float(np.float32(0.3)) + 1e-6) ** 0.6, (7 + 1e-6) ** 0.6]
     assert leaves(buffer) == [float(np.float32(weight)) for weight in exact]
@@ -258,9 +198,7 @@ def test_priorities_in_any_form():
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_a_subnormal_priority_is_stored_as_0(backend: str):
     least = float(np.finfo(np.float32).tiny)
-    buffer = PrioritizedReplayBuffer(
-        sample_size=1, capacity=4, shapes=[()], types=["int32"], epsilon=0.0, alpha=1.0, seed=0, backend=backend
-    )
+    buffer = PrioritizedReplayBuffer(1, 4, [()], ["int32"], epsilon=0.0, alpha=1.0, seed=0, backend=backend)
     buffer.insert([[1, 2, 3]], priority=[1e-40, 1.0, least])
     stored = [buffer.info([0, 1, 2])[0].asnumpy().view(np.uint32).tolist()]
     buffer.update_priorities([1, 2], [least, np.float32(1e-45)])

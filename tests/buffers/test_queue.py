@@ -28,7 +28,7 @@ def rows(first: int, n: int) -> list[np.ndarray]:
 
 
 def make(sample_size: int = 2, capacity: int = 8, **options: Any) -> ReplayQueue:
-    return ReplayQueue(sample_size=sample_size, capacity=capacity, **flat(**SCHEMA, **options))
+    return ReplayQueue(sample_size, capacity, **flat(**SCHEMA, **options))
 
 
 def filled(n: int, **options: Any) -> ReplayQueue:
@@ -309,7 +309,7 @@ def test_without_a_wait_prefetch_and_a_mixture_fail_as_the_queue_does():
         queue.insert(rows(2, 2))
         assert numbers(next(prefetch)) == [2, 3]
     queue.insert(rows(4, 1))
-    uniform = ReplayBuffer(sample_size=2, capacity=8, **flat(**SCHEMA)).insert(rows(100, 8))
+    uniform = ReplayBuffer(2, 8, **flat(**SCHEMA)).insert(rows(100, 8))
     mixture = MixedReplay([(uniform, 0.5), (queue, 0.5)], sample_size=4)
     with pytest.raises(RuntimeError, match="sample_size=2 eligible rows of source 1, but got 1"):
         mixture.sample()

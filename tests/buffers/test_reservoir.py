@@ -23,9 +23,7 @@ def make(backend: str, capacity: int = 5, sample_size: int = 3, **options: Any) 
     names = ["observation", "step", "even"]
     types = [ms.float32, ms.int64, "bool"]
     options = {"names": names, "seed": 7, **options}
-    return ReservoirReplayBuffer(
-        sample_size=sample_size, capacity=capacity, shapes=[(2,), (), ()], types=types, backend=backend, **options
-    )
+    return ReservoirReplayBuffer(sample_size, capacity, [(2,), (), ()], types, backend=backend, **options)
 
 
 def rows(first: int, n: int) -> list[np.ndarray]:
@@ -46,18 +44,14 @@ def batches(length: int) -> Iterator[tuple[int, int]]:
 
 def kept(capacity: int, length: int, times: int, resume: bool) -> np.ndarray:
     """Return the positions in the stream of the rows kept, for each stream. Shape ``[times, capacity]``."""
-    buffer = ReservoirReplayBuffer(
-        sample_size=1, capacity=capacity, shapes=[()], types=[ms.int64], seed=1, backend="native"
-    )
+    buffer = ReservoirReplayBuffer(1, capacity, [()], [ms.int64], seed=1, backend="native")
     found = []
     for _ in range(times):
         for first, n in batches(length):
             buffer.insert([np.arange(first, first + n)])
             if resume and first <= length // 2 < first + n:
                 state = buffer.state_dict()
-                buffer = ReservoirReplayBuffer(
-                    sample_size=1, capacity=capacity, shapes=[()], types=[ms.int64], seed=2, backend="native"
-                )
+                buffer = ReservoirReplayBuffer(1, capacity, [()], [ms.int64], seed=2, backend="native")
                 buffer.load_state_dict(state)
         assert buffer.full()
         found.append(buffer.rows()[0].asnumpy())

@@ -16,7 +16,7 @@ SHAPES, TYPES = [(2,), (), (3,)], [ms.float32, ms.uint64, ms.bool_]
 
 
 def make_buffer(backend: str, seed: int = 0, **options: Any) -> ReplayBuffer:
-    return ReplayBuffer(sample_size=2, capacity=6, shapes=SHAPES, types=TYPES, seed=seed, backend=backend, **options)
+    return ReplayBuffer(2, 6, SHAPES, TYPES, seed=seed, backend=backend, **options)
 
 
 def rows(*numbers: int) -> list[np.ndarray]:
@@ -167,7 +167,7 @@ def test_bfloat16_through_a_checkpoint_and_a_state_dict():
     """NumPy writes the dtype of bfloat16 arrays to files as plain bytes."""
 
     def make() -> ReplayBuffer:
-        return ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,)], types=[ms.bfloat16], seed=0, backend="native")
+        return ReplayBuffer(2, 4, [(2,)], [ms.bfloat16], seed=0, backend="native")
 
     saved = make().insert([Tensor([[1.5, -2], [3, 0.25], [7, 8]], ms.bfloat16)])
     ms.save_checkpoint(saved, "buffer.ckpt")
@@ -189,9 +189,9 @@ def test_the_same_seed_gives_the_same_draws():
 
 def test_the_seed_of_mindspore_is_the_default():
     ms.set_seed(7)
-    first = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
-    second = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
+    first = ReplayBuffer(1, 2, [()], ["int32"])
+    second = ReplayBuffer(1, 2, [()], ["int32"])
     ms.set_seed(7)
-    again = ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["int32"])
+    again = ReplayBuffer(1, 2, [()], ["int32"])
     assert first.random_state.asnumpy().tolist() == again.random_state.asnumpy().tolist()
     assert first.random_state.asnumpy().tolist() != second.random_state.asnumpy().tolist()

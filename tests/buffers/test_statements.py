@@ -129,21 +129,6 @@ def test_list_methods_with_native_kernels_in_a_full_graph():
     assert cell.buffer.buffer[1].asnumpy()[:3].tolist() == [10, 15, 19]
 
 
-class SetsAttribute(Body):
-    """Sets a Tensor as an attribute, beside an insertion."""
-
-    def construct(self, x, y):
-        self.zero = y
-        self.buffer.insert([x, y])
-        return self.buffer.size()
-
-
-@IN_PLACE
-def test_an_attribute_set_in_the_same_body(mode: str, backend: str):
-    cell = SetsAttribute(make_buffer(backend))
-    assert int(compiled(cell, mode)(*row(10))) == 1
-
-
 class InsertTwice(Body):
     def construct(self, x, y):
         self.buffer.insert([x, y]).insert([x, y])
@@ -179,7 +164,7 @@ CHAINS = [InsertTwice, AddTwice, InLoop, InBranch]
 
 @pytest.mark.parametrize(
     ("body", "backend", "mode"),
-    [*[(body, "native", ("graph", "pynative")[i % 2]) for i, body in enumerate(CHAINS)]],
+    [(body, "native", ("graph", "pynative")[i % 2]) for i, body in enumerate(CHAINS)],
     indirect=["mode"],
 )
 def test_chained_calls_are_refused(mode: str, backend: str, body: type[Body]):

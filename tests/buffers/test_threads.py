@@ -34,9 +34,7 @@ def assert_whole(batch: Any) -> None:
 
 @pytest.mark.parametrize(("backend", "steps"), [("native", 3000), ("composite", 50)])
 def test_two_actors_and_a_learner(backend: str, steps: int):
-    buffer = ReplayBuffer(
-        sample_size=16, capacity=64, shapes=[(WIDTH,), ()], types=["float32", "int32"], seed=0, backend=backend
-    )
+    buffer = ReplayBuffer(16, 64, [(WIDTH,), ()], ["float32", "int32"], seed=0, backend=backend)
     for _ in range(16):
         buffer.insert(row(0, 0))
     buffer.insert([np.stack([part] * 2) for part in row(0, 0)])
@@ -64,18 +62,13 @@ def test_two_actors_and_a_learner(backend: str, steps: int):
 class Learner(Kept):
     """Samples in a compiled function."""
 
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def sample(self, unused):
         return self.buffer.sample()
 
 
 def test_actors_from_python_beside_a_learner_in_a_graph():
-    buffer = ReplayBuffer(
-        sample_size=16, capacity=64, shapes=[(WIDTH,), ()], types=["float32", "int32"], seed=0, backend="native"
-    )
+    buffer = ReplayBuffer(16, 64, [(WIDTH,), ()], ["float32", "int32"], seed=0, backend="native")
     buffer.insert([np.stack([part] * 64) for part in row(0, 0)])
     learner = Learner(buffer)
     unused = Tensor(0.0)
@@ -217,14 +210,12 @@ def alternating(cls: type[PrioritizedReplayBuffer] = PrioritizedReplayBuffer, by
     return cycles
 
 
-@pytest.mark.parametrize(("by_fives", "turns"), [(True, 300)])
-def test_operations_compiled_and_eager_in_turn(by_fives: bool, turns: int):
-    """By fives: one graph of five costs a fifth per compiled operation; and some one by one."""
-    cycles = alternating(by_fives=by_fives)
-    for _ in range(turns // 300):
-        for _ in range(300):
-            cycles.turn()  # ten operations
-        cycles.check()
+def test_operations_compiled_and_eager_in_turn():
+    """By fives: one graph of five costs a fifth per compiled operation."""
+    cycles, turns = alternating(), 300
+    for _ in range(turns):
+        cycles.turn()  # ten operations
+    cycles.check()
     inserted = 2 * (turns + DRAWN)
     assert cursors(cycles.buffer) == (inserted % CAPACITY, CAPACITY, inserted, 0)
     assert cycles.buffer.random_state.asnumpy()[1] == 2 * turns * DRAWN
@@ -272,7 +263,7 @@ def test_a_lost_write_is_found(cls: type[PrioritizedReplayBuffer], message: str)
 def inserts_behind_late_writes(products: range) -> Iterator[bool]:
     """For each number of matrix products behind which a write to the column comes, tell if an insertion follows it."""
     matrix = Tensor(np.eye(500, dtype=np.float32))
-    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(1, 4, [()], ["float32"], seed=0, backend="native")
     column = buffer.buffer[0]
     for n in products:
         product = matrix
@@ -294,9 +285,6 @@ def test_work_in_flight_is_waited_for(monkeypatch: pytest.MonkeyPatch):
 class Priorities(Kept):
     """Changes priorities in a compiled function."""
 
-    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def give(self, priority):
         indices, weights, _ = self.buffer.sample()
@@ -305,9 +293,7 @@ class Priorities(Kept):
 
 def changes_within_a_snapshot(seconds: float) -> bool:
     """Return True if a graph changes the state while a block holds it, which lasts until then or these seconds."""
-    buffer = PrioritizedReplayBuffer(
-        sample_size=512, capacity=16384, shapes=[()], types=["int32"], seed=0, backend="native"
-    )
+    buffer = PrioritizedReplayBuffer(512, 16384, [()], ["int32"], seed=0, backend="native")
     buffer.insert([np.arange(16384, dtype=np.int32)])
     learner, started, done = Priorities(buffer), threading.Event(), threading.Event()
     learner.give(Tensor(0.5))

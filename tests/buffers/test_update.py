@@ -6,6 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Body
 from kinds import KINDS
 from mindspore import Tensor, nn
 
@@ -55,27 +56,19 @@ def test_updates_are_noted_for_blocks_of_slots(backend: str):
     assert buffer.updates.asnumpy().tolist() == [3, 3, 1, 0]
 
 
-class UpdateMixed(nn.Cell):
+class UpdateMixed(Body):
     """Overwrites some columns of rows of several buffers."""
 
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
     def construct(self, source, indices, state, terminated):
-        return self.mixed.update(source, indices, {"state": state, "terminated": terminated})
+        return self.buffer.update(source, indices, {"state": state, "terminated": terminated})
 
 
-class SampleAndWrite(nn.Cell):
+class SampleAndWrite(Body):
     """Samples from several buffers, and overwrites all columns of the drawn rows, by a statement."""
 
-    def __init__(self, mixed: MixedReplay) -> None:
-        super().__init__()
-        self.mixed = mixed
-
     def construct(self):
-        batch = self.mixed.sample(with_indices=True)
-        self.mixed.update(batch[0], batch[1], [-batch[3], batch[4] + 100, batch[5]])
+        batch = self.buffer.sample(with_indices=True)
+        self.buffer.update(batch[0], batch[1], [-batch[3], batch[4] + 100, batch[5]])
         return batch
 
 

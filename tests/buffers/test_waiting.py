@@ -7,10 +7,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Body
 from kinds import CLASSES
 from kinds import KINDS as EVERY
 from locks import RecordingLock
-from mindspore import Tensor, nn
+from mindspore import Tensor
 
 from mindspore_replay import NStep, ReplayBuffer
 from mindspore_replay.mindspore_api import jit_contexts
@@ -54,11 +55,7 @@ def test_calls_from_python_alone_do_not_watch(kind: str):
     assert not is_watched(buffer.with_sample_size(1))
 
 
-class Owner(nn.Cell):
-    def __init__(self, buffer: Any) -> None:
-        super().__init__()
-        self.buffer = buffer
-
+class Owner(Body):
     @ms.jit
     def inserted(self, a, b, c):
         self.buffer.insert([a, b, c])

@@ -21,9 +21,7 @@ OPTIONS = {"alpha": 0.5, "beta": 0.5, "beta_steps": 8, "epsilon": 0.0, "seed": 3
 
 def make_buffer(draws: int = 2, **options: Any) -> PrioritizedReplayBuffer:
     """Make a buffer for rows of two fields, both the row's number."""
-    return PrioritizedReplayBuffer(
-        sample_size=draws, capacity=6, shapes=SHAPES, types=TYPES, backend="native", **(OPTIONS | options)
-    )
+    return PrioritizedReplayBuffer(draws, 6, SHAPES, TYPES, backend="native", **(OPTIONS | options))
 
 
 def make_twin(draws: int = 2, **options: Any) -> Model:

@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import ONCE, compiled
+from bodies import ONCE, Body, compiled
 from mindspore import Tensor, nn
 
 from mindspore_replay.compat.handles import (
@@ -70,12 +70,8 @@ class Reservoir(nn.Cell):
         return self.destroy_op()
 
 
-class Everything(nn.Cell):
+class Everything(Body):
     """Pushes a row, lowers the priority of the rows it draws, and draws again."""
-
-    def __init__(self, buffer: Priority) -> None:
-        super().__init__()
-        self.buffer = buffer
 
     def construct(self, state, action, beta, priorities):
         handle = self.buffer.insert(state, action)

@@ -402,13 +402,13 @@ class Keeper(nn.Cell):
 
 
 def test_a_cell_named_buffers(patches: Any):
-    replay = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=[ms.int32])
+    replay = ReplayBuffer(1, 4, [()], [ms.int32])
     keeper = Keeper(replay)
     replay.insert([np.int32(1)])
     assert keeper.buffers is replay
     assert int(ms.jit(keeper.construct)()) == 1
     assert "buffers.count" in [parameter.name for parameter in keeper.get_parameters()]
-    other = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=[ms.int32])
+    other = ReplayBuffer(1, 4, [()], [ms.int32])
     keeper.buffers = other
     assert keeper.buffers is other
     layer = nn.Dense(1, 1)

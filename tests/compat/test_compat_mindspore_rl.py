@@ -89,25 +89,19 @@ class UniformTrainer(Kept):
 
 
 class PriorityTrainer(Kept):
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-
     @ms.jit
     def step(self, state, action, done, beta, priorities):
-        self.agent.replay_buffer_insert(state, action, done)
-        indices, weights, states, actions, dones = self.agent.replay_buffer_sample(beta)
-        self.agent.replay.update_priorities(indices, priorities)
+        self.buffer.replay_buffer_insert(state, action, done)
+        indices, weights, states, actions, dones = self.buffer.replay_buffer_sample(beta)
+        self.buffer.replay.update_priorities(indices, priorities)
         return indices, weights, states, actions, dones
 
 
 class ReservoirTrainer(Kept):
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-
     @ms.jit
     def step(self, state, action, done):
-        self.agent.replay_buffer_insert(state, action, done)
-        return self.agent.replay_buffer_sample()
+        self.buffer.replay_buffer_insert(state, action, done)
+        return self.buffer.replay_buffer_sample()
 
 
 @ONCE

@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from bodies import ONCE, compiled
+from bodies import ONCE, Body, compiled
 from mindspore import Parameter, ParameterTuple, Tensor, nn
 
 from mindspore_replay.compat.operators import BufferAppend, BufferGetItem, BufferSample
@@ -56,44 +56,28 @@ class Ring(nn.Cell):
         return numbers
 
 
-class Append(nn.Cell):
-    def __init__(self, ring: Ring) -> None:
-        super().__init__()
-        self.ring = ring
-
+class Append(Body):
     def construct(self, state, action):
-        self.ring.insert([state, action])
-        return self.ring.count + 0
+        self.buffer.insert([state, action])
+        return self.buffer.count + 0
 
 
-class Get(nn.Cell):
-    def __init__(self, ring: Ring) -> None:
-        super().__init__()
-        self.ring = ring
-
+class Get(Body):
     def construct(self, index):
-        return self.ring.get_item(index), self.ring.get_item(-1)
+        return self.buffer.get_item(index), self.buffer.get_item(-1)
 
 
-class Sample(nn.Cell):
-    def __init__(self, ring: Ring) -> None:
-        super().__init__()
-        self.ring = ring
-
+class Sample(Body):
     def construct(self):
-        return self.ring.sample()
+        return self.buffer.sample()
 
 
-class ResetAndAppend(nn.Cell):
-    def __init__(self, ring: Ring) -> None:
-        super().__init__()
-        self.ring = ring
-
+class ResetAndAppend(Body):
     def construct(self, reset, state, action):
         if reset:
-            self.ring.reset()
-        self.ring.insert([state, action])
-        return self.ring.count + 0
+            self.buffer.reset()
+        self.buffer.insert([state, action])
+        return self.buffer.count + 0
 
 
 def rows_of(numbers: list[int]) -> tuple[Tensor, Tensor]:

@@ -143,12 +143,7 @@ def test_several_buffers():
     buffers = create_buffer(changed(number=3, seed=5))
     assert isinstance(buffers, nn.CellList)
     assert [type(buffer) for buffer in buffers] == [ReplayBuffer] * 3
-    expected = [
-        ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int32"], seed=5 + i)
-        .random_state.asnumpy()
-        .tolist()
-        for i in range(3)
-    ]
+    expected = [ReplayBuffer(1, 1, [()], ["int32"], seed=5 + i).random_state.asnumpy().tolist() for i in range(3)]
     assert [buffer.random_state.asnumpy().tolist() for buffer in buffers] == expected
     names = [parameter.name for parameter in buffers.get_parameters()]
     assert len(set(names)) == len(names) == 3 * 7
@@ -221,8 +216,3 @@ def test_yaml_that_is_not_there(tmp_path: Path):
 
 def test_a_part_of_several_may_have_the_name_of_the_part():
     assert list(create_buffer({"multi_buffer": True, "replay_buffer": CONFIG})) == ["replay_buffer"]
-
-
-def test_the_public_names_are_sorted_and_there():
-    assert mindspore_replay.__all__ == sorted(mindspore_replay.__all__)
-    assert all(hasattr(mindspore_replay, name) for name in mindspore_replay.__all__)

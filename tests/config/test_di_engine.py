@@ -101,8 +101,7 @@ def test_common_keys():
     assert [type(buffer) for buffer in buffers["b"]] == [ReplayBuffer] * 2
     assert [(buffer.capacity, buffer.sample_size) for buffer in every] == [(50, 4), (7, 4), (7, 4), (50, 3), (50, 4)]
     states = [
-        ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int32"], seed=seed).random_state.asnumpy().tolist()
-        for seed in (0, 1, 2, 3, 9)
+        ReplayBuffer(1, 1, [()], ["int32"], seed=seed).random_state.asnumpy().tolist() for seed in (0, 1, 2, 3, 9)
     ]
     assert [buffer.random_state.asnumpy().tolist() for buffer in every] == states
 

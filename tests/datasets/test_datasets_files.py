@@ -220,7 +220,7 @@ def test_values_are_cast_as_insert_casts_them(write: Any):
         ("action", "bool", ValueError, "must fit bool, but got 100"),
         ("reward", "bool", TypeError, "must have a dtype that bool holds, but got float32"),
     ]:
-        buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[()], types=[dtype], names=[name])
+        buffer = ReplayBuffer(1, 9, [()], [dtype], names=[name])
         with pytest.raises(error, match=text):
             read(buffer=buffer)
 
@@ -228,9 +228,7 @@ def test_values_are_cast_as_insert_casts_them(write: Any):
 def test_axes_of_length_one_come_and_go(write: Any):
     """MindSpore RL's columns of scalars have shape (1,)."""
     names, types = ["action", "reward", "terminated"], ["float32", "float32", "uint8"]
-    buffer = write(D4RL)(
-        buffer=ReplayBuffer(sample_size=1, capacity=9, shapes=[(), (1,), (1, 1)], types=types, names=names)
-    )
+    buffer = write(D4RL)(buffer=ReplayBuffer(1, 9, [(), (1,), (1, 1)], types, names=names))
     assert rows(buffer)["action"].tolist() == [i / 8 for i in range(9)]
     assert rows(buffer)["reward"].shape == (9, 1)
     assert rows(buffer)["terminated"].ravel().tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0]
@@ -309,7 +307,7 @@ def test_npz_is_written_and_read_bit_for_bit(tmp_path: Path):
     shapes = [(), (2,), (2, 1, 3)] * 5
     shapes = shapes[: len(TYPES)]
     names = [f"a.{dtype}" for dtype in TYPES]
-    buffer = ReplayBuffer(sample_size=4, capacity=20, shapes=shapes, types=list(TYPES), names=names, backend="native")
+    buffer = ReplayBuffer(4, 20, shapes, list(TYPES), names=names, backend="native")
     given = {name: full_of(dtype, shape, rng) for name, dtype, shape in zip(names, TYPES, shapes)}
     given["a.bfloat16"] = given["a.bfloat16"].view(buffer.columns.numpy_types[-1])
     buffer.insert(given)
@@ -372,10 +370,10 @@ def test_npz_of_a_buffer_without_names(tmp_path: Path):
 
 
 MAKERS = {
-    "views": lambda **a: ReplayBuffer(sample_size=1, views=[NStep(2, 0.9), FrameStack(2)], **a),
-    "prioritized views": lambda **a: PrioritizedReplayBuffer(sample_size=1, views=[NStep(2, 0.9)], **a),
-    "sequences": lambda **a: SequenceReplayBuffer(sample_size=1, sequence_length=3, **a),
-    "episodes": lambda **a: EpisodeReplayBuffer(sample_size=1, max_episode_length=9, **a),
+    "views": lambda **a: ReplayBuffer(1, views=[NStep(2, 0.9), FrameStack(2)], **a),
+    "prioritized views": lambda **a: PrioritizedReplayBuffer(1, views=[NStep(2, 0.9)], **a),
+    "sequences": lambda **a: SequenceReplayBuffer(1, sequence_length=3, **a),
+    "episodes": lambda **a: EpisodeReplayBuffer(1, max_episode_length=9, **a),
 }
 
 
@@ -487,7 +485,7 @@ def test_npz_that_is_none(tmp_path: Path):
     with pytest.raises(ValueError, match="must hold a row, but got none"):
         from_npz(tmp_path / "z.npz")
     with pytest.raises(ValueError, match="must hold a row, but got none"):
-        to_npz(ReplayBuffer(sample_size=1, capacity=2, shapes=[()], types=["bool"]), tmp_path / "w.npz")
+        to_npz(ReplayBuffer(1, 2, [()], ["bool"]), tmp_path / "w.npz")
     np.savez(tmp_path / "v.npz", x=np.zeros(3), end=np.ones(3, bool), final=np.zeros(3, bool))
     with pytest.raises(ValueError, match=r"must have a column 'observation' or 'observation\.\*'"):
         from_npz(tmp_path / "v.npz")
@@ -543,7 +541,7 @@ def test_what_is_not_installed_is_named(function: Any, package: str, tmp_path: P
 
 def test_a_file_that_is_there_stays_until_the_new_one_is_whole(tmp_path: Path):
     path = tmp_path / "rows.npz"
-    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], names=["step"])
+    buffer = ReplayBuffer(1, 4, [()], ["int32"], names=["step"])
     to_npz(buffer.insert([np.arange(3, dtype=np.int32)]), path)
     before = path.read_bytes()
     with pytest.raises(TypeError):
@@ -553,7 +551,7 @@ def test_a_file_that_is_there_stays_until_the_new_one_is_whole(tmp_path: Path):
 
 
 def test_rows_of_a_reservoir_come_in_the_order_of_time(tmp_path: Path):
-    buffer = ReservoirReplayBuffer(sample_size=1, capacity=6, shapes=[()], types=["int32"], names=["step"], seed=0)
+    buffer = ReservoirReplayBuffer(1, 6, [()], ["int32"], names=["step"], seed=0)
     to_npz(buffer.insert([np.arange(40, dtype=np.int32)]), tmp_path / "rows.npz")
     steps = np.load(tmp_path / "rows.npz")["step"]
     assert (np.diff(steps) > 0).all()

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
 from mindspore_replay import (
+    Column,
     EpisodeReplayBuffer,
     HindsightRelabel,
     NStep,
@@ -244,9 +245,7 @@ def test_episodes_are_chosen(cartpole: minari.MinariDataset):
 def test_given_buffers_keep_what_they_are(cartpole: minari.MinariDataset):
     names = ["observation", "action", "reward", "terminated"]
     types = ["float32", "int32", "float32", "bool"]
-    buffer = PrioritizedReplayBuffer(
-        sample_size=8, capacity=500, shapes=[(4,), (), (), ()], types=types, names=names, views=[NStep(2, 0.5)], seed=0
-    )
+    buffer = PrioritizedReplayBuffer(8, 500, [(4,), (), (), ()], types, names=names, views=[NStep(2, 0.5)], seed=0)
     for _ in range(3):  # an episode that is running until the dataset is loaded
         buffer.insert([np.full(4, 7, np.float32), 0, 1.0, False])
     assert from_minari(cartpole, buffer=buffer, episodes=slice(3)) is buffer
@@ -306,11 +305,12 @@ def test_what_to_minari_cannot_write(cartpole: minari.MinariDataset):
     with pytest.raises(ValueError, match="must hold an episode of a step or more"):
         to_minari(buffer.reset(), "y-v0", env="CartPole-v1")
     assert set(minari.list_local_datasets(prefix="cartpole")) >= {cartpole.id}
+    tokens = host.ReplayBuffer(1, 9, columns={"tokens": Column((None,), "int32", longest=6, items=50)})
+    with pytest.raises(ValueError, match="the rows of a buffer must have one length, but those of 'tokens'"):
+        to_minari(tokens.insert([[[1, 2]]]), "x/y-v0")
     names = ["observation", "action", "reward"]
     for shape, message in [((8, 8), "Give data_format='arrow'"), ((84, 84, 4), "an image of one or three colours")]:
-        frames = ReplayBuffer(
-            sample_size=1, capacity=4, shapes=[shape, (), ()], types=["uint8", "int64", "float32"], names=names
-        )
+        frames = ReplayBuffer(1, 4, [shape, (), ()], ["uint8", "int64", "float32"], names=names)
         given = {"observation_space": spaces.Box(0, 255, shape, np.uint8), "action_space": spaces.Discrete(2)}
         with pytest.raises(ValueError, match=message):
             to_minari(frames, "z-v0", **given)
@@ -419,7 +419,7 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     """Scalars of shape (1,), and no truncation flag."""
     names = ["observation", "action", "reward", "next_observation", "terminated"]
     shapes, types = [(4,), (1,), (1,), (4,), (1,)], ["float32", "int32", "float32", "float32", "bool"]
-    buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=shapes, types=types, names=names)
+    buffer = ReplayBuffer(1, 9, shapes, types, names=names)
     for step in range(4):
         now = np.full(4, step, np.float32)
         buffer.insert([now, np.array([step % 2], np.int32), np.ones(1, np.float32), now + 1, np.array([step == 1])])
@@ -427,7 +427,7 @@ def test_columns_of_mindspore_rl_become_a_dataset():
     assert [len(episode) for episode in dataset] == [2, 2]
     assert dataset[0].actions.dtype == np.int64
     assert dataset[1].rewards.shape == (2,)
-    back = from_minari(dataset, buffer=ReplayBuffer(sample_size=1, capacity=4, shapes=shapes, types=types, names=names))
+    back = from_minari(dataset, buffer=ReplayBuffer(1, 4, shapes, types, names=names))
     for name, array in rows(back).items():
         np.testing.assert_array_equal(array, rows(buffer)[name])
 

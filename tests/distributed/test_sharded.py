@@ -203,9 +203,7 @@ def test_a_sample_takes_one_round_trip(monkeypatch: pytest.MonkeyPatch):
 def test_weights_are_those_of_one_big_buffer(monkeypatch: pytest.MonkeyPatch):
     options = {"kind": "prioritized", "normalize": "buffer", "beta": 0.7, "beta_steps": 40}
     priorities = np.random.default_rng(0).exponential(size=60).astype(np.float32)
-    one = PrioritizedReplayBuffer(
-        sample_size=8, capacity=200, shapes=[()], types=["int32"], normalize="buffer", beta=0.7, beta_steps=40, seed=1
-    )
+    one = PrioritizedReplayBuffer(8, 200, [()], ["int32"], normalize="buffer", beta=0.7, beta_steps=40, seed=1)
     one.insert([np.arange(60, dtype=np.int32)], priority=priorities)
     leaves = one.weights.asnumpy()[:60].copy()
 

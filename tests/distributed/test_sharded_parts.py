@@ -104,9 +104,9 @@ def test_a_sample_may_be_larger_than_a_shard_and_with_replacement_than_all():
 
 
 def test_statistics_add_up_to_those_of_one_buffer():
-    parts, whole = {}, PrioritizedReplayBuffer(sample_size=4, capacity=100, shapes=[()], types=["int32"], seed=0)
+    parts, whole = {}, PrioritizedReplayBuffer(4, 100, [()], ["int32"], seed=0)
     for i, rows in enumerate((10, 30)):
-        buffer = PrioritizedReplayBuffer(sample_size=4, capacity=50, shapes=[()], types=["int32"], seed=0)
+        buffer = PrioritizedReplayBuffer(4, 50, [()], ["int32"], seed=0)
         for one in (buffer, whole):
             one.insert([np.arange(rows, dtype=np.int32)], priority=np.arange(1, rows + 1) * (i + 1))
         buffer.delete([0])

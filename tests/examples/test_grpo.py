@@ -77,7 +77,7 @@ def group_of(grpo: Any, policy: Any, rewards: list[float]) -> tuple[Any, np.ndar
     tokens, logs = grpo.answer(weights, grpo.prompts(1, 2, rng).repeat(grpo.GROUP, 0), rng)
     queue = ReplayQueue(
         grpo.GROUP,
-        capacity=9,
+        9,
         **flat(
             shapes=[(None,), (None,), (), ()],
             types=["int32", "float32", "int32", "float32"],

@@ -55,7 +55,7 @@ def test_the_loss_is_that_of_a_dqn_and_the_conservative_term(script: Any):
     offline = script("offline_cql").OfflineLearner
     values = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32)
     action, wanted = Tensor([1, 1], ms.int32), Tensor([1.5, 2.0], ms.float32)
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["float32"])
+    buffer = ReplayBuffer(2, 4, [()], ["float32"])
     gap = np.mean(np.log(np.exp(values).sum(1)) - values[:, 1])
     huber = (0.5 * 0.5**2 + (3 - 0.5)) / 2
     for weight in (0.0, 0.7):

@@ -104,10 +104,6 @@ def dtypes_of(name: str) -> set[str]:
     return {dtype for signature in OPERATORS[name] for dtype in signature.replace("->", "").split()}
 
 
-def test_short_names_of_dtypes():
-    assert [short(dtype) for dtype in ("Float32", "Int64", "UInt8", "Bool")] == ["F32", "I64", "U8", "BOOL"]
-
-
 def test_the_table_is_of_these_operators():
     assert GOLDEN["sources"] == operators_of_graphs.sources(), (
         "composite operators have changed: python tests/support/operators_of_graphs.py"
@@ -119,22 +115,6 @@ def test_operators_are_collected():
     assert {"Gather", "ScatterUpdate", "Select", "CumSum"} <= set(found)
     for name, signatures in found.items():
         assert signatures <= set(OPERATORS[name]), name
-
-
-def test_a_dumped_graph_is_read():
-    dump = """
-      %2(a) = Gather(%0, %1, I64(0))
-          : (<Ref[Tensor[Float32]], (8)>, <Tensor[Int64], (2)>, <Int64, NoShape>) -> (<Tensor[Float32], (2)>)
-          # Fullname with scope: (Default/Gather-op3)
-      %3(b) = Concat(%2)
-          : (<Tuple[Tensor[Int32],Tensor[Bool]*2], TupleShape((), (), ())>) -> (<Tensor[Int32], (4)>)
-          # Fullname with scope: (Default/some/Concat-op4)
-      %4(c) = Depend(%3, %2)
-          : (<Tensor[Int32], (4)>) -> (<Tensor[Int32], (4)>)
-          # Fullname with scope: (Default/Depend-op5)
-    """
-    expected = {"Gather": {"Float32 Int64 -> Float32"}, "Concat": {"Int32 Bool Bool -> Int32"}}
-    assert operators_of_graphs.operators_in(dump) == expected
 
 
 @pytest.mark.parametrize("name", OPERATORS)

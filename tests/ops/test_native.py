@@ -12,8 +12,9 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from bodies import Body
 from flat import flat
-from mindspore import nn, ops
+from mindspore import ops
 
 import mindspore_replay
 from mindspore_replay import ElasticReplayBuffer, Priorities, ReplayBuffer, ReplayQueue, kernel_status
@@ -50,7 +51,7 @@ def test_the_status_in_words():
 
 
 def make_buffer(**options: Any) -> ReplayBuffer:
-    return ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], **options)
+    return ReplayBuffer(1, 4, [()], ["int32"], **options)
 
 
 def test_the_choice_of_a_backend():
@@ -60,12 +61,8 @@ def test_the_choice_of_a_backend():
     assert make_buffer().backend == "native"
 
 
-class Step(nn.Cell):
+class Step(Body):
     """Stores a row and draws one."""
-
-    def __init__(self, buffer: ReplayBuffer) -> None:
-        super().__init__()
-        self.buffer = buffer
 
     def construct(self, row):
         self.buffer.add([row])
@@ -302,7 +299,7 @@ def test_without_the_library_the_composite_backend_serves(without_library: Any, 
     reason = LIBRARIES[case][2].format(path=path)
     assert lines[:2] == [f"composite | {reason}", f"composite {WARNING.format(reason=reason)}"]
     if case in ("none", "no module"):
-        buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["int32"], seed=0)
+        buffer = ReplayBuffer(2, 4, [()], ["int32"], seed=0)
         expected = buffer.insert([np.arange(6, dtype=np.int32)]).sample()
         assert lines.pop(2) == str(expected[0].asnumpy().tolist())
     assert lines[2] == f"For 'ReplayBuffer', backend='native' is not available: {reason}."
@@ -361,11 +358,7 @@ def test_a_kernel_that_fails_raises_in_words():
     assert raised.value.status == library.TOO_FEW_ROWS
 
 
-class _CanSample(nn.Cell):
-    def __init__(self, buffer: ElasticReplayBuffer) -> None:
-        super().__init__()
-        self.buffer = buffer
-
+class _CanSample(Body):
     def construct(self) -> Any:
         return self.buffer.can_sample()
 

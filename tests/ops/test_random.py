@@ -6,7 +6,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from checks import assert_frequencies, assert_uniform_without_replacement, uniform
+from checks import assert_frequencies, uniform
 from mindspore import Parameter, Tensor, nn, ops
 from randomness import below, draw_rows, initial_key, random_bits, signed
 
@@ -217,59 +217,6 @@ def test_draws_equal_the_twin(backend: str, draws: int, capacity: int, replace: 
         whole_ring = not ordered and len(rows) == capacity
         assert slots == (drawn if whole_ring else [(head + row) % capacity for row in drawn])
         assert held.counter() == [key, counter + draws]
-
-
-def draw_many(draws: int, rows: int, replace: bool, batches: int) -> list[list[int]]:
-    """Draw batches of logical rows of a ring whose head is not slot 0."""
-    held = KernelDraw(draws, rows + 3, replace, True)
-    held.put(state=initial_state(5), head=rows, count=rows)
-    return [[(slot - rows) % (rows + 3) for slot in held.draw(ALL_ROWS)] for _ in range(batches)]
-
-
-def test_with_replacement_each_row_and_each_pair_is_equally_likely():
-    rows = [row for batch in draw_many(50, 50, True, 80) for row in batch]
-    assert_frequencies(rows, uniform(range(50)))
-    neighbours = [(a // 10, b // 10) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    assert_frequencies(neighbours, uniform(itertools.product(range(5), repeat=2)))
-
-
-def test_without_replacement_each_position_and_each_pair_is_equally_likely():
-    assert_uniform_without_replacement(draw_many(3, 5, False, 900), 5)
-
-
-def wrong_batches(sampler: str, batches: int) -> list[list[int]]:
-    """Draw batches of 3 of 5 rows from samplers with one fault each."""
-    generator = np.random.default_rng(4)
-    give = {
-        "never the newest": lambda: generator.permutation(4)[:3],
-        "oldest first": lambda: np.sort(generator.permutation(5)[:3]),
-        "neighbours": lambda: (generator.integers(5) + np.arange(3)) % 5,
-        "with replacement": lambda: generator.integers(5, size=3),
-        "swaps with any cell": lambda: naive_shuffle(generator),
-    }[sampler]
-    return [give().tolist() for _ in range(batches)]
-
-
-def naive_shuffle(generator: np.random.Generator) -> np.ndarray:
-    """The well-known wrong shuffle: swaps cell i with any cell, not only with those from i on."""
-    cells = np.arange(5)
-    for i in range(3):
-        j = generator.integers(5)
-        cells[[i, j]] = cells[[j, i]]
-    return cells[:3]
-
-
-@pytest.mark.parametrize(
-    "sampler", ["never the newest", "oldest first", "neighbours", "with replacement", "swaps with any cell"]
-)
-def test_the_check_without_replacement_rejects_a_wrong_sampler(sampler: str):
-    with pytest.raises(AssertionError):
-        assert_uniform_without_replacement(wrong_batches(sampler, 900), 5)
-
-
-def test_the_check_without_replacement_takes_a_right_sampler():
-    generator = np.random.default_rng(4)
-    assert_uniform_without_replacement([generator.permutation(5)[:3].tolist() for _ in range(900)], 5)
 
 
 def test_the_check_of_frequencies_rejects_a_wrong_sampler():

@@ -155,19 +155,6 @@ def test_wide_rows():
     assert_bits(cells.get_item(Tensor([-1, 0], ms.int64)), stack([rows[-1], rows[3]]))
 
 
-def test_the_comparison_rejects_a_wrong_wrap(cells: Ring):
-    """A batch that crosses the ring's end and is copied from its start twice: a known fault of rings."""
-    generator = np.random.default_rng(40)
-    twin = Model("ReplayBuffer", 1, CAPACITY)
-    twin.insert([random_row(cells.columns, generator) for _ in range(3)])
-    cells.put(twin)
-    rows = [random_row(cells.columns, generator) for _ in range(4)]
-    cells.insert(*tensors(cells.columns, stack([rows[0], rows[1], rows[0], rows[1]])))
-    twin.insert(rows)
-    with pytest.raises(AssertionError):
-        cells.assert_like(twin)
-
-
 def test_a_ring_of_one_column_gives_tuples():
     cells = Ring([(3,)], ["float32"])
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -8,7 +8,6 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from checks import assert_frequencies
 from mindspore import Tensor, nn, ops
 from randomness import draw_slot
 
@@ -25,7 +24,6 @@ from mindspore_replay.store.rows.store import Store
 from mindspore_replay.store.spec.options import Options
 from mindspore_replay.store.spec.plan import WINDOW, Output, SamplePlan
 
-CAPACITIES = [1, 2, 7, 63, 64, 65, 1000, 2**20]
 #: Those of composite operators, each with graphs of its own: from one node to five levels, with full and partial nodes.
 COMPOSITE = [1, 7, 1000, 2**20]
 TINY = 1e-300  # MindSpore takes still smaller numbers for 0
@@ -270,23 +268,6 @@ def total_of(held: Held) -> float:
     return float(held.update(slots, np.full(N, held.leaves()[0]))[0])
 
 
-def test_points_of_the_total_fall_by_weight():
-    """Frequencies of uniform targets are the weights' shares; those of other weights are rejected."""
-    held, generator = hold(7), np.random.default_rng(0)
-    leaves = np.array([4.0, 0, 1, 2, 0, 0.25, 1])
-    held.put(leaves)
-    targets, no_ranges = (1 - generator.random((500, N))) * leaves.sum(), Tensor(np.zeros((N, 2), np.int64))
-    drawn = [slot for some in targets for slot in held.read(Tensor(some), no_ranges)[0].asnumpy().tolist()]
-    assert_frequencies(drawn, shares(leaves))
-    with pytest.raises(AssertionError, match="expected"):
-        assert_frequencies(drawn, shares(leaves**0.9))
-
-
-def shares(weights: np.ndarray) -> dict[int, float]:
-    """Return the probability of each slot with a positive weight."""
-    return {slot: float(weights[slot] / weights.sum()) for slot in np.flatnonzero(weights).tolist()}
-
-
 @pytest.mark.parametrize("capacity", [7, 65])
 def test_sums_of_ranges_equal_slices(capacity: int):
     """Ranges are Python slices of the rows from the head on, around the ring's end too."""
@@ -318,22 +299,6 @@ class Updates:
 
 
 @pytest.mark.cpu_only("calls kernels directly")
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_kernel_sets_with_duplicates(capacity: int):
-    """The last of several values for one slot counts, even if it is zero."""
-    updates, generator, leaves = Updates(capacity), np.random.default_rng(capacity), np.zeros(capacity)
-    assert updates.tree.tobytes() == initial_weights(capacity).tobytes()
-    for step in range(12):
-        slots = generator.integers(0, min(capacity, 40), N) if step % 2 else generator.integers(0, capacity, N)
-        values = np.where(generator.random(N) < 0.3, 0.0, generator.random(N) * 10.0 ** generator.integers(-9, 9))
-        values = values.astype(np.float32)
-        for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
-            leaves[slot] = value
-        updates.set(slots, values)
-        assert updates.tree.tobytes() == build_weights(leaves).tobytes()
-
-
-@pytest.mark.cpu_only("calls kernels directly")
 def test_a_million_updates_leave_no_trace():
     """The tree equals that of its leaves, to the last bit; a total updated by differences does not."""
     capacity, n, generator = 1000, 2000, np.random.default_rng(1)
@@ -348,15 +313,3 @@ def test_a_million_updates_leave_no_trace():
         updates.set(slots, values)
     assert updates.tree.tobytes() == build_weights(leaves).tobytes()
     assert moved != pytest.approx(leaves.sum(), rel=1e-15)
-
-
-@pytest.mark.cpu_only("calls kernels directly")
-def test_updates_one_by_one_leave_no_trace():
-    """Single updates in a small tree take the other path: only the nodes above one slot are computed."""
-    updates, generator, leaves = Updates(300), np.random.default_rng(2), np.zeros(300)
-    for _ in range(3000):
-        slot = int(generator.integers(300))
-        value = np.float32(generator.random() * 10.0 ** generator.integers(-6, 6))
-        leaves[slot] = value
-        updates.set([slot], [value])
-    assert updates.tree.tobytes() == build_weights(leaves).tobytes()

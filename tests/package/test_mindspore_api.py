@@ -308,7 +308,7 @@ def test_public_names_and_ones_own_are_not():
 
 @pytest.mark.parametrize("backend", ["native", "composite"])
 def test_a_twin_has_the_parameters_of_its_buffer(backend: str):
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[(2,), ()], types=["float32", "bool"], backend=backend)
+    buffer = ReplayBuffer(2, 4, [(2,), ()], ["float32", "bool"], backend=backend)
     twin = buffer.with_sample_size(3)
     own, others = (list(one.parameters_and_names()) for one in (buffer, twin))
     assert [name for name, _ in own] == [name for name, _ in others]

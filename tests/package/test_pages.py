@@ -69,14 +69,6 @@ def test_each_block_runs_by_itself(
         assert capfd.readouterr().out == block.output, block.name
 
 
-def test_a_block_that_needs_an_earlier_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    first, second = blocks_of("page", "```python\nvalue = 1\n```\n\n```python\nprint(value)\n```\n\n```text\n1\n```\n")
-    assert (first.output, second.name, second.output) == ("", "page_line_5.py", "1\n")
-    run(first, tmp_path / "first", monkeypatch)
-    with pytest.raises(NameError, match="'value' is not defined"):
-        run(second, tmp_path / "second", monkeypatch)
-
-
 @pytest.mark.parametrize("path", PAGES, ids=NAMES.get)
 def test_all_code_is_in_blocks_that_run(path: Path):
     others = {"py"} if path.parent.name in ("coming_from", "cn") else set()  # code for another library
@@ -143,13 +135,6 @@ def test_commands_have_the_options(
             help_of(name, monkeypatch)
         assert ended.value.code == 0
         assert options <= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
-
-
-def test_there_are_commands_with_options():
-    found = commands()
-    assert found["examples/dqn.py"] >= {"--device", "--resume"}
-    assert found["benchmarks/sharded.py"] == {"--rounds", "--seconds", "--start"}
-    assert found["mindspore-replay inspect"] == {"--json"}
 
 
 def test_extras_are_installed_from_a_checkout():

@@ -35,33 +35,6 @@ def delivered(buffer: Any, max_items: int, batches: int) -> list[int]:
     return np.concatenate(list(batch)).tolist()  # type: ignore[no-any-return]
 
 
-def by_priority() -> Any:
-    """Return a buffer with a row of priority 1, 2 or 3 in each slot, and the oldest not in the first."""
-    priorities = np.arange(40) % 3 + 1.0
-    return PrioritizedReplayBuffer(8, 32, **flat(**TOKENS, alpha=1.0)).insert([[ROW] * 40], priority=priorities)
-
-
-def in_a_window() -> Any:
-    """Return a buffer with 20 such rows in its window."""
-    buffer = ElasticReplayBuffer(8, 32, **flat(**TOKENS, window=20, prioritized=True, alpha=1.0))
-    return buffer.insert([[ROW] * 40], priority=np.arange(40) % 3 + 1.0)
-
-
-def check_shares(make: Callable[[], Any], first: int) -> None:
-    """Check that a batch of at most two of the rows from `first` on delivers each in proportion to its priority."""
-    weights = {handle: handle % 3 + 1.0 for handle in range(first, 40)}
-    total = sum(weights.values())
-    assert_frequencies(delivered(make(), 16, 3000), {handle: w / total for handle, w in weights.items()})
-
-
-@pytest.mark.parametrize(("make", "first"), [(by_priority, 8), (in_a_window, 20)])
-def test_a_cut_batch_has_each_row_by_its_weight(make: Callable[[], Any], first: int, monkeypatch: pytest.MonkeyPatch):
-    check_shares(make, first)
-    monkeypatch.setattr(ragged.RaggedStore, "_random_bits", lambda _, n: np.arange(n))  # strata in their order
-    with pytest.raises(AssertionError, match="of 6000, expected"):
-        check_shares(make, first)
-
-
 @pytest.mark.parametrize("cls", [ReplayBuffer, PrioritizedReplayBuffer, ElasticReplayBuffer])
 def test_a_cut_batch_has_long_rows_less_often(cls: Any):
     """Of rows with 8 and 4 items, as likely to be drawn, at most 12 items: LS, L; SL, SSS, SS."""

@@ -117,7 +117,7 @@ def test_memory_that_something_refers_to_is_not_used_again(keep: Callable[[Tenso
 
 
 def test_batches_keep_their_rows_while_others_are_drawn():
-    buffer = ReplayBuffer(sample_size=8, capacity=64, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(8, 64, [(200, 200)], ["float32"], seed=0, backend="native")
     for value in range(64):
         buffer.insert([np.full((200, 200), value, np.float32)])
     batches = [buffer.sample()[0] for _ in range(7)]
@@ -130,7 +130,7 @@ def test_batches_keep_their_rows_while_others_are_drawn():
 
 
 def test_a_call_gives_what_is_made_of_its_arrays_and_uses_their_memory_again():
-    buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(8, 8, [(200, 200)], ["float32"], seed=0, backend="native")
     buffer.insert([np.zeros((8, 200, 200), np.float32)])
     store = buffer._front.calls
     assert len({address(store.sample()[0]) for _ in range(20)}) == 1  # Tensors, each freed before the next
@@ -158,7 +158,7 @@ def sampling_of(buffer: Any) -> Call:
 
 
 def test_a_call_that_fails_gives_its_status_and_keeps_no_memory():
-    buffer = ReplayBuffer(sample_size=8, capacity=8, shapes=[(200, 200)], types=["float32"], seed=0, backend="native")
+    buffer = ReplayBuffer(8, 8, [(200, 200)], ["float32"], seed=0, backend="native")
     call, output = sampling_of(buffer), calls.Output((8, 200, 200), FLOAT32)
     outputs = ((call.place("outputs"), 0, output),)
     give = calls.Invocation(None, call.direct, (), outputs, False, share, None, None)
@@ -167,7 +167,7 @@ def test_a_call_that_fails_gives_its_status_and_keeps_no_memory():
 
 
 def test_objects_of_another_type_are_refused():
-    call = sampling_of(ReplayBuffer(sample_size=1, capacity=1, shapes=[()], types=["int8"], seed=0)).direct
+    call = sampling_of(ReplayBuffer(1, 1, [()], ["int8"], seed=0)).direct
     output = calls.Output((1,), np.dtype(np.int8))
     a_number: Any = (1, False, True, (), np.dtype(np.int8), False, None)
     for given, wanted in (

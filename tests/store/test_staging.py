@@ -176,14 +176,14 @@ def test_numbers_at_once_are_those_of_the_closer_look(front: Any, dtype: str, in
 @pytest.mark.parametrize("flag", [True, np.True_, False, np.False_, np.array([True])])
 def test_a_flag_of_a_row_is_taken_at_once(flag: Any):
     shared = {"capacity": 8, "shapes": [()], "types": ["int32"], "sequence_length": 2}
-    buffer = SequenceReplayBuffer(sample_size=1, **flat(seed=0, backend="native", **shared))
+    buffer = SequenceReplayBuffer(1, **flat(seed=0, backend="native", **shared))
     assert buffer._front.calls.try_insert([1], None, flag, False)
     assert buffer._front.calls.try_insert([1], None, False, flag)
     assert buffer.flags.asnumpy()[:2].tolist() == ([1, 3] if flag else [0, 0])
 
 
 def test_a_priority_of_a_row_is_taken_at_once():
-    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=64, shapes=[()], types=["int32"], seed=0, backend="native")
+    buffer = PrioritizedReplayBuffer(1, 64, [()], ["int32"], seed=0, backend="native")
     given = (2, 2.5, np.int64(3), np.float32(0.1), np.float64(0.1), np.float16(0.1), np.uint8(7), Move.RIGHT, 2**70)
     for number in given[:-1]:
         assert buffer._front.calls.try_insert([1], number, False, False)

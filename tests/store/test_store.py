@@ -122,9 +122,6 @@ def assert_shared(buffer: Any) -> None:
 class InsertsAndSamples(Kept):
     """A graph that stores rows and draws some."""
 
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def step(self, *fields):
         self.buffer.insert(fields)
@@ -206,7 +203,7 @@ def test_a_buffer_of_another_sample_size_has_the_same_arrays(kind: str):
 
 
 def test_a_buffer_that_calls_graphs_has_no_store():
-    buffer = ReplayBuffer(sample_size=1, capacity=4, shapes=[()], types=["int32"], seed=0, backend="composite")
+    buffer = ReplayBuffer(1, 4, [()], ["int32"], seed=0, backend="composite")
     assert not isinstance(buffer._front.calls, Store)
 
 

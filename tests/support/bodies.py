@@ -28,12 +28,13 @@ class Kept:
         kept.append(made)
         return made
 
+    def __init__(self, buffer: Any = None) -> None:
+        self.buffer = buffer
+
 
 def make_buffer(backend: str, **options: Any) -> ReplayBuffer:
     """Make a buffer for rows of two fields, both the row's number."""
-    return ReplayBuffer(
-        sample_size=2, capacity=6, shapes=[(2,), ()], types=[ms.float32, ms.int32], seed=3, backend=backend, **options
-    )
+    return ReplayBuffer(2, 6, [(2,), ()], [ms.float32, ms.int32], seed=3, backend=backend, **options)
 
 
 def filled(make: Callable[[str], Any], backend: str, fill: Callable[[Any], Any]) -> Any:
@@ -61,21 +62,16 @@ def ints(values: Any) -> list[int]:
 
 
 class Body(nn.Cell):
-    """A Cell with one or more buffers."""
-
-    def __init__(self, buffer: ReplayBuffer, other: ReplayBuffer | None = None) -> None:
-        super().__init__()
-        self.buffer = buffer
-        self.other = other
-        self.zero = Tensor(0, ms.int32)
-
-
-class Sampling(nn.Cell):
-    """A graph that draws a sample as a dict."""
+    """A Cell with a buffer, or with what takes the place of one."""
 
     def __init__(self, buffer: Any) -> None:
         super().__init__()
         self.buffer = buffer
+        self.zero = Tensor(0, ms.int32)
+
+
+class Sampling(Body):
+    """A graph that draws a sample as a dict."""
 
     def construct(self) -> Any:
         return self.buffer.sample(as_dict=True)

@@ -25,37 +25,31 @@ SCHEMA: dict[str, Any] = {"shapes": SHAPES, "types": TYPES, "names": NAMES}
 LONGEST = 5  # steps of an episode
 
 RINGS: dict[str, Callable[..., Any]] = {
-    "uniform": lambda capacity=24, **other: ReplayBuffer(sample_size=3, capacity=capacity, **SCHEMA, **other),
+    "uniform": lambda capacity=24, **other: ReplayBuffer(3, capacity, **SCHEMA, **other),
     "limits": lambda capacity=24, **other: ReplayBuffer(
-        sample_size=3, capacity=capacity, **SCHEMA, max_use=9, max_staleness=6, replace=False, ordered=True, **other
+        3, capacity, **SCHEMA, max_use=9, max_staleness=6, replace=False, ordered=True, **other
     ),
     "prioritized": lambda capacity=24, **other: PrioritizedReplayBuffer(
-        sample_size=3, capacity=capacity, **SCHEMA, alpha=0.7, beta_steps=50, normalize="buffer", **other
+        3, capacity, **SCHEMA, alpha=0.7, beta_steps=50, normalize="buffer", **other
     ),
     "views": lambda capacity=24, **other: PrioritizedReplayBuffer(
-        sample_size=3, capacity=capacity, **SCHEMA, views=[FrameStack(3), NStep(2, 0.9)], max_staleness=9, **other
+        3, capacity, **SCHEMA, views=[FrameStack(3), NStep(2, 0.9)], max_staleness=9, **other
     ),
     "sequence": lambda capacity=24, **other: SequenceReplayBuffer(
-        sample_size=3,
-        capacity=capacity,
-        **flat(sequence_length=3, burn_in=1, stride=2, prioritized=True, **SCHEMA, **other),
+        3, capacity, **flat(sequence_length=3, burn_in=1, stride=2, prioritized=True, **SCHEMA, **other)
     ),
     "environments": lambda capacity=24, **other: SequenceReplayBuffer(
-        sample_size=3, capacity=capacity, sequence_length=2, burn_in=2, pad_end=True, num_envs=2, **SCHEMA, **other
+        3, capacity, sequence_length=2, burn_in=2, pad_end=True, num_envs=2, **SCHEMA, **other
     ),
     "episode": lambda capacity=24, **other: EpisodeReplayBuffer(
-        sample_size=1, capacity=capacity, max_episode_length=LONGEST, **SCHEMA, **other
+        1, capacity, max_episode_length=LONGEST, **SCHEMA, **other
     ),
-    "elastic": lambda capacity=24, **other: ElasticReplayBuffer(
-        sample_size=3, capacity=capacity, window=7, **SCHEMA, **other
-    ),
+    "elastic": lambda capacity=24, **other: ElasticReplayBuffer(3, capacity, window=7, **SCHEMA, **other),
 }
 RESERVOIRS: dict[str, Callable[..., Any]] = {
-    "reservoir": lambda capacity=24, **other: ReservoirReplayBuffer(
-        sample_size=3, capacity=capacity, **SCHEMA, **other
-    ),
+    "reservoir": lambda capacity=24, **other: ReservoirReplayBuffer(3, capacity, **SCHEMA, **other),
     "reservoir with weights": lambda capacity=24, **other: ReservoirReplayBuffer(
-        sample_size=3, capacity=capacity, max_use=30, **SCHEMA, **other
+        3, capacity, max_use=30, **SCHEMA, **other
     ),
 }
 BUFFERS = RINGS | RESERVOIRS

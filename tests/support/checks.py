@@ -1,7 +1,6 @@
 """Comparisons for several test files. Each raises an AssertionError."""
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -73,17 +72,6 @@ def uniform(outcomes: Iterable[Any]) -> dict[Any, float]:
     """Return the uniform distribution over these outcomes."""
     outcomes = list(outcomes)
     return dict.fromkeys(outcomes, 1 / len(outcomes))
-
-
-def assert_uniform_without_replacement(batches: Sequence[Sequence[int]], rows: int) -> None:
-    """Check that batches hold different rows, and that each position and each pair of positions is uniform."""
-    draws = len(batches[0])
-    assert all(len(set(batch)) == draws for batch in batches), "a row came twice in a batch"
-    for i in range(draws):
-        assert_frequencies([batch[i] for batch in batches], uniform(range(rows)))
-    for i, j in itertools.combinations(range(draws), 2):
-        pairs = uniform(itertools.permutations(range(rows), 2))
-        assert_frequencies([(batch[i], batch[j]) for batch in batches], pairs)
 
 
 def legal_handles(buffer: Any) -> list[int]:

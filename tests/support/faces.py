@@ -117,9 +117,6 @@ class WithTensors(Face):
 class Compiled(Kept):
     """The methods of a buffer, each in a compiled function of its own."""
 
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def insert(self, *rows, **given):
         self.buffer.add(rows, **given)  # also for runs without the hook

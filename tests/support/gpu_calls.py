@@ -92,20 +92,16 @@ class Tasks(ms.nn.Cell):
         return self.replay.sample_groups("task", 2, 3) + self.replay.sample_groups("task", 2, 3, ordered=False)
 
 
-drive("uniform", ReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
-drive("distinct, ordered", ReplayBuffer(sample_size=8, capacity=32, replace=False, ordered=True, **SCHEMA), False)
-drive("limits", ReplayBuffer(sample_size=8, capacity=32, max_use=2, max_staleness=3, **SCHEMA), False)
-drive("prioritized", PrioritizedReplayBuffer(sample_size=8, capacity=32, **SCHEMA), False)
-drive("sequences", SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, burn_in=1, **SCHEMA), True)
-drive(
-    "prioritized sequences",
-    SequenceReplayBuffer(sample_size=8, capacity=32, sequence_length=4, priorities=Priorities(), **SCHEMA),
-    True,
-)
-drive("3-step returns", ReplayBuffer(sample_size=8, capacity=32, views=[NStep(3, 0.9)], **SCHEMA), True)
+drive("uniform", ReplayBuffer(8, 32, **SCHEMA), False)
+drive("distinct, ordered", ReplayBuffer(8, 32, replace=False, ordered=True, **SCHEMA), False)
+drive("limits", ReplayBuffer(8, 32, max_use=2, max_staleness=3, **SCHEMA), False)
+drive("prioritized", PrioritizedReplayBuffer(8, 32, **SCHEMA), False)
+drive("sequences", SequenceReplayBuffer(8, 32, sequence_length=4, burn_in=1, **SCHEMA), True)
+drive("prioritized sequences", SequenceReplayBuffer(8, 32, sequence_length=4, priorities=Priorities(), **SCHEMA), True)
+drive("3-step returns", ReplayBuffer(8, 32, views=[NStep(3, 0.9)], **SCHEMA), True)
 stacks = [FrameStack(3, observation="frame", padding="first"), NStep(3, 0.9, discount="gamma")]
-drive("stacks and discounts", ReplayBuffer(sample_size=8, capacity=32, views=stacks, **SCHEMA), True)
-episodes = EpisodeReplayBuffer(sample_size=2, capacity=32, max_episode_length=8, **SCHEMA)
+drive("stacks and discounts", ReplayBuffer(8, 32, views=stacks, **SCHEMA), True)
+episodes = EpisodeReplayBuffer(2, 32, max_episode_length=8, **SCHEMA)
 drive("episodes", episodes, True)
 for groups, size in ((1, 3), (2, 5), (4, 20)):
     for ordered in (True, False):

@@ -161,7 +161,7 @@ def test_changes_and_disabling_wake_who_waits():
 
 def test_threads_keep_the_ratio():
     """Four actors and two learners at full speed: the ratio holds at each moment, and in the end exactly."""
-    buffer = ReplayBuffer(sample_size=4, capacity=64, shapes=[()], types=["int32"], seed=0)
+    buffer = ReplayBuffer(4, 64, [()], ["int32"], seed=0)
     buffer.limiter = limiter = RateLimiter(8, 16, 20, timeout=60)
     rows = 16 + 4 * 100
     seen = []
@@ -239,7 +239,7 @@ def test_a_single_loop_that_asks_never_waits(buffer_cls: type):
 
 
 def test_a_sample_that_fails_does_not_count():
-    buffer = ReplayBuffer(sample_size=5, capacity=8, shapes=[()], types=["float32"], weighted=True, seed=0)
+    buffer = ReplayBuffer(5, 8, [()], ["float32"], weighted=True, seed=0)
     buffer.limiter = RateLimiter((0, 1), 2, 10)
     buffer.insert([np.zeros(3, np.float32)]).delete([0, 1, 2])
     with pytest.raises(RuntimeError, match="at least 1 eligible row"):
@@ -249,7 +249,7 @@ def test_a_sample_that_fails_does_not_count():
 
 def test_the_counters_are_in_checkpoints(tmp_path: Path):
     def make() -> ReplayBuffer:
-        buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
+        buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
         buffer.limiter = RateLimiter(1, 2, 2)
         return buffer
 
@@ -300,7 +300,7 @@ def test_rows_that_are_there_count_for_the_smallest_size(face: str, in_folder: b
 
 
 def test_a_mixture_waits_for_the_limiters_of_its_sources():
-    buffer, other = (ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0) for _ in range(2))
+    buffer, other = (ReplayBuffer(2, 8, [()], ["float32"], seed=0) for _ in range(2))
     for one in (buffer, other):
         one.insert([np.zeros(4, np.float32)])
     buffer.limiter = RateLimiter((0, 1), 2, 3, timeout=0)
@@ -341,7 +341,7 @@ def test_a_row_counts_for_samples_when_it_is_there():
 
 
 def test_a_bracket_around_calls_from_python_counts_once():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=0)
     buffer.insert([np.zeros(3, np.float32)])
     with buffer.limiter.inserting(1), buffer.limiter.sampling(2):
@@ -363,7 +363,7 @@ def test_a_change_while_a_block_goes_on():
 
 
 def test_a_loaded_state_lets_who_waits_go_on():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=60)
     buffer.insert([np.zeros(2, np.float32)])
     state = buffer.state_dict()
@@ -510,7 +510,7 @@ def test_a_limiter_counts_the_rows_of_one_buffer():
 
 
 def test_what_is_no_state_of_a_limiter():
-    buffer = ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
+    buffer = ReplayBuffer(2, 8, [()], ["float32"], seed=0)
     buffer.limiter = RateLimiter(1, 2, 2, timeout=math.inf)
     assert buffer.limiter.timeout is None
     buffer.limiter.limits.counts[0] = -1

@@ -32,9 +32,7 @@ class Noted:
 
 
 def prioritized() -> PrioritizedReplayBuffer:
-    return PrioritizedReplayBuffer(
-        sample_size=4, capacity=64, shapes=[(), (3,)], types=["int32", "float32"], seed=0, max_use=50
-    )
+    return PrioritizedReplayBuffer(4, 64, [(), (3,)], ["int32", "float32"], seed=0, max_use=50)
 
 
 def rows(n: int) -> list[np.ndarray]:
@@ -44,9 +42,9 @@ def rows(n: int) -> list[np.ndarray]:
 def test_other_ways_to_draw():
     """A queue, epochs, and an object for samples of another size, which has the counts of all."""
     schema: dict[str, Any] = {"shapes": [()], "types": ["int32"]}
-    queue = ReplayQueue(sample_size=2, capacity=8, **schema, max_staleness=4).advance(4)
-    epochs = EpochReplayBuffer(sample_size=2, capacity=8, **schema, weighted=True, seed=0)
-    buffer = ReplayBuffer(sample_size=2, capacity=8, **schema, weighted=True, seed=0)
+    queue = ReplayQueue(2, 8, **schema, max_staleness=4).advance(4)
+    epochs = EpochReplayBuffer(2, 8, **schema, weighted=True, seed=0)
+    buffer = ReplayBuffer(2, 8, **schema, weighted=True, seed=0)
     for each in (queue, epochs, buffer):
         each.insert([np.arange(6, dtype=np.int32)], version=[4, 2, 3, 1, 1, 0] if each is queue else None)
         each.sample()
@@ -134,9 +132,6 @@ def test_rates_are_those_of_a_second(monkeypatch: pytest.MonkeyPatch):
 class Step(Kept):
     """Works on a buffer in a compiled function."""
 
-    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def __call__(self, number, row):
         self.buffer.insert([number, row])
@@ -159,7 +154,7 @@ def test_counters_move_in_compiled_graphs():
 
 
 def test_several_buffers_by_name():
-    policy, value = prioritized(), ReplayBuffer(sample_size=2, capacity=8, shapes=[()], types=["float32"], seed=0)
+    policy, value = prioritized(), ReplayBuffer(2, 8, [()], ["float32"], seed=0)
     policy.insert(rows(3))
     reading = ReplayMonitor({"policy": policy, "value": value}, Noted()).write()
     assert (reading.values["policy/rows"], reading.values["value/rows"]) == (3, 0)

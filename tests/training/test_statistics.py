@@ -21,7 +21,7 @@ FIXED: dict[str, Any] = {"shapes": [()], "types": ["float32"]}
 
 
 def test_a_plain_buffer_by_hand():
-    buffer = ReplayBuffer(sample_size=3, capacity=4, shapes=[()], types=["float32"], seed=0)
+    buffer = ReplayBuffer(3, 4, [()], ["float32"], seed=0)
     values, histograms = statistics_of(buffer.state_dict())
     assert values == {"rows": 0, "capacity": 4, "inserted": 0, "sampled": 0, "overwritten": 0}
     assert histograms == {}
@@ -44,9 +44,7 @@ def test_a_plain_buffer_by_hand():
 
 
 def test_priorities_by_hand():
-    buffer = PrioritizedReplayBuffer(
-        sample_size=4, capacity=8, shapes=[()], types=["float32"], seed=0, beta=0.25, max_use=100
-    )
+    buffer = PrioritizedReplayBuffer(4, 8, [()], ["float32"], seed=0, beta=0.25, max_use=100)
     buffer.insert(rows(4), priority=[0.5, 1, 2, 8])
     buffer.advance(3)
     buffer.insert(rows(1), priority=3)
@@ -65,7 +63,7 @@ def test_priorities_by_hand():
 
 
 def test_uses_of_removed_rows_count():
-    buffer = ReplayBuffer(sample_size=2, capacity=4, shapes=[()], types=["float32"], seed=0, replace=False, max_use=2)
+    buffer = ReplayBuffer(2, 4, [()], ["float32"], seed=0, replace=False, max_use=2)
     buffer.insert(rows(2))
     for _ in range(2):
         buffer.sample()
@@ -76,7 +74,7 @@ def test_uses_of_removed_rows_count():
 
 
 def test_ages_in_a_reservoir():
-    buffer = ReservoirReplayBuffer(sample_size=2, capacity=5, shapes=[()], types=["float32"], seed=0)
+    buffer = ReservoirReplayBuffer(2, 5, [()], ["float32"], seed=0)
     buffer.insert(rows(40)).sample()
     values, histograms = statistics_of(buffer.state_dict())
     ages = 39 - buffer.row_serials.asnumpy()
@@ -86,7 +84,7 @@ def test_ages_in_a_reservoir():
 
 
 def test_sequences_count_as_samples():
-    buffer = SequenceReplayBuffer(sample_size=3, capacity=20, shapes=[()], types=["float32"], sequence_length=4, seed=0)
+    buffer = SequenceReplayBuffer(3, 20, [()], ["float32"], sequence_length=4, seed=0)
     buffer.insert(rows(10))
     buffer.sample()
     values, _ = statistics_of(buffer.state_dict())
@@ -153,7 +151,7 @@ def test_against_what_is_known_of_each_row(columns: dict[str, Any]):
 
 def test_more_rows_than_are_looked_at_together():
     rng = np.random.default_rng(0)
-    buffer = PrioritizedReplayBuffer(sample_size=64, capacity=150_000, shapes=[()], types=["float32"], seed=0)
+    buffer = PrioritizedReplayBuffer(64, 150_000, [()], ["float32"], seed=0)
     priorities = rng.exponential(1.0, 140_000).astype(np.float32)
     buffer.insert(rows(140_000), priority=priorities)
     buffer.sample()
@@ -171,7 +169,7 @@ def test_more_rows_than_are_looked_at_together():
 )
 def test_priorities_of_all_magnitudes(priorities: list[float]):
     """At most 161 bins; priorities too small for a bin of their own are in the first."""
-    buffer = PrioritizedReplayBuffer(sample_size=1, capacity=50, shapes=[()], types=["float32"], seed=0)
+    buffer = PrioritizedReplayBuffer(1, 50, [()], ["float32"], seed=0)
     buffer.insert(rows(len(priorities)), priority=priorities)
     histogram = statistics_of(buffer.state_dict()).histograms["priority"]
     assert histogram.counts.size <= 161

@@ -112,16 +112,7 @@ def check_return(pair: Pair, kind: str, j: int, before: int) -> None:
 
 def test_n_step_returns_by_hand():
     names, types = ["observation", "reward", "terminated"], [ms.float32, ms.float32, ms.bool_]
-    buffer = ReplayBuffer(
-        sample_size=1,
-        capacity=8,
-        shapes=[()] * 3,
-        types=types,
-        names=names,
-        views=[NStep(3, 0.5)],
-        seed=0,
-        backend="native",
-    )
+    buffer = ReplayBuffer(1, 8, [()] * 3, types, names=names, views=[NStep(3, 0.5)], seed=0, backend="native")
     for step, reward in enumerate([1, 2, 4, 8, 16, 32]):
         buffer.insert([10.0 + step, float(reward), step == 4], end=step == 4)
     got = {}
@@ -147,9 +138,7 @@ def test_n_step_columns_under_other_names_and_types():
     names = ["x", "y", "next_y", "r", "done"]
     types = [ms.float32, ms.int32, ms.int32, ms.float64, ms.float32]
     view = NStep(2, 0.25, reward="r", terminated="done", observation=["x", "y"])
-    buffer = ReplayBuffer(
-        sample_size=1, capacity=8, shapes=[()] * 5, types=types, names=names, views=[view], seed=0, backend="native"
-    )
+    buffer = ReplayBuffer(1, 8, [()] * 5, types, names=names, views=[view], seed=0, backend="native")
     for step, done in enumerate([-0.0, 0.0, -0.0, 0.5, 0.0, 0.0]):
         buffer.insert([float(step), 10 + step, 20 + step, 1.0, done], end=step == 3)
     got = [
@@ -217,9 +206,6 @@ def test_stacks_of_steps_that_are_not_there_are_zeros():
 class ViewCalls(Kept):
     """A buffer with views inside compiled functions."""
 
-    def __init__(self, buffer: Any) -> None:
-        self.buffer = buffer
-
     @ms.jit
     def step(self, end, final, *row):
         self.buffer.insert(row, end=end, final=final)
@@ -229,10 +215,10 @@ class ViewCalls(Kept):
 def goal_frames(backend: str, seed: int = 9) -> Any:
     """Return a buffer with all three views."""
     return ReplayBuffer(
-        sample_size=3,
-        capacity=26,
-        shapes=[(2,), (2,), (), (), (2, 3)],
-        types=[ms.float32] * 3 + [ms.bool_, ms.uint8],
+        3,
+        26,
+        [(2,), (2,), (), (), (2, 3)],
+        [ms.float32] * 3 + [ms.bool_, ms.uint8],
         names=[*GOALS, "terminated", "observation"],
         num_envs=2,
         seed=seed,
@@ -314,14 +300,7 @@ def test_stacks_so_many_that_several_threads_copy_them():
     batches = []
     for size in (160, 32):
         buffer = ReplayBuffer(
-            sample_size=size,
-            capacity=300,
-            shapes=[(64, 64)],
-            types=[ms.uint8],
-            names=["observation"],
-            views=[FrameStack(4)],
-            seed=7,
-            backend="native",
+            size, 300, [(64, 64)], [ms.uint8], names=["observation"], views=[FrameStack(4)], seed=7, backend="native"
         )
         buffer.insert([frames], end=ends)
         drawn = [[part.asnumpy() for part in buffer.sample()] for _ in range(160 // size)]
