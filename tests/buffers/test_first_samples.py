@@ -8,7 +8,6 @@ from flat import flat
 from kinds import KINDS, ends_every
 from mindspore import Tensor
 
-import mindspore_replay
 from mindspore_replay import host
 
 CAPACITY, MANY = 8, 20
@@ -17,9 +16,8 @@ COLUMNS: dict[str, Any] = {"shapes": [(2,)], "types": ["int32"], "names": ["numb
 REPEATING = [name for name in KINDS if "distinct" not in name and "epoch" not in name and "queue" not in name]
 
 
-def make(kind: str, size: int = MANY, package: Any = mindspore_replay, **more: Any) -> Any:
-    cls, options, *_ = KINDS[kind]
-    return getattr(package, cls.__name__)(size, CAPACITY, **flat(**{**COLUMNS, "seed": 0, **options, **more}))  # type: ignore[attr-defined]
+def make(kind: str) -> Any:
+    return KINDS[kind].make(MANY, CAPACITY, **COLUMNS, seed=0)
 
 
 def put(buffer: Any, first: int, n: int) -> None:
@@ -31,14 +29,10 @@ def numbers(batch: Any) -> set[int]:
     return set(np.asarray(number)[..., 0].ravel().tolist()) - {0}  # of padding
 
 
-PLACES: dict[str, dict[str, Any]] = {"native": {}, "host": {"package": host}}
-
-
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", REPEATING)
-def test_a_sample_of_more_rows_than_there_are(kind: str, place: str):
+def test_a_sample_of_more_rows_than_there_are(kind: str):
     """The buffer waits for none in `sample`, and in `can_sample` for as many as it can have."""
-    buffer = make(kind, **PLACES[place])
+    buffer = make(kind)
     with pytest.raises(RuntimeError, match=f"For '{type(buffer).__name__}', a sample needs at least 1 .*, but got 0"):
         buffer.sample()
     put(buffer, 3, 2)
@@ -52,9 +46,8 @@ def test_a_sample_of_more_rows_than_there_are(kind: str, place: str):
     buffer.check_valid()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_no_positions_are_a_batch_of_no_rows(place: str):
-    buffer = make("uniform", **PLACES[place])
+def test_no_positions_are_a_batch_of_no_rows():
+    buffer = make("uniform")
     for filled in (False, True):
         for index in ([], (), range(0), np.arange(0), np.zeros(0), Tensor(np.zeros(0, np.int32))):
             (number,) = buffer.get_item(index)
@@ -74,6 +67,3 @@ def test_no_positions_of_rows_of_any_length():
         "items": ((0, 0, 2), "int32"),
         "flag": ((0,), "bool"),
     }
-
-
-# Priorities of rows that cannot be sampled yet.

@@ -105,18 +105,6 @@ def test_no_method_calls_an_operator(kind: str):
     assert "asnumpy" in found
 
 
-def test_operators_and_graphs_are_noticed():
-    tensor = Tensor([1.0])
-
-    @ms.jit
-    def graph(x):
-        return x + 1
-
-    assert called(lambda: tensor + 1) - HOST
-    assert "graph" in called(lambda: graph(tensor))
-    assert called(lambda: ms.ops.gather(tensor, Tensor([0]), 0)) - HOST
-
-
 def test_methods_of_a_buffer_on_the_device_are_noticed():
     with mock.patch.object(native, "on_cpu", return_value=False):
         buffer = ReplayBuffer(2, 30, **flat(**SCHEMA | {"storage": "device"}))

@@ -34,21 +34,10 @@ class Trainer(Kept):
         self.buffer = buffer
         self.replay_buffer_insert = buffer.insert
         self.replay_buffer_sample = buffer.sample
-        self.replay_buffer_full = buffer.full
-        self.replay_buffer_reset = buffer.reset
         self.less = ops.Less()
         self.zero = Tensor(0, ms.int32)
         self.one = Tensor(1, ms.int32)
         self.false = Tensor(False, ms.bool_)
-
-    @ms.jit
-    def fill(self, state, action):
-        """Insert until the buffer is full; return the steps taken."""
-        steps = self.zero
-        while not self.replay_buffer_full():
-            self.replay_buffer_insert([state + steps, action + steps])
-            steps = steps + self.one
-        return steps
 
     @ms.jit
     def train_one_episode(self, state, action, length):
@@ -64,14 +53,6 @@ class Trainer(Kept):
             steps = steps + self.one
         return done, total, self.buffer.count
 
-    @ms.jit
-    def all_rows(self):
-        """Return every row and reset, as on-policy learners do."""
-        states, actions = self.buffer.buffer
-        returns = states.sum(), actions.sum(), self.buffer.count + self.zero
-        self.replay_buffer_reset()
-        return returns, self.buffer.count
-
 
 STATE, ACTION = Tensor(np.full((1, 4), 10, np.float32)), Tensor([3], ms.int32)
 
@@ -84,19 +65,6 @@ def test_an_episode_in_a_loop(backend: str):
     done, total, count = trainer.train_one_episode(STATE, ACTION, Tensor(4, ms.int32))
     assert (int(total), int(count)) == (4 * 2 * 3, 5)
     assert cursors(buffer) == (3, 5, 8, 0)
-
-
-def test_fill_read_all_and_reset():
-    """Rows of an emptied buffer are stored in time order from slot 0."""
-    buffer = make_buffer()
-    trainer = Trainer(buffer)
-    for round_ in range(3):
-        assert int(trainer.fill(STATE, ACTION)) == 5
-        assert buffer.full()
-        assert buffer.buffer[1].asnumpy().ravel().tolist() == [3, 4, 5, 6, 7]
-        (states, actions, before), count = trainer.all_rows()
-        assert (float(states), int(actions), int(before), int(count)) == (4 * (50 + 10), 25, 5, 0)
-        assert cursors(buffer) == (0, 0, 5 * (round_ + 1), 5 * (round_ + 1))
 
 
 def test_get_item_with_a_tensor_and_insert_of_what_it_gave():

@@ -180,17 +180,6 @@ def test_destroy():
     assert int(other.push_op.buffer.size()) == 1
 
 
-def test_seeds():
-    """The second seed counts, or the first where that is 0; two zeros are any seed."""
-
-    def state(seed0: int, seed1: int) -> list[int]:
-        handle = int(PriorityReplayBufferCreate(4, 1.0, SHAPES, TYPES, seed0, seed1)())
-        return PriorityReplayBufferPush(handle).buffer.random_state.asnumpy().tolist()
-
-    assert state(1, 2) == state(3, 2) == state(2, 0) != state(1, 0)
-    assert state(0, 0) != state(0, 0)
-
-
 def test_reservoir_samples():
     buffer = Reservoir("native")
     with pytest.raises(RuntimeError, match="a sample needs at least 1 row, but got 0"):

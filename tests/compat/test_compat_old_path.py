@@ -78,8 +78,7 @@ importlib.util.find_spec = lambda name, *more: None if name == "mindspore_rl" el
 """
 
 
-@pytest.mark.parametrize("mode", ["ms.PYNATIVE_MODE", "ms.GRAPH_MODE"])
-@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize(("mode", "installed"), [("ms.PYNATIVE_MODE", True), ("ms.GRAPH_MODE", False)])
 def test_the_guide_runs(mode: str, installed: bool, tmp_path: Path):
     package = tmp_path / "with" / "mindspore_rl"
     (package / "core").mkdir(parents=True)

@@ -10,7 +10,7 @@ from model import Model, stack
 
 from mindspore_replay.buffers.parameters import overwrite, parameter_on
 from mindspore_replay.columns import TYPES, Columns
-from mindspore_replay.ops.composite import CompositeOperators, Gather
+from mindspore_replay.ops.composite import CompositeOperators
 from mindspore_replay.ops.eager import wait_for_work
 from mindspore_replay.ops.state import State
 from mindspore_replay.store.kernels.state import make
@@ -33,7 +33,6 @@ class Ring(nn.Cell):
         self.head, self.count, self.serials = (parameters[name] for name in ("head", "count", "serials"))
         state = State(self.buffer, parameters, options)
         self.operators = CompositeOperators(state, self.columns, options)
-        self.gather = Gather(self.columns)
 
     @ms.jit
     def insert(self, *rows):
@@ -42,10 +41,6 @@ class Ring(nn.Cell):
     @ms.jit
     def get_item(self, index):
         return self.operators.read(index)
-
-    @ms.jit
-    def at(self, slots):
-        return self.gather(self.buffer, slots)
 
     def put(self, twin: Model) -> None:
         """Copy the twin's rows and cursors."""
@@ -139,27 +134,3 @@ def test_read_equals_the_twin(cells: Ring, n: int | None):
         rows = [twin.get_item(int(i)) for i in np.atleast_1d(index)]
         assert_bits(cells.get_item(Tensor(index, ms.int64)), rows[0] if n is None else stack(rows))
         cells.assert_like(twin)
-
-
-def test_wide_rows():
-    """Rows larger than the sizes with a special path, next to one of each of these sizes."""
-    shapes = [(n,) for n in (1, 2, 4, 8, 16, 3, 100, 7056)]
-    cells = Ring(shapes, ["uint8"] * len(shapes))
-    generator = np.random.default_rng(30)
-    twin = Model("ReplayBuffer", 1, CAPACITY)
-    rows = [random_row(cells.columns, generator) for _ in range(CAPACITY + 3)]
-    cells.insert(*tensors(cells.columns, stack(rows)))
-    twin.insert(rows)
-    cells.assert_like(twin)
-    assert_bits(cells.at(Tensor([3, 3, 0], ms.int64)), stack([twin.slots[slot] for slot in (3, 3, 0)]))
-    assert_bits(cells.get_item(Tensor([-1, 0], ms.int64)), stack([rows[-1], rows[3]]))
-
-
-def test_a_ring_of_one_column_gives_tuples():
-    cells = Ring([(3,)], ["float32"])
-    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
-    cells.insert(Tensor(rows))
-    for index, expected in ((1, rows[1]), ([1, -1], rows[[1, 3]]), ([2], rows[[2]])):
-        got = cells.get_item(Tensor(index, ms.int64))
-        assert type(got) is tuple
-        assert_bits(got, (expected,))

@@ -338,25 +338,6 @@ def test_the_check_rejects_rows_of_another_mode(actual: AutoresetMode, recorded:
 
 
 @IN_EACH_MODE
-@LAYOUTS
-@pytest.mark.parametrize("flag", ["end", "final"])
-def test_the_check_rejects_rows_without_a_flag(mode: AutoresetMode, names: list[str], flag: str):
-    envs = make_envs("Counting-v0", 3, mode)
-    buffer = Recorder(names, 3)
-    last = collect(envs, VectorRows(buffer, mode), buffer, 60)
-    used = [row[flag].copy() for row in buffer.inserted]
-    if flag == "end":
-        assert np.any(used) == (buffer.whole or mode is not NEXT_STEP)
-    else:
-        assert np.any(used) == (not buffer.whole or mode is NEXT_STEP)
-    for row in buffer.inserted:
-        row[flag][:] = False
-    if np.any(used) and (flag, mode) != ("end", NEXT_STEP):  # there a final row ends each episode
-        with pytest.raises(AssertionError):
-            assert drawable(buffer, last) == happened(envs, buffer)
-
-
-@IN_EACH_MODE
 @pytest.mark.parametrize("whole", [True, False])
 def test_observations_that_are_dicts(mode: AutoresetMode, whole: bool):
     kept = ["observation", "achieved_goal"]  # the third key is not a column
