@@ -13,7 +13,8 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from .. import mindspore_api
-from . import arrays, handles, operators, removed_operators
+from . import arrays, handles, operators
+from .removed_operators import removed_operator
 
 _OPERATIONS = "mindspore.ops.operations"
 _INNER = mindspore_api.INNER_OPERATORS
@@ -29,7 +30,7 @@ _REMOVED = (
     *(f"TensorsQueue{name}" for name in ("Clear", "Close", "Create", "Get", "Put", "Size")),
 )
 _ARRAYS = tuple(f"TensorArray{name}" for name in ("", "Clear", "Close", "Read", "Size", "Stack", "Write"))
-_REMOVED_OF_ARRAYS = ("TensorArrayGather",)
+_REMOVED_OF_ARRAYS = "TensorArrayGather"
 
 
 class Patch(NamedTuple):
@@ -123,7 +124,7 @@ def _changes() -> Iterator[_Change]:
     for name in _REMOVED:
         if not hasattr(inner, name):
             patch = Patch(name, f"{_INNER}.{name}", "imported by MindSpore RL; raises when it is called")
-            yield _Change(patch, inner, name, removed_operators.removed_operator(name))
+            yield _Change(patch, inner, name, removed_operator(name))
     yield from _old_path()
     yield from _tensor_array(operations)
     yield from _buffers_attribute()
@@ -159,9 +160,9 @@ def _tensor_array(operations: ModuleType) -> Iterator[_Change]:
     name = f"{_OPERATIONS}.{array}"
     if not hasattr(operations, array) and find_spec(name) is None:
         patch = Patch(array, name, "MindSpore RL's TensorArray is built on it")
-        module = removed_operators.removed_module(name, _REMOVED_OF_ARRAYS)
-        for operator in _ARRAYS:
-            setattr(module, operator, getattr(arrays, operator))
+        module = ModuleType(name, "Stands in for a module that MindSpore no longer has.")
+        vars(module).update({operator: getattr(arrays, operator) for operator in _ARRAYS})
+        vars(module)[_REMOVED_OF_ARRAYS] = removed_operator(_REMOVED_OF_ARRAYS)
         yield _Change(patch, operations, array, module)
         yield _Change(patch, sys.modules, name, module)
 
@@ -202,22 +203,6 @@ def _augmented_assignment() -> Iterator[_Change]:
         yield _Change(patch, parser, function, getattr(parser, mindspore_api.PLAIN_TARGET))
 
 
-class _Settings(dict):
-    """The settings of `mindspore.set_context` as a dict."""
-
-    def get(self, key: str, default: object = None) -> object:
-        del default
-        return ms.get_context(key)
-
-    def __setitem__(self, key: str, value: object) -> None:
-        ms.set_context(**{key: value})
-
-
-def _warn_of_graph_kernels(stacklevel: int) -> None:
-    message = "For 'set_context', 'enable_graph_kernel' stays False on the CPU: trainers fail with it or are slower."
-    warnings.warn(message, stacklevel=stacklevel + 1)
-
-
 def _graph_kernels() -> Iterator[_Change]:
     """Add a setter of the key: `set_context` looks for one first, and finds none of MindSpore's."""
     key = "enable_graph_kernel"
@@ -228,13 +213,11 @@ def _graph_kernels() -> Iterator[_Change]:
     def set_graph_kernels(owner: Any, value: bool) -> None:
         on_cpu = ms.get_context("device_target") == "CPU"
         if value and on_cpu:
-            _warn_of_graph_kernels(stacklevel=4)
+            text = f"For 'set_context', {key!r} stays False on the CPU: trainers fail with it or are slower."
+            warnings.warn(text, stacklevel=4)
         owner.set_param(parameter, value and not on_cpu)
 
     patch = Patch(key, mindspore_api.CONTEXT_SETTERS, "train.py of C51, DDPG and others set it on the CPU")
-    if ms.get_context(key) and ms.get_context("device_target") == "CPU":
-        _warn_of_graph_kernels(stacklevel=4)  # this function, _changes, install and the line that calls it
-        yield _Change(patch, _Settings(), key, False)
     yield _Change(patch, setters, key, set_graph_kernels)
 
 

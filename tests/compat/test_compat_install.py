@@ -323,21 +323,6 @@ def test_graph_kernels_stay_off_on_a_cpu():
     assert ms.get_context("enable_graph_kernel")
 
 
-@pytest.mark.usefixtures("graph_kernels_off")
-@pytest.mark.skipif(ms.get_context("device_target") != "CPU", reason="graph kernels stay off on the CPU only")
-def test_graph_kernels_that_were_on_are_off_until_uninstall():
-    ms.set_context(enable_graph_kernel=True)
-    try:
-        with pytest.warns(UserWarning, match="'enable_graph_kernel' stays False on the CPU") as warned:
-            install()
-        assert [warning.filename for warning in warned] == [__file__]
-        assert not ms.get_context("enable_graph_kernel")
-        install()
-    finally:
-        uninstall()
-    assert ms.get_context("enable_graph_kernel")
-
-
 class LogSumExp(nn.Cell):
     """Each way to call it: MindSpore RL's and the current one."""
 
