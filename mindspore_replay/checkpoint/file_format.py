@@ -159,8 +159,7 @@ def read_header(file: FileIO, path: str | os.PathLike[str]) -> Header:
     size, start = os.fstat(file.fileno()).st_size, file.read(8 + len(_START))
     if start[8:] != _START:
         reader = next((reader for magic, reader in _OTHER_KINDS.items() if start.startswith(magic)), None)
-        hint = f"is {reader} reads; `mindspore-replay convert` makes a checkpoint of it"
-        otherwise = hint if reader else "begins otherwise: it is of another kind, cut off or altered"
+        otherwise = f"is {reader} reads" if reader else "begins otherwise: it is of another kind, cut off or altered"
         raise damaged(path, otherwise if size else "is empty")
     length = int.from_bytes(start[:8], "little")
     if length > min(size - 8, _LONGEST_HEADER) or length < _CHECKED_FROM:

@@ -1,4 +1,4 @@
-"""The command line: ``mindspore-replay inspect``, ``convert`` and ``doctor``."""
+"""The command line: ``mindspore-replay inspect`` and ``doctor``."""
 
 import argparse
 import sys
@@ -17,11 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         process with 2.
     """
     try:
-        from . import convert, doctor, inspect
+        from . import doctor, inspect
     except ImportError as error:  # for example if a new MindSpore has moved what the package needs
         print(f"mindspore-replay: {error}", file=sys.stderr)
         return 1
-    modules = {"inspect": inspect, "convert": convert, "doctor": doctor}
+    modules = {"inspect": inspect, "doctor": doctor}
     parser = argparse.ArgumentParser(prog="mindspore-replay", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in modules.items():

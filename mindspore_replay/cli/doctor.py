@@ -38,7 +38,7 @@ _VARIABLES = ("CUDA_HOME", "CUDA_VISIBLE_DEVICES", "GLOG_v", "LD_LIBRARY_PATH", 
 #: What needs no MindSpore.
 _WITHOUT_MINDSPORE = (
     "these work without it: mindspore_replay.host with all its buffers, attach, save, load, configurations and "
-    "datasets; mindspore-replay inspect and convert; the process of a shard"
+    "datasets; mindspore-replay inspect; the process of a shard"
 )
 
 

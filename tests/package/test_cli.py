@@ -23,7 +23,6 @@ from mindspore_replay import (
     ReplayBuffer,
     ReservoirReplayBuffer,
     SequenceReplayBuffer,
-    load,
     mindspore_api,
     save,
 )
@@ -52,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def used() -> PrioritizedReplayBuffer:
-    buffer = PrioritizedReplayBuffer(4, 20, **COLUMNS, max_use=9)
+    buffer = PrioritizedReplayBuffer(sample_size=4, capacity=20, **COLUMNS, max_use=9)
     insert(buffer, 0, 33)
     buffer.update_priorities(buffer.sample()[0], np.float32([1, 2, 3, 4]))
     return buffer
@@ -89,8 +88,8 @@ def test_inspect_prints(folder: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[str]):
-    expert, agent = ReplayBuffer(4, 10, **COLUMNS), used()
-    other = ReplayBuffer(1, 5, [()], ["int8"])
+    expert, agent = ReplayBuffer(sample_size=4, capacity=10, **COLUMNS), used()
+    other = ReplayBuffer(sample_size=1, capacity=5, shapes=[()], types=["int8"])
     save({"mixed": MixedReplay([(agent, 0.5), (expert, 0.5)], 4), "other": other}, "all")
     assert main(["inspect", "all"]) == 0
     text = capsys.readouterr().out
@@ -103,7 +102,7 @@ def test_inspect_of_several_buffers(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_an_overview_of_a_ring_that_went_round(folder: Path):
-    buffer = ReplayBuffer(2, 12, **COLUMNS)
+    buffer = ReplayBuffer(sample_size=2, capacity=12, **COLUMNS)
     insert(buffer, 0, 16)
     save(buffer, "buffer")
     (part,), nbytes = overview("buffer")
@@ -119,7 +118,7 @@ def part_of(buffer: ReplayBuffer) -> Overview:
 
 def test_returns_of_several_environments(folder: Path):
     """Rows of two environments in turn: 0, 2, 4, ... have their numbers as rewards, and so do 1, 3, 5, ..."""
-    buffer = SequenceReplayBuffer(1, 40, sequence_length=2, num_envs=2, **COLUMNS)
+    buffer = SequenceReplayBuffer(sample_size=1, capacity=40, sequence_length=2, num_envs=2, **COLUMNS)
     insert(buffer, 0, 14, 99, end=np.isin(np.arange(14), [4, 7, 10]))
     assert part_of(buffer).returns.tolist() == [0 + 2 + 4, 1 + 3 + 5 + 7, 6 + 8 + 10]
     buffer.buffer[1].asnumpy()[...] *= -1
@@ -129,7 +128,7 @@ def test_returns_of_several_environments(folder: Path):
 
 def test_truncated_episodes_end(folder: Path):
     names, types = ["reward", "terminated", "truncated"], ["float32", "bool", "bool"]
-    buffer = ReplayBuffer(1, 9, [(), (), ()], types, names=names)
+    buffer = ReplayBuffer(sample_size=1, capacity=9, shapes=[(), (), ()], types=types, names=names)
     ends = np.arange(6)
     buffer.insert([np.ones(6, np.float32), ends == 1, ends == 4])
     assert part_of(buffer).returns.tolist() == [2, 3]
@@ -137,7 +136,7 @@ def test_truncated_episodes_end(folder: Path):
 
 def test_returns_of_rows_that_know_their_episode(folder: Path):
     """A final row's reward does not count; an oldest episode that is whole counts, even if older rows are lost."""
-    buffer = EpisodeReplayBuffer(1, 6, max_episode_length=3, **COLUMNS)
+    buffer = EpisodeReplayBuffer(sample_size=1, capacity=6, max_episode_length=3, **COLUMNS)
     for _ in range(3):
         buffer.insert([np.zeros((2, 2), np.float32), np.float32([1, 2]), np.zeros(2, bool)], end=[False, False])
         buffer.insert([np.zeros(2, np.float32), 100.0, False], final=True)
@@ -145,7 +144,7 @@ def test_returns_of_rows_that_know_their_episode(folder: Path):
 
 
 def test_one_reward_that_is_no_number_spoils_one_return(folder: Path, capsys: pytest.CaptureFixture[str]):
-    buffer = ReplayBuffer(1, 20, **COLUMNS)
+    buffer = ReplayBuffer(sample_size=1, capacity=20, **COLUMNS)
     insert(buffer, 0, 15)
     column = buffer.buffer[1].asnumpy().copy()
     column[2] = np.nan
@@ -165,42 +164,11 @@ def test_inspect_of_what_cannot_be_made_from_a_file(folder: Path, capsys: pytest
 
 
 def test_a_reservoir_has_no_returns(folder: Path):
-    buffer = ReservoirReplayBuffer(2, 6, **COLUMNS)
+    buffer = ReservoirReplayBuffer(sample_size=2, capacity=6, **COLUMNS)
     insert(buffer, 0, 30)
     part = part_of(buffer)
     assert part.returns.size == 0
     assert statistics_of(part.state).values == statistics_of(buffer.state_dict()).values
-
-
-@pytest.mark.parametrize("target", ["rows.npz", "rows.safetensors"])
-def test_convert_between_files(folder: Path, target: str, capsys: pytest.CaptureFixture[str]):
-    buffer = ReplayBuffer(4, 10, **COLUMNS)
-    insert(buffer, 0, 14)
-    save(buffer, "buffer.safetensors")
-    assert main(["convert", "buffer.safetensors", target]) == 0
-    assert capsys.readouterr().out == f"{target}: 10 rows of ReplayBuffer\n"
-    assert main(["convert", target, "back.safetensors"]) == 0
-    back = load("back.safetensors")
-    assert back.names == buffer.names
-    assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in zip(back.rows(), buffer.rows()))
-
-
-def test_convert_to_minari_and_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "datasets"))
-    types = ["float32", "int64", "float64", "float32", "bool", "bool"]
-    names = ["observation", "action", "reward", "next_observation", "terminated", "truncated"]
-    buffer = ReplayBuffer(4, 100, [(4,), (), (), (4,), (), ()], types, names=names)
-    states, steps = np.arange(36, dtype=np.float32).reshape(9, 4) / 36, np.arange(8)
-    buffer.insert([states[:-1], steps % 2, np.ones(8), states[1:], steps == 4, steps == 7])
-    save(buffer, "buffer.safetensors")
-    assert main(["convert", "buffer.safetensors", "cartpole/random-v0", "--env", "CartPole-v1"]) == 0
-    assert main(["convert", "cartpole/random-v0", "back.safetensors", "--sample-size", "3"]) == 0
-    back = load("back.safetensors")
-    assert (back.sample_size, back.names) == (3, buffer.names)
-    n = int(buffer.size())
-    assert int(back.size()) == n
-    pairs = zip(back.get_item(range(n)), buffer.get_item(range(n)))
-    assert all(np.array_equal(a.asnumpy(), b.asnumpy()) for a, b in pairs)
 
 
 @pytest.mark.cpu_only("tests the report of a process on the CPU")
@@ -328,7 +296,7 @@ def test_doctor_without_mindspore():
     ]
     assert (
         "\nthese work without it: mindspore_replay.host with all its buffers, attach, save, load, configurations and "
-        "datasets; mindspore-replay inspect and convert; the process of a shard\n"
+        "datasets; mindspore-replay inspect; the process of a shard\n"
     ) in result.stdout
 
 
@@ -414,23 +382,13 @@ def test_doctor_says_what_is_known_of_devices(monkeypatch: pytest.MonkeyPatch):
         (
             ["inspect", "steps.npz"],
             "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but steps.npz is a zip archive, as "
-            "NumPy's .npz files are, which datasets.from_npz reads; `mindspore-replay convert` makes a checkpoint of "
-            "it.",
+            "NumPy's .npz files are, which datasets.from_npz reads.",
         ),
         (
             ["inspect", "steps.hdf5"],
             "inspect: For 'load', 'path' must be a whole file that 'save' wrote, but steps.hdf5 is an HDF5 file, which "
-            "datasets.from_hdf5 reads; `mindspore-replay convert` makes a checkpoint of it.",
+            "datasets.from_hdf5 reads.",
         ),
-        (["convert", "text.safetensors", "a.npz"], "convert: For 'load', 'path' must be a whole file"),
-        (["convert", "a.npz", "text.safetensors"], "convert: 'target' must be a new file, but text.safetensors exists"),
-        (["convert", "a.npz", "b.hdf5"], "convert: 'target' must be .safetensors, .npz or the id of a Minari dataset"),
-        (["convert", "a.npz", "cartpole/b-v0"], "convert: '--env' must name the environment"),
-        (["convert", "several.safetensors", "b.npz"], "convert: 'source' must hold one buffer"),
-        (["convert", "several.safetensors", "b.npz", "--sample-size", "3"], "convert: '--sample-size' must not be"),
-        (["convert", "a.npz", "b.safetensors", "--env", "CartPole-v1"], "convert: '--env' must not be given for b"),
-        (["convert", "a.npz", "b.npy"], "convert: 'b.npy' must end on one of .safetensors, .npz, .hdf5, .h5, or be"),
-        (["convert", "text.npz", "b.safetensors"], "convert: "),
     ],
 )
 def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
@@ -439,13 +397,12 @@ def test_errors(folder: Path, arguments: list[str], message: str, capsys: pytest
     np.savez("steps.npz", reward=np.ones(3))
     with h5py.File("steps.hdf5", "w") as file:
         file["reward"] = np.ones(3)
-    save({"a": ReplayBuffer(1, 5, [()], ["int8"])}, "several.safetensors")
     assert main(arguments) == 1
     assert capsys.readouterr().err.startswith(f"mindspore-replay {message}")
 
 
 def test_arguments_that_make_no_sense(capsys: pytest.CaptureFixture[str]):
-    for arguments in ([], ["dance"], ["inspect"], ["convert", "a.npz", "b.npz", "--sample-size", "many"]):
+    for arguments in ([], ["dance"], ["inspect"], ["inspect", "a.npz", "b.npz"]):
         with pytest.raises(SystemExit) as raised:
             main(arguments)
         assert raised.value.code == 2
@@ -453,7 +410,7 @@ def test_arguments_that_make_no_sense(capsys: pytest.CaptureFixture[str]):
 
 
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
-    for command in ("inspect", "convert", "doctor"):
+    for command in ("inspect", "doctor"):
         with pytest.raises(SystemExit) as raised:
             main([command, "--help"])
         assert raised.value.code == 0
@@ -462,7 +419,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]):
 
 def test_the_installed_command(folder: Path):
     """The script that pip makes shows the buffer of a view through a pipe."""
-    buffer = ReplayBuffer(2, 10, **COLUMNS, views=[NStep(2, 0.9)])
+    buffer = ReplayBuffer(sample_size=2, capacity=10, **COLUMNS, views=[NStep(2, 0.9)])
     insert(buffer, 0, 10)
     save(buffer, "buffer.safetensors")
     script = Path(sys.executable).with_name("mindspore-replay")

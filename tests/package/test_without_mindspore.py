@@ -52,13 +52,13 @@ def test_files_of_learners_give_the_same_samples(name: str, tmp_path: Path):
 @pytest.mark.parametrize("name", ["uniform", "sequence", "types"])
 def test_datasets_go_there_and_back(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = GOLDEN / f"{name}.safetensors"
-    assert main(["convert", str(file), str(tmp_path / "rows.npz")]) == 0
     buffer, arguments = host.load(file), {"sequence_length": 2} if name == "sequence" else {}
+    to_npz(buffer, tmp_path / "rows.npz")
     kind = getattr(host, type(buffer).__name__)
     to_npz(from_npz(tmp_path / "rows.npz", buffer_cls=kind, sample_size=1, **arguments), tmp_path / "again.npz")
     assert (tmp_path / "rows.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
     assert main(["inspect", str(file)]) == 0
-    assert f"{len(buffer):,} rows of {kind.__name__}" in capsys.readouterr().out
+    assert f"{kind.__name__}(" in capsys.readouterr().out
 
 
 def test_d4rl_files(tmp_path: Path):
