@@ -15,16 +15,9 @@ _FLAGS = {END: episodes.END, FINAL: episodes.FINAL}
 
 
 class StoredRows:
-    """The rows of a buffer, one environment after the other, each oldest row first.
+    """The rows of a buffer, also those that were removed, one environment after the other, each oldest row first.
 
-    Removed rows are included.
-
-    Args:
-        spec (BufferSpec): What the buffer is.
-        state (Mapping[str, Any]): The buffer's `snapshot`.
-
-    Attributes:
-        streams (list[numpy.ndarray]): For each environment, the slots of its rows in time order.
+    `state` is the buffer's `snapshot`. `streams` has the slots of each environment's rows in time order.
     """
 
     def __init__(self, spec: BufferSpec, state: Mapping[str, Any]) -> None:

@@ -65,19 +65,11 @@ Episodes = slice | Sequence[int] | np.ndarray | Callable[[EpisodeTable], slice |
 
 
 class Layout(NamedTuple):
-    """Rows to read from a `Recording`, and the flags to insert them with.
+    """Rows to read from a `Recording`, and the flags to insert them with, each ``[n]``."""
 
-    Args:
-        source (numpy.ndarray): The row of the recording that each is. Shape ``[n]``, int64, rising.
-        has_next (numpy.ndarray): Whether its next observation is that of the next row, bool ``[n]``.
-        after (numpy.ndarray): Whether it is only the observation after an episode, bool ``[n]``.
-        end (numpy.ndarray): bool ``[n]``.
-        final (numpy.ndarray): bool ``[n]``.
-    """
-
-    source: np.ndarray
-    has_next: np.ndarray
-    after: np.ndarray
+    source: np.ndarray  # the row of the recording that each is, int64, rising
+    has_next: np.ndarray  # whether its next observation is that of the next row, bool, as are the others
+    after: np.ndarray  # whether it is only the observation after an episode
     end: np.ndarray
     final: np.ndarray
 
@@ -120,26 +112,17 @@ class Recording:
     ends where the next observation is not the observation of the next row. Otherwise it is read from the next row. A
     `FINAL` row contains only an observation. If its flags are set, its next observation is unknown.
 
-    Args:
-        call (str): The function to name in messages.
-        label (str): Name of what has the rows, for messages.
-        number (int): Rows.
-        fields (Mapping[str, Field]): Columns, with `END` and `FINAL` if these are known. Otherwise episodes end where
-            rows are terminated or truncated.
-        read (Callable): Returns consecutive rows of a column, given its name and a slice, which may reach too far.
-        observations (Collection[str]): The columns that are observations.
-        lengths (Union[numpy.ndarray, None]): The rows of each episode, if its last row is only an observation, to read
-            rows of one episode at a time, and no flags. Default: ``None``.
-        as_stored (bool): Whether to take rows and flags as they are. Default: ``False``.
+    `read` returns consecutive rows of a column, given its name and a slice, which may reach too far. `fields` are the
+    columns, with `END` and `FINAL` if these are known: otherwise episodes end where rows are terminated or truncated.
+    `lengths`, the rows of each episode if its last row is only an observation, lets it read rows of one episode at a
+    time, and no flags. `as_stored` takes rows and flags as they are. Messages name the function `call` and `label`.
 
     Attributes:
-        fields (dict[str, Field]): Columns of steps.
-        transitions (dict[str, Field]): Columns of transitions: the same, with next observations.
+        fields, transitions (dict[str, Field]): Columns of steps, and of transitions: the same, with next observations.
         length (numpy.ndarray): Steps of each episode. Shape ``[episodes]``, int64.
         rows (numpy.ndarray): The row of each step. Shape ``[n]``, int64.
         end (numpy.ndarray): Whether a step is the last of its episode, bool ``[n]``.
-        has_next (numpy.ndarray): Whether the observation after it is known, bool ``[n]``.
-        lost (numpy.ndarray): Whether it is needed but unknown, bool ``[n]``.
+        has_next, lost (numpy.ndarray): Whether the observation after it is known; or needed but unknown, bool ``[n]``.
     """
 
     def __init__(
@@ -202,12 +185,10 @@ class Recording:
         return EpisodeTable(self.length, total, *(read[name][last] > 0 for name in ENDS))
 
     def layout(self, chosen: np.ndarray, whole: bool, single: bool) -> Layout:
-        """Return steps as rows, or all rows `as_stored`.
+        """Return the `chosen` steps, bool ``[n]``, as rows, or all rows `as_stored`.
 
-        Args:
-            chosen (numpy.ndarray): Which steps, bool ``[n]``.
-            whole (bool): Whether next observations are needed. If one is unknown, the step before ends its episode.
-            single (bool): Whether the observation after an episode, if it is known, is a row of its own.
+        If next observations are needed, of a `whole` row, and one is unknown, the step before ends its episode. If
+        `single`, the observation after an episode, if it is known, is a row of its own.
         """
         if self.as_stored:
             no = np.zeros_like(self._flags[0])

@@ -94,16 +94,10 @@ def recording_of(
     read: Read = read_native,
     as_stored: bool = False,
 ) -> Recording:
-    """Find the episodes in the rows of a file.
+    """Find the episodes in the rows of a file, whose arrays are of NumPy or h5py.
 
-    Args:
-        call (str): Function to name in errors.
-        label (str): Name of the file, for errors.
-        arrays (Mapping[str, Any]): Its arrays by key, of NumPy or h5py.
-        names (Mapping[str, str]): The key of each column, with `END` and `FINAL` where the file has them.
-        flags (Sequence[str]): The columns that are flags; those that the file lacks are never set.
-        read (Callable): Returns rows of an array. Default: `read_native`.
-        as_stored (bool): Whether to take rows as they are. Default: ``False``.
+    `names` has the key of each column, with `END` and `FINAL` where the file has them, and `flags` the columns that are
+    flags: those that the file lacks are never set.
     """
     present = {name: names[name] for name in flags if name in names}
     size = _check(call, label, {key: arrays[key] for key in names.values()}, list(present.values()))

@@ -18,19 +18,12 @@ _NAME = "ShardedReplay"
 
 
 class Piece(NamedTuple):
-    """The rows of a batch that one shard delivers.
+    """The rows of a batch that one shard delivers."""
 
-    Attributes:
-        places (numpy.ndarray): Positions in the batch, ascending. Shape ``[n]``, int64.
-        link (Link): The shard.
-        answer (Drawn): Its rows, of which the first ``n`` are used.
-        share (float): The shard's expected share of the batch, among the shards that had any rows.
-    """
-
-    places: np.ndarray
-    link: Link
-    answer: Drawn
-    share: float
+    places: np.ndarray  # positions in the batch, ascending, int64 [n]
+    link: Link  # the shard
+    answer: Drawn  # its rows, of which the first n are used
+    share: float  # its expected share of the batch, among the shards that had any rows
 
     def probabilities(self) -> np.ndarray:
         r"""Return the probability of each row. Shape ``[n]``, float64.

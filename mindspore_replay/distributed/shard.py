@@ -25,65 +25,37 @@ from ..training.statistics import Statistics, statistics_of
 
 
 class Report(NamedTuple):
-    """State of a shard.
+    """State of a shard."""
 
-    Attributes:
-        identity (int): Identifies the shard's process.
-        number (int): Number of earlier reports of this process.
-        total (float): Sum of the weights of all rows. Without weights, the number of rows.
-        least (float): The smallest weight of a row that can be drawn, infinite if there is none.
-        eligible (int): Rows that can be drawn.
-        rows (int): Rows stored.
-        inserted (int): Rows inserted into this process.
-        allowed (float): Rows whose insertion into this process was granted so far.
-        wanted (int): Rows of the insertion that waits for a grant, or 0 if none does.
-        largest (float): The largest priority so far, which new rows get, or 1 without priorities.
-        clock (int): The learner's clock, as last received by the shard, or 0 without weights.
-    """
-
-    identity: int
-    number: int
-    total: float
-    least: float
-    eligible: int
-    rows: int
-    inserted: int
-    allowed: float
-    wanted: int
-    largest: float
-    clock: int
+    identity: int  # of the shard's process
+    number: int  # earlier reports of this process
+    total: float  # sum of the weights of all rows; without weights their number
+    least: float  # smallest weight of a row that can be drawn, infinite if there is none
+    eligible: int  # rows that can be drawn
+    rows: int  # stored
+    inserted: int  # into this process
+    allowed: float  # rows whose insertion into this process was granted so far
+    wanted: int  # rows of the insertion that waits for a grant, or 0 if none does
+    largest: float  # largest priority so far, which new rows get, or 1 without priorities
+    clock: int  # the learner's, as last received by the shard, or 0 without weights
 
 
 class Begun(NamedTuple):
-    """The answer of a shard to a learner that begins.
+    """The answer of a shard to a learner that begins."""
 
-    Attributes:
-        nbytes (int): Bytes of the rows.
-        learner_state (dict): The last state that a learner stored in this process, empty if there is none.
-        saves (list[dict]): The state of the learner in each save of which this shard has a file.
-        folder (str): Folder of a save that was completed, empty if there is none.
-    """
-
-    nbytes: int
-    learner_state: dict[str, Any]
-    saves: list[dict[str, Any]]
-    folder: str
+    nbytes: int  # of the rows
+    learner_state: dict[str, Any]  # the last that a learner stored in this process, empty if there is none
+    saves: list[dict[str, Any]]  # the state of the learner in each save of which this shard has a file
+    folder: str  # of a save that was completed, empty if there is none
 
 
 class Drawn(NamedTuple):
-    """Rows that a shard drew.
+    """Rows that a shard drew."""
 
-    Attributes:
-        before (Report): State before the draw.
-        report (Report): State after the draw.
-        weights (Union[numpy.ndarray, None]): The weight of each row. Shape ``[n]``, float64.
-        parts (list[numpy.ndarray]): The outputs of the buffer's `sample`, each ``[n, ...]``, empty without rows.
-    """
-
-    before: Report
-    report: Report
-    weights: np.ndarray | None
-    parts: list[np.ndarray]
+    before: Report  # state before the draw
+    report: Report  # state after it
+    weights: np.ndarray | None  # of each row, float64 [n]
+    parts: list[np.ndarray]  # outputs of the buffer's `sample`, each [n, ...], empty without rows
 
 
 class Shard:
