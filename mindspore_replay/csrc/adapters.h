@@ -114,9 +114,13 @@ int64_t RowsOf(const Bound<kOperator> &args) {
 template <int kOperator>
 Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, Caller *caller) {
   EmptyUpperHalves();
-  caller->bound = caller->bound || Binder<kOperator>(args, new (&caller->binding) Binding).Bind();
-  if (!caller->bound) return kBadArguments;
   const Binding &binding = caller->binding;
+  const Overlaps<kOperator> overlaps(args, binding);
+  if (!caller->bound) {
+    if (!Binder<kOperator>(args, new (&caller->binding) Binding).Bind()) return kBadArguments;
+    caller->state = overlaps.State();
+    caller->bound = true;
+  }
   const Exclusive exclusive(args.data<int32_t>(binding.at[kSignature<kOperator>.At("head")]),
                             kTurnOf<kOperator> == kInserts);
   if (!exclusive.held()) return kNoLock;
@@ -132,10 +136,8 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, Ca
     const Status status = run();
     return lock != nullptr && HasFailed(lock->address()) ? kNoDisk : status;
   };
-  Shared *process = SharedOf(exclusive.process_lock());
-  const Bound<kOperator> bound(args, binding, process);
-  const Overlaps<kOperator> overlaps(args, binding);
-  const std::vector<int> shared = overlaps.Find();
+  const Bound<kOperator> bound(args, binding, SharedOf(exclusive.process_lock()));
+  const std::vector<int> shared = overlaps.Find(caller->state);
   if (shared.empty()) return checked(bound);
   std::vector<void *> memory(args.params(), args.params() + args.size());
   std::vector<std::vector<char>> copies;
@@ -144,7 +146,7 @@ Status Run(Status (*kernel)(const Bound<kOperator> &), const Arguments &args, Ca
     memory[static_cast<size_t>(i)] = copies.back().data();
   }
   const Arguments copied = args.In(memory.data());
-  return checked(Bound<kOperator>(copied, binding, process));
+  return checked(Bound<kOperator>(copied, binding, bound.shared()));
 }
 
 // A column and the destination of its gathered rows.

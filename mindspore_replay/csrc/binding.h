@@ -27,11 +27,21 @@ struct Binding {
   bool groups[kNumberOfGroups] = {};
 };
 
+// The address range [begin, end).
+struct Addresses {
+  uintptr_t begin, end;
+
+  bool Intersect(const Addresses &other) const { return begin < other.end && other.begin < end; }
+  Addresses Joined(const Addresses &other) const { return {std::min(begin, other.begin), std::max(end, other.end)}; }
+};
+constexpr Addresses kNoAddresses = {UINTPTR_MAX, 0};
+
 // What a caller that is not MindSpore passes along: the binding of its last call, and whether that holds, as it does while
 // shapes and dtypes stay; and whether it serves a graph, which never waits for rows.
 struct Caller {
   explicit Caller(bool serves_graph = false) : in_graph(serves_graph) {}
   Binding binding;
+  Addresses state;  // of all arrays that a kernel writes, but for outputs
   bool bound = false, in_graph;
 };
 
@@ -195,17 +205,21 @@ class Binder {
   int next_ = 0;
 };
 
-// The address range [begin, end).
-struct Addresses {
-  uintptr_t begin;
-  uintptr_t end;
+// True for an argument that a kernel reads after it has begun to write.
+constexpr bool IsReadLate(const Item &item) {
+  return item.role == Role::kInput && (item.extents[0].variable == kRowsGiven || item.needs == kVersionsGroup);
+}
 
-  bool Intersect(const Addresses &other) const { return begin < other.end && other.begin < end; }
-};
+template <int kOperator>
+constexpr bool MayOverlap() {
+  bool may = false;
+  for (int i = 0; i < kSignature<kOperator>.size; ++i) may |= IsReadLate(kSignature<kOperator>.items[i]);
+  return may && kOperator != OperatorNumber("read") && kOperator != OperatorNumber("info");  // these only read
+}
 
 // Finds inputs that overlap the state the kernel writes, such as rows or priorities of the buffer itself. The kernel
 // would overwrite them before it has read them, so it gets copies. Arrays of fixed size are read before anything is
-// written, except those that come with versions. Without an overlap this costs one comparison of addresses.
+// written, except those that come with versions.
 template <int kOperator>
 class Overlaps {
  public:
@@ -213,18 +227,24 @@ class Overlaps {
 
   int64_t Bytes(int i) const { return args_.elements(i) * ElementBytes(args_.dtype(i)); }
 
+  // Returns where the state is, and what may lie between its arrays; nothing for a kernel whose inputs may share its memory.
+  Addresses State() const {
+    Addresses all = kNoAddresses;
+    if constexpr (MayOverlap<kOperator>()) ForState([&](const Addresses &one) { all = all.Joined(one); }, kItems);
+    return all;
+  }
+
   // Returns the inputs that share memory with the state.
-  std::vector<int> Find() const {
-    if constexpr (kOperator == OperatorNumber("read") || kOperator == OperatorNumber("info")) return {};  // read-only
-    Addresses all{UINTPTR_MAX, 0};
-    ForInputs([&](int, const Addresses &addresses) {
-      all = {std::min(all.begin, addresses.begin), std::max(all.end, addresses.end)};
-    });
+  std::vector<int> Find(const Addresses &state) const {
+    if constexpr (!MayOverlap<kOperator>()) return {};
+    Addresses all = kNoAddresses;
+    ForInputs([&](int, const Addresses &addresses) { all = all.Joined(addresses); }, kItems);
     std::vector<int> shared;
-    if (all.begin >= all.end || !MeetsState(all)) return shared;
-    ForInputs([&](int i, const Addresses &addresses) {
-      if (MeetsState(addresses)) shared.push_back(i);
-    });
+    if (!MeetsState(all, state)) return shared;
+    const auto find = [&](int i, const Addresses &one) {
+      return MeetsState(one, state) ? shared.push_back(i) : void();
+    };
+    ForInputs(find, kItems);
     return shared;
   }
 
@@ -241,11 +261,6 @@ class Overlaps {
     return AddressesOf(bound_.at[i], bound_.elements[i] * kDtypes[kSignature<kOperator>.items[i].dtype].bytes);
   }
 
-  template <typename Visit>
-  void ForInputs(const Visit &visit) const {
-    ForInputs(visit, kItems);
-  }
-
   template <typename Visit, size_t... i>
   void ForInputs(const Visit &visit, std::index_sequence<i...>) const {
     (VisitInput<i>(visit), ...);
@@ -254,8 +269,7 @@ class Overlaps {
   template <size_t i, typename Visit>
   void VisitInput(const Visit &visit) const {
     constexpr Item item = kSignature<kOperator>.items[i];
-    constexpr bool read_late = item.extents[0].variable == kRowsGiven || item.needs == kVersionsGroup;
-    if constexpr (item.role == Role::kInput && read_late) {
+    if constexpr (IsReadLate(item)) {
       const int at = bound_.at[i];
       if constexpr (item.span == Span::kRows) {
         for (int rows = at; rows < at + bound_.k; ++rows) visit(rows, AddressesOf(rows, Bytes(rows)));
@@ -269,25 +283,25 @@ class Overlaps {
     }
   }
 
-  bool MeetsState(const Addresses &addresses) const { return MeetsState(addresses, kItems); }
-
-  template <size_t... i>
-  bool MeetsState(const Addresses &addresses, std::index_sequence<i...>) const {
-    return (MeetsItem<i>(addresses) || ...);
+  bool MeetsState(const Addresses &given, const Addresses &state) const {
+    bool meets = false;
+    if (given.Intersect(state))
+      ForState([&](const Addresses &addresses) { meets |= addresses.Intersect(given); }, kItems);
+    return meets;
   }
 
-  template <size_t i>
-  bool MeetsItem(const Addresses &addresses) const {
+  template <typename Visit, size_t... i>
+  void ForState(const Visit &visit, std::index_sequence<i...>) const {
+    (VisitState<i>(visit), ...);
+  }
+
+  template <size_t i, typename Visit>
+  void VisitState(const Visit &visit) const {
     constexpr Item item = kSignature<kOperator>.items[i];
     if constexpr (item.span == Span::kColumns) {
-      for (int column = 0; column < bound_.k; ++column) {
-        if (AddressesOf(column, Bytes(column)).Intersect(addresses)) return true;
-      }
-      return false;
+      for (int column = 0; column < bound_.k; ++column) visit(AddressesOf(column, Bytes(column)));
     } else if constexpr (item.role == Role::kState) {
-      return bound_.at[i] >= 0 && AddressesOf<i>().Intersect(addresses);
-    } else {
-      return false;
+      if (bound_.at[i] >= 0) visit(AddressesOf<i>());
     }
   }
 

@@ -42,14 +42,12 @@ MINDSPORE_REPLAY_EXPORT void replay_end_guard(const void *head) { EndGuard(head)
 
 // Announces that all rows of a held buffer are about to be replaced.
 MINDSPORE_REPLAY_EXPORT void replay_replace(const void *head) {
-  Shared *shared = SharedOf(Locks::Of(head).Find(head));
-  if (shared != nullptr) shared->Evict(kNoRows);
+  if (Shared *shared = SharedOf(Locks::Of(head).Find(head))) shared->Evict(kNoRows);
 }
 
 // Repairs a held buffer as after a death: the journal's cursors count, and the rows' own state.
 MINDSPORE_REPLAY_EXPORT void replay_repair(const void *head) {
-  Shared *shared = SharedOf(Locks::Of(head).Find(head));
-  if (shared != nullptr) shared->Repair();
+  if (Shared *shared = SharedOf(Locks::Of(head).Find(head))) shared->Repair();
 }
 
 // Computes the checksums of the rows in n slots, by their places in `slots` or, `by_slot`, by the slots themselves.
@@ -106,8 +104,7 @@ MINDSPORE_REPLAY_EXPORT int replay_share(void *journal, int64_t writer, int sole
 
 // Lets insertions into a shared buffer fail once an open file of its folder is deleted.
 MINDSPORE_REPLAY_EXPORT void replay_watch(const void *head, int file) {
-  Shared *shared = SharedOf(Locks::Of(head).Find(head));
-  if (shared != nullptr) shared->Watch(file);
+  if (Shared *shared = SharedOf(Locks::Of(head).Find(head))) shared->Watch(file);
 }
 
 // Makes all later kernels on a buffer in this process fail. Waits for those in progress, unless the buffer is shared.

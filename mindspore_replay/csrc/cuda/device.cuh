@@ -179,9 +179,8 @@ int RunOnDevice(void (*adapter)(Call *, const Bound<kOperator> &), const char *n
   if (const int status = call.Ready()) return status;
   std::vector<void *> memory(args.params(), args.params() + args.size());
   const Overlaps<kOperator> overlaps(args, binding);
-  for (const int i : overlaps.Find()) {
+  for (const int i : overlaps.Find(overlaps.State()))
     memory[static_cast<size_t>(i)] = call.CopyOf(args.data<char>(i), overlaps.Bytes(i));
-  }
   const Arguments own = args.In(memory.data());
   adapter(&call, Bound<kOperator>(own, binding));
   return call.End();

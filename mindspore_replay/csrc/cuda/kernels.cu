@@ -691,18 +691,20 @@ MINDSPORE_REPLAY_CUDA_KERNEL(insert) {
   });
 }
 
+// Launches a kernel, a template of the kind of rows, in one block with the report, the state and more.
+#define LAUNCH_FOR_ROWS(kernel, ...)                                                                  \
+  WithKind(args, [&](auto kind) {                                                                     \
+    call->Launch(kernel<typename decltype(kind)::Type>, 1, call->report, StateOf(args), __VA_ARGS__); \
+  })
+
 MINDSPORE_REPLAY_CUDA_KERNEL(update) {
   const Chunks chunks = ChunksOf(args, args.n());
   auto *slots = call->Scratch<int64_t>(args.n());
   auto *table = call->Scratch<int32_t>(StepsByCell::Size(args.n()));
-  WithKind(args, [&](auto kind) {
-    using Rows = typename decltype(kind)::Type;
-    call->Launch(UpdateSlotsKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("handles")),
-                 args.n(), slots, table, StepsByCell::Buckets(args.n()),
-                 Updates{args.template data<int64_t>(NAMED("updates"))},
-                 args.template data_or_null<int64_t>(NAMED("written")), args.template data<int32_t>(NAMED("invalid")),
-                 ColumnsOf(args));
-  });
+  LAUNCH_FOR_ROWS(UpdateSlotsKernel, args.template data<int64_t>(NAMED("handles")), args.n(), slots, table,
+                  StepsByCell::Buckets(args.n()), Updates{args.template data<int64_t>(NAMED("updates"))},
+                  args.template data_or_null<int64_t>(NAMED("written")), args.template data<int32_t>(NAMED("invalid")),
+                  ColumnsOf(args));
   call->Launch(CopyKernel<kIn>, chunks.Blocks(), slots, ColumnsOf(args), chunks);
 }
 
@@ -713,28 +715,19 @@ MINDSPORE_REPLAY_CUDA_KERNEL(read) {
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(update_priorities) {
-  WithKind(args, [&](auto kind) {
-    using Rows = typename decltype(kind)::Type;
-    call->Launch(UpdatePrioritiesKernel<Rows>, 1, call->report, StateOf(args),
-                 args.template data<int64_t>(NAMED("handles")), args.n(), args.template data<float>(NAMED("priority")),
-                 args.elements(NAMED("priority")), args.template data<int32_t>(NAMED("invalid")));
-  });
+  LAUNCH_FOR_ROWS(UpdatePrioritiesKernel, args.template data<int64_t>(NAMED("handles")), args.n(),
+                  args.template data<float>(NAMED("priority")), args.elements(NAMED("priority")),
+                  args.template data<int32_t>(NAMED("invalid")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(delete) {
-  WithKind(args, [&](auto kind) {
-    using Rows = typename decltype(kind)::Type;
-    call->Launch(DeleteKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("handles")),
-                 args.n(), args.template data<int32_t>(NAMED("removed")));
-  });
+  LAUNCH_FOR_ROWS(DeleteKernel, args.template data<int64_t>(NAMED("handles")), args.n(),
+                  args.template data<int32_t>(NAMED("removed")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(advance) {
-  WithKind(args, [&](auto kind) {
-    using Rows = typename decltype(kind)::Type;
-    call->Launch(AdvanceKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("ticks")),
-                 args.template data<int64_t>(NAMED("max_staleness")), args.template data<int64_t>(NAMED("now")));
-  });
+  LAUNCH_FOR_ROWS(AdvanceKernel, args.template data<int64_t>(NAMED("ticks")),
+                  args.template data<int64_t>(NAMED("max_staleness")), args.template data<int64_t>(NAMED("now")));
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(info) {
@@ -764,11 +757,8 @@ MINDSPORE_REPLAY_CUDA_KERNEL(summary) {
 }
 
 MINDSPORE_REPLAY_CUDA_KERNEL(measure) {
-  WithKind(args, [&](auto kind) {
-    using Rows = typename decltype(kind)::Type;
-    call->Launch(MeasureKernel<Rows>, 1, call->report, StateOf(args), args.template data<int64_t>(NAMED("what")),
-                 args.template data<int64_t>(NAMED("sample_range")), args.template data<double>(NAMED("number")));
-  });
+  LAUNCH_FOR_ROWS(MeasureKernel, args.template data<int64_t>(NAMED("what")),
+                  args.template data<int64_t>(NAMED("sample_range")), args.template data<double>(NAMED("number")));
 }
 
 // Returns the status of the first call refused on the GPU since the last query, or 0, and the name of its kernel. Calls

@@ -31,9 +31,8 @@ struct Insert {
           !call.Take(given)) {
         return false;
       }
-      for (const int at : {rows_at, ends_at, priority_at, version_at, lengths_at, first_at}) {
+      for (const int at : {rows_at, ends_at, priority_at, version_at, lengths_at, first_at})
         if (at >= call->size) return call->Has(at);
-      }
       if (priority_at >= 0) largest = call->params[priority_at];
       return true;
     }

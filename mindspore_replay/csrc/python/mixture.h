@@ -87,9 +87,8 @@ struct Mixture {
       held.emplace_back(guard.get());
       if (!held.back().ok()) return PyErr_Occurred() ? nullptr : PyLong_FromLong(-1);
     }
-    if (!std::all_of(parts.begin(), parts.end(), [](const Part &part) { return part.HasRows(); })) {
+    if (!std::all_of(parts.begin(), parts.end(), [](const Part &part) { return part.HasRows(); }))
       return PyLong_FromLong(-1);
-    }
     std::vector<Held> arrays;
     for (Output &output : outputs) {
       arrays.emplace_back(output.Make());
