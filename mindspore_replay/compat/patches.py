@@ -213,8 +213,8 @@ def _graph_kernels() -> Iterator[_Change]:
     def set_graph_kernels(owner: Any, value: bool) -> None:
         on_cpu = ms.get_context("device_target") == "CPU"
         if value and on_cpu:
-            text = f"For 'set_context', {key!r} stays False on the CPU: trainers fail with it or are slower."
-            warnings.warn(text, stacklevel=4)
+            text = "'enable_graph_kernel' stays False on the CPU: trainers fail with it or are slower."
+            warnings.warn(f"For 'set_context', {text}", stacklevel=4)
         owner.set_param(parameter, value and not on_cpu)
 
     patch = Patch(key, mindspore_api.CONTEXT_SETTERS, "train.py of C51, DDPG and others set it on the CPU")
