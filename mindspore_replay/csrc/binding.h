@@ -27,14 +27,13 @@ struct Binding {
   bool groups[kNumberOfGroups] = {};
 };
 
-// The address range [begin, end).
+// The address range [begin, end), by default none.
 struct Addresses {
-  uintptr_t begin, end;
+  uintptr_t begin = UINTPTR_MAX, end = 0;
 
   bool Intersect(const Addresses &other) const { return begin < other.end && other.begin < end; }
   Addresses Joined(const Addresses &other) const { return {std::min(begin, other.begin), std::max(end, other.end)}; }
 };
-constexpr Addresses kNoAddresses = {UINTPTR_MAX, 0};
 
 // What a caller that is not MindSpore passes along: the binding of its last call, and whether that holds, as it does while
 // shapes and dtypes stay; and whether it serves a graph, which never waits for rows.
@@ -229,7 +228,7 @@ class Overlaps {
 
   // Returns where the state is, and what may lie between its arrays; nothing for a kernel whose inputs may share its memory.
   Addresses State() const {
-    Addresses all = kNoAddresses;
+    Addresses all;
     if constexpr (MayOverlap<kOperator>()) ForState([&](const Addresses &one) { all = all.Joined(one); }, kItems);
     return all;
   }
@@ -237,12 +236,12 @@ class Overlaps {
   // Returns the inputs that share memory with the state.
   std::vector<int> Find(const Addresses &state) const {
     if constexpr (!MayOverlap<kOperator>()) return {};
-    Addresses all = kNoAddresses;
+    Addresses all;
     ForInputs([&](int, const Addresses &addresses) { all = all.Joined(addresses); }, kItems);
     std::vector<int> shared;
     if (!MeetsState(all, state)) return shared;
     const auto find = [&](int i, const Addresses &one) {
-      return MeetsState(one, state) ? shared.push_back(i) : void();
+      if (MeetsState(one, state)) shared.push_back(i);
     };
     ForInputs(find, kItems);
     return shared;

@@ -317,7 +317,8 @@ class Shared : public ProcessLock {
     }
     while (result == EBUSY || result == ETIMEDOUT) {
       const uint32_t asking = __atomic_add_fetch(&journal_.asks, 1, __ATOMIC_SEQ_CST) | 1u << 31;
-      Replace(inserts ? 0 : Asking(), asking);  // an insertion asks only if nobody does
+      if (inserts) Replace(0, asking);  // only if nobody asks
+      if (!inserts) Record(&journal_.asking, asking);
       result = lock_.LockWithin(kAgain);
       if (Replace(asking, 0)) WakeUp(&journal_.asking);
     }
