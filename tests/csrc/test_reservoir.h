@@ -42,7 +42,7 @@ Arguments InsertingInto(const Arguments &reservoir) {
   return reservoir.Has("weights") ? arguments.With({{"priority", Floats({2, 3, 4})}}) : arguments;
 }
 
-void TestReservoirRefusals() {
+void TestReservoir() {
   for (const Arguments &reservoir : {Reservoir(), WeightedReservoir()}) {
     const Arguments insert = InsertingInto(reservoir);
     REFUSES("insert", insert, kBadArguments, a["count"] = Int32(4));
@@ -63,8 +63,6 @@ void TestReservoirRefusals() {
   Arguments kept = advance.With({{"max_staleness", Int64({-1})}});
   CHECK(Call("advance", &kept) == replay::kOk && kept["clock"].bytes == Int64({10, 10, 0}).bytes);
 }
-
-void TestReservoir() { TestReservoirRefusals(); }
 
 }  // namespace
 
