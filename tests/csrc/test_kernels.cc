@@ -285,10 +285,8 @@ void TestThreads() {
 }  // namespace
 
 int main(int argc, char **argv) {
-  if (argc == 2 && std::string(argv[1]) == "--draws") {
-    draws::PrintDraws();
-    return 0;
-  }
+  if (argc == 2 && std::string(argv[1]) == "--draws") return draws::PrintDraws(), 0;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a run that is cut off tells what it found
   if (argc > 2) times = std::atoi(argv[2]);
 #ifndef MINDSPORE_REPLAY_ON_CUDA
   TestHeaders();

@@ -25,7 +25,7 @@ struct Column {
   char *stored;
   char *batch;
   int64_t row_bytes;
-  bool is_float = false;
+  bool is_float;
 };
 
 struct Columns {

@@ -77,10 +77,10 @@ struct Sample {
       if constexpr (!kHasEpisodes<Rows>) {
         const bool is_number = output.kind == kHandle || output.kind == kWeight || output.kind == kGiven;
         holds = holds && (is_number || output.IsRow());
-        rows[i] = {nullptr, nullptr, 0};
+        rows[i] = {nullptr, nullptr, 0, false};
         if (holds && !is_number) {
           const Field &column = columns[output.column];
-          rows[i] = {column.data, outputs[i].data, column.row_elements * column.element_bytes};
+          rows[i] = {column.data, outputs[i].data, column.row_elements * column.element_bytes, false};
         }
       }
     }
