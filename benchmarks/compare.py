@@ -12,10 +12,11 @@
     python benchmarks/compare.py queues --list
 
 Each peer runs in a process and a virtual environment of its own, made on demand from the pinned requirements in
-``benchmarks/comparison/requirements``; this project and the plain NumPy ring run in the environment of this command. A
-round measures each peer once, one after the other. Results go to standard output and to ``runs/comparison``: those of
-the cases to ``comparison.md``, all rounds to ``comparison.json``, a figure to ``comparison.png``; those of others to
-files of their names. The modules in ``benchmarks/comparison`` say what each measures, and how each library is used.
+``benchmarks/comparison/requirements.ini``; this project and the plain NumPy ring run in the environment of this
+command. A round measures each peer once, one after the other. Results go to standard output and to ``runs/comparison``:
+those of the cases to ``comparison.md``, all rounds to ``comparison.json``, a figure to ``comparison.png``; those of
+others to files of their names. The modules in ``benchmarks/comparison`` say what each measures, and how each library is
+used.
 """
 
 import argparse

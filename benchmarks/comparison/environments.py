@@ -1,5 +1,6 @@
 """The virtual environment of each peer, made on first use."""
 
+import configparser
 import hashlib
 import subprocess
 import sys
@@ -7,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REQUIREMENTS = HERE / "requirements"
+#: What each environment needs.
+REQUIREMENTS = configparser.ConfigParser()
+REQUIREMENTS.read(HERE / "requirements.ini", encoding="utf-8")
 #: Where virtual environments are kept, unless a command says otherwise.
 ENVIRONMENTS = Path.home() / ".cache" / "mindspore_replay_benchmarks"
 
@@ -18,30 +21,25 @@ class Installation:
 
     module: str  # in `comparison`
     arguments: tuple[str, ...] = ()
-    requirements: str = ""  # names of files in `requirements`; none for the environment that runs the comparison
+    requirements: str = ""  # a section of `REQUIREMENTS`; none for the environment that runs the comparison
     only: tuple[str, ...] = ()  # kinds of work; empty for all
 
     def python(self, folder: Path) -> Path:
         """Return the interpreter of an environment in the folder, reused while its requirements are the same."""
         if not self.requirements:
             return Path(sys.executable)
-        files = self.files()
-        digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+        needs = {key: text.split() for key, text in REQUIREMENTS[self.requirements].items()}
+        digest = hashlib.sha256(repr(needs).encode()).hexdigest()[:12]
         home = folder / f"{self.requirements}-{digest}"
         python = home / "bin" / "python"
         if not (home / "ready").exists():
             print(f"making the environment of {self.requirements} in {home}", file=sys.stderr, flush=True)
             _run([sys.executable, "-m", "venv", "--clear", str(home)])
-            for file in files:
-                options = ["--no-deps"] if file.name.endswith(".no-deps.txt") else []
-                _run([str(python), "-m", "pip", "install", "--quiet", *options, "-r", str(file)])
+            for key, packages in needs.items():
+                options = ["--no-deps"] if key == "without_needs" else []
+                _run([str(python), "-m", "pip", "install", "--quiet", *options, *packages])
             (home / "ready").touch()
         return python
-
-    def files(self) -> list[Path]:
-        """Return the requirements that pip resolves, and those that it must install as they are."""
-        names = f"{self.requirements}.txt", f"{self.requirements}.no-deps.txt"
-        return [path for path in map(REQUIREMENTS.joinpath, names) if path.exists()]
 
 
 def _run(command: list[str]) -> None:

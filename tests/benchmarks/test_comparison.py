@@ -18,7 +18,7 @@ sys.path.insert(0, str(BENCHMARKS))
 
 from comparison import rounds as rounds_module  # noqa: E402
 from comparison.cases import CARTPOLE, CASES, Case, batch_of, chunks_of, single_rows  # noqa: E402
-from comparison.environments import PEERS, Installation  # noqa: E402
+from comparison.environments import PEERS, REQUIREMENTS, Installation  # noqa: E402
 from comparison.figures import best_peer, ratio, shown  # noqa: E402
 from comparison.peers.numpy_ring import Ring  # noqa: E402
 from comparison.report import FIGURE, MARK, SUMMARY, SUMMARY_END, Report, markdown  # noqa: E402
@@ -32,10 +32,11 @@ def test_every_peer_and_case_is_there():
 
 
 def test_requirements_are_pinned_and_name_no_host():
-    for path in (BENCHMARKS / "comparison" / "requirements").glob("*.txt"):
-        lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-        assert lines
-        assert all("==" in line and "/" not in line and "@" not in line for line in lines), path
+    assert len(REQUIREMENTS.sections()) > 9
+    for section in REQUIREMENTS.sections():
+        packages = " ".join(REQUIREMENTS[section].values()).split()
+        assert packages
+        assert all("==" in package and "/" not in package and "@" not in package for package in packages), section
 
 
 def test_rows_of_a_case():
